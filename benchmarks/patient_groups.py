@@ -19,7 +19,7 @@ from scipy.special import expit, ndtr, ndtri
 
 from raysim.core.levels import ALPHA
 from raysim.statistics.discrimination.auroc import delong, placements
-from raysim.statistics.patient_groups.arrangements import drawn
+from raysim.statistics.patient_groups.arrangements import permuted
 from raysim.statistics.patient_groups.contributions import averaged, contribution, pairs, ranked, weights
 from raysim.statistics.patient_groups.risks import group_risks, risk_sums
 from raysim.statistics.patient_groups.within import AttributeSums, WithinGap, merged, within_gap
@@ -188,9 +188,9 @@ def sent(rows: Rows, groups: int, rng: Generator) -> AttributeSums:
     scale = 0
     if (weight > 0).any():
         if rows.event is None:
-            figures, scale = averaged(rows.score, drawn(rows.group, DRAWS, rng), groups)
+            figures, scale = averaged(rows.score, permuted(rows.group, DRAWS, rng), groups)
         else:
-            labels = drawn(rows.group[rows.event], DRAWS, rng), drawn(rows.group[~rows.event], DRAWS, rng)
+            labels = permuted(rows.group[rows.event], DRAWS, rng), permuted(rows.group[~rows.event], DRAWS, rng)
             figures = ranked(rows.score, rows.event, labels, groups)
         units += contribution(figures, weight)
         value[0], variance[0] = (

@@ -21,7 +21,7 @@ PARTS = {
     "hospitals' intervals and shrunken estimates": ("raysim.storage.run_tables", "_intervals"),
     "calibration, decisions and net benefit of every hospital": ("raysim.storage.clinical_tables", "tables"),
     "noise floors, slopes on size and gaps": ("raysim.report.judgement.noise", "noise"),
-    "differences of all pairs": ("raysim.experiment.comparison", "evidence"),
+    "differences of all pairs": ("raysim.experiment.comparison", "evidence_from"),
     "the answer": ("raysim.experiment.comparison", "answer_from"),
     "the table of differences": ("raysim.report.tables", "differences"),
 }

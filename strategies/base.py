@@ -107,8 +107,8 @@ OF_STEPS = frozenset({"learning_rate", "batch_size", "local_epochs", "optimizer"
 class Asynchrony:
     """Training without synchronous rounds: the server updates its model whenever a buffer of updates is full.
 
-    A hospital starts from the server's model at the moment of the call. It is not called again before its update has
-    been used. Both numbers are limited to the number of hospitals with training rows.
+    A hospital trains from the server's model at the moment of the call. The server calls a hospital again only after
+    its last update has been used. Both fields are limited to the number of hospitals with training rows.
     """
 
     concurrency: int
@@ -121,7 +121,7 @@ class Strategy(Settings):
     """A federated method. Derive from this class, make it a frozen dataclass, and override the methods that differ."""
 
     is_reference: ClassVar[bool] = False
-    """Whether this is a reference and not a federated method, such as training on pooled rows. Reports show references
+    """Whether this is a reference, such as training on pooled rows, and not a federated method. Reports show references
     and never recommend them."""
     title: ClassVar[str] = ""
     """The strategy's name on pages. An empty title means the name of the class."""
@@ -129,8 +129,9 @@ class Strategy(Settings):
     """Whether hospitals train alone and share nothing. Reports measure the gain of federating as the difference from
     this strategy."""
     serves: ClassVar[tuple[str, ...]] = ("global",)
-    """The models that hospitals use, with the headline model last: the ``global`` model, the model of the hospital's
-    ``cluster`` (``state.cluster``), or its ``personal`` model (``OWN``). For other models, override :meth:`serve`."""
+    """The names of the models that hospitals use, with the headline model last: ``global``, ``cluster`` (the model of
+    the hospital's cluster, ``state.cluster``) or ``personal`` (its own model, ``OWN``). For other models, override
+    :meth:`serve`."""
     needs: ClassVar[Needs] = BOUNDED
     """The information about hospitals' updates that the server needs. Privacy guarantees depend on it; see
     :class:`Needs`."""
@@ -159,8 +160,8 @@ class Strategy(Settings):
         return False
 
     def remark(self, sizes: Ids) -> str:
-        """Return a line, printed before training, on what a setting means for hospitals with these training rows. An
-        empty line is not printed."""
+        """Return a line that is printed before training, on the effect of a setting for hospitals with ``sizes [N]``
+        training rows. An empty line is not printed."""
         return ""
 
     def check_training(self, training: Training) -> None:
@@ -204,9 +205,9 @@ class Strategy(Settings):
     def asynchrony(self) -> Asynchrony | None:
         """Return how hospitals train asynchronously, or None for synchronous rounds.
 
-        With an :class:`Asynchrony` the state has one model, and a round is one update of this model: ``problem`` and
-        ``aggregate`` concern the hospitals' updates in the buffer. Row 0 then means the model that a hospital received.
-        This model may be old: see ``view.staleness``.
+        With an :class:`Asynchrony` the state has one model, and a round is one update of this model. The cohort of
+        ``problem`` and ``aggregate`` is the hospitals whose updates are in the buffer. In ``problem``, row 0 means the
+        model that a hospital received, which may be older than the server's model (``view.staleness``).
         """
         return None
 
@@ -265,8 +266,8 @@ class Strategy(Settings):
     def starts(self, view: FederationView) -> Floats:
         """Return the initial models ``[K, P]``.
 
-        A row of ``models`` that still equals one of them is untrained. Figures are undefined for hospitals that would
-        use an untrained model.
+        A row of ``state.models`` that still equals an initial model is untrained. Figures are undefined for hospitals
+        that would use an untrained model.
         """
         return view.initial[None, :]
 
@@ -275,8 +276,7 @@ class Strategy(Settings):
         return None
 
     def division(self, view: FederationView, state: State) -> Division | None:
-        """Return the division of hospitals' rows into groups, for strategies with a model for each group; None
-        otherwise."""
+        """Return the division of hospitals' rows into groups, if there is a model for each group; otherwise None."""
         return None
 
     def newcomers(self, view: FederationView, state: State) -> Newcomers | None:
@@ -291,7 +291,7 @@ class Strategy(Settings):
         """Return a mask ``[P]`` of the parameters that never leave a hospital; None if there are none.
 
         When a hospital starts from a model of the server or uses such a model, its own values replace these parameters.
-        Its own values are those after its last local training. Before its first training the model's values are used.
+        Its own values are the result of its last local training. Before its first training the model's values are used.
         """
         return None
 
@@ -302,8 +302,8 @@ class Strategy(Settings):
     def news(self, view: FederationView, state: State, row: int) -> Sequence[tuple[NDArray[Any], Ids]] | None:
         """Return what hospitals receive after a round so that they can evaluate the model ``row`` on validation rows.
 
-        Each entry is an array with the ids of the hospitals that receive it. Hospitals already know the models of
-        earlier rounds and all that they received with calls. With None, they receive the whole model.
+        Each pair is an array, and the ids of the hospitals that receive it. Hospitals already know the models of
+        earlier rounds and all that they received with calls. None means that they receive the whole model.
         """
         return None
 
@@ -364,7 +364,7 @@ def sent_weights(update: Update) -> Floats:
 
 
 def own_state(state: State, kind: type[S]) -> S:
-    """Return ``state`` after a check that it is of the ``kind`` that the strategy set up."""
+    """Return ``state``. Raises ``TypeError`` unless it is of the ``kind`` that the strategy set up."""
     if not isinstance(state, kind):
         raise TypeError(f"{type(state).__name__} is not the state that this strategy set up")
     return state

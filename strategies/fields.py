@@ -1,5 +1,4 @@
-"""Checks of fields. Each error message begins with the field's name, so that the author of the value knows what to
-correct."""
+"""Checks of settings. Each error message begins with the field's name, so that it is clear what to correct."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ class Invalid(ValueError):
 
 
 def at_least(field: str, value: float, bound: float, *, finite: bool = True) -> None:
-    """Raise ``ValueError`` naming ``field`` unless ``value >= bound``, or if ``finite`` and the value is infinite."""
+    """Raise ``ValueError`` naming ``field`` unless ``value >= bound``. With ``finite``, infinity is refused, too."""
     if not value >= bound:
         raise ValueError(f"{field}: {value} is not at least {bound}")
     if finite and math.isinf(value):
@@ -36,7 +35,7 @@ def at_least(field: str, value: float, bound: float, *, finite: bool = True) -> 
 
 
 def above(field: str, value: float, bound: float, *, finite: bool = True) -> None:
-    """Raise ``ValueError`` naming ``field`` unless ``value > bound``, or if ``finite`` and the value is infinite."""
+    """Raise ``ValueError`` naming ``field`` unless ``value > bound``. With ``finite``, infinity is refused, too."""
     if not value > bound:
         raise ValueError(f"{field}: {value} is not greater than {bound}")
     if finite and math.isinf(value):
@@ -99,8 +98,7 @@ class Settings:
 
 @cache
 def _hints(kind: type) -> Mapping[str, Any]:
-    """Return the annotations of a dataclass's fields, except annotations with names that exist for type checkers
-    only."""
+    """Return the annotations of a dataclass's fields, except names that exist for type checkers only."""
     hints: dict[str, Any] = {}
     for owner in reversed(kind.__mro__):
         names = getattr(sys.modules.get(owner.__module__), "__dict__", {})

@@ -1,5 +1,7 @@
 """What each hospital minimises in a round, how it trains, and what it sends back.
 
+A delta is the difference between a hospital's parameters after and before its local training.
+
 Shapes: ``H`` hospitals in the cohort, ``P`` scalars of a model, ``M`` models of the server, ``G`` sums of hospitals'
 deltas.
 """
@@ -33,7 +35,7 @@ class HospitalSentinel(IntEnum):
 
 
 class RowSentinel(IntEnum):
-    """A special value in place of a model row, in the fields that mention it."""
+    """A special value in place of a model row. Only fields that name it in their description accept it."""
 
     OWN = -2
     MIXTURE = -3
@@ -70,7 +72,7 @@ class Proximal:
 
 @dataclass(frozen=True, eq=False)
 class Objective:
-    """What a hospital minimises: the mean loss of its training rows plus these terms."""
+    """What a hospital minimises: the mean loss of its training rows plus the terms in the fields."""
 
     proximal: tuple[Proximal, ...] = ()
     """The proximal terms."""
@@ -99,7 +101,8 @@ class LocalTraining:
     keep: bool = False
     """Whether the hospital stores the resulting parameters as its own model."""
     carry: bool = False
-    """Whether the optimiser continues from its state after the last such local update; otherwise its state is reset."""
+    """Whether the optimiser continues from its state after the last local update with ``carry``. Otherwise its state is
+    reset."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,18 +117,15 @@ class Upload:
     sums: int = 1
     """The number of sums, G."""
     what: Literal["delta", "parameters"] = "delta"
-    """What is summed: the differences between the parameters after and before training, or the parameters after
-    training."""
+    """What is summed: the changes of the parameters in training, or the parameters after training."""
     single: bool = False
-    """Whether the server also receives each delta individually. Actors then cannot add up deltas before sending
-    them."""
+    """Whether the server also receives each delta individually, so that actors cannot add up deltas first."""
     losses: bool = False
     """Whether a hospital also sends its mean training loss under the model that it starts from."""
-    beside: int = 0
+    extra_numbers: int = 0
     """How many numbers each hospital sends in addition to its vectors; the engine sets it."""
-    weight_beside: Floats | None = None
-    """The weight of everything that a program sends in addition to its delta, ``[H]``; None: the weight of the
-    delta."""
+    extra_weight: Floats | None = None
+    """The weight of everything that a program sends besides its delta, ``[H]``; None: the weight of the delta."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,10 +194,10 @@ class LocalProblem:
         return {name: (send.kind, send.shape) for name, send in sends.items() if name != DELTA}
 
     @property
-    def beside(self) -> int:
+    def extra_numbers(self) -> int:
         """Return E, how many numbers a hospital sends in addition to its vectors."""
         sent = self.sent
-        return 0 if sent is None else sent.beside + sum(math.prod(shape) for _, shape in self.extras.values())
+        return 0 if sent is None else sent.extra_numbers + sum(math.prod(shape) for _, shape in self.extras.values())
 
     @property
     def keeps(self) -> bool:
@@ -227,7 +227,7 @@ class Update:
     problem: LocalProblem | None = None
     """The problem that hospitals minimised."""
 
-    def beside(self, name: str) -> Floats:
+    def extra(self, name: str) -> Floats:
         """Return the weighted sum of the array ``name`` that the program sent in addition to its delta."""
         if self.numbers is None or self.problem is None:
             raise TypeError(f"the update has no '{name}'")

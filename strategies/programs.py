@@ -1,15 +1,16 @@
 """Client programs: computations at hospitals with declared inputs, memory and outputs.
 
-A round of a strategy is a generator (:meth:`raysim.strategies.base.Strategy.round`) that yields calls. Before
-training and in between, ``view.call`` sends a call at once. A :class:`Call`
-sends a :class:`Program` and some arrays to some hospitals. Each hospital runs the program on its own rows and its own
-memory. The server receives :class:`Answers`. A program declares in advance, by name, what leaves a hospital
-(:class:`Send`) and what stays there (:class:`Keep`). The engine can therefore add, mask and count what leaves.
+A round of a strategy is a generator (:meth:`raysim.strategies.base.Strategy.round`) that yields calls. Its other
+methods may send calls with ``view.call``. A :class:`Call` sends a :class:`Program` and some arrays to some hospitals.
+Each hospital runs the program on its own rows and its own memory. The server receives :class:`Answers`. A program
+declares in advance, by name, what leaves a hospital (:class:`Send`) and what stays there (:class:`Keep`). The engine
+can therefore add, mask and count what leaves.
 
 - Named sums are added as whole multiples of a grid step: any placement of hospitals gives the same bits.
 - Within a round a hospital's memory changes from call to call. If a hospital's answer to a call is lost, its memory
   stays as it was before this call.
-- Random numbers depend only on the seed, the program's name, a purpose, the round, the turn and the hospital.
+- Random numbers depend only on the seed, the program's name, a purpose, the round, the turn (:attr:`Context.turn`) and
+  the hospital.
 
 Shapes: ``N`` hospitals in the federation, ``H`` called hospitals, ``n`` rows of one hospital, ``F`` features, ``P``
 scalars of a model, ``G`` groups of hospitals.
@@ -96,7 +97,7 @@ class Rows:
     """The training rows of one hospital. The arrays must not be written to."""
 
     X: Array
-    """Preprocessed features, ``[n, F]``. The first ``D`` columns are values, the others flags."""
+    """Preprocessed features, ``[n, F]``. The first ``D`` columns are values, the others flags of missing values."""
     y: Array
     """Class indices or real labels, ``[n]``."""
     observed: Mask
@@ -104,7 +105,7 @@ class Rows:
     weights: Floats | None = None
     """The factor of each row's loss by its class, ``[n]``; None: all are 1."""
     patients: Callable[[], Mapping[str, Array]] = dict
-    """``patients()`` returns the attributes in the data by name, each ``[n]``."""
+    """A function without arguments that returns the attributes of these rows' patients by name, each ``[n]``."""
 
 
 class Trained(NamedTuple):
@@ -125,8 +126,7 @@ class LocalModel(Protocol):
 
     @property
     def trained(self) -> int:
-        """How many of ``theta``'s first entries have a gradient. The remaining entries are statistics that the model
-        measures."""
+        """How many of ``theta``'s first entries have a gradient. The others are statistics that the model measures."""
 
     @property
     def batch_size(self) -> int:
@@ -204,8 +204,8 @@ class Context(Protocol):
 
     @property
     def received(self) -> Mapping[str, Array]:
-        """The arrays that the call sent, by name. The name ``models`` means models ``[M, P]`` of the server. For
-        parameters that never leave the hospital (:meth:`Strategy.private`), they have the hospital's own values."""
+        """The arrays that the call sent, by name. The name ``models`` means models ``[M, P]`` of the server. In these
+        models, parameters that never leave the hospital (:meth:`Strategy.private`) have the hospital's own values."""
 
     @property
     def hospital(self) -> int:
@@ -260,7 +260,7 @@ class Added:
 
 class Program:
     """A computation at hospitals. Derive from this class, make it a frozen dataclass of plain values and arrays, and
-    define ``sends`` and ``run``. A program is sent to the hospitals, so they must be able to import its class."""
+    define ``sends`` and ``run``. Every machine with hospitals must be able to import the class."""
 
     name: str = ""
     """The program's name. It is part of the key of its random streams, and calls with the same name count as turns."""
@@ -307,8 +307,8 @@ class Program:
     def run_added(self, contexts: Sequence[Context]) -> tuple[Sequence[Added], Sequence[Mapping[str, Any]]]:
         """Return the sums over several hospitals, and each hospital's memory.
 
-        Override it if this is faster. The engine calls it only if no single hospital's contribution is hidden or
-        bounded. The result must have the same bits as the sum of the replies.
+        Override it if this is faster. The engine calls it only if no step of the round masks or clips the contributions
+        of single hospitals. The result must have the same bits as the sum of the replies.
         """
         raise NotImplementedError
 
@@ -351,8 +351,8 @@ send arrays ``each`` and store nothing."""
 class TrainLocally:
     """The built-in call: the configured local training.
 
-    The hospitals are those of :meth:`Strategy.select`, and the objective is that of :meth:`Strategy.problem`. The
-    answer is an :class:`Update`, or None if no hospital could take part.
+    :meth:`Strategy.select` returns the hospitals, and :meth:`Strategy.problem` the objective. The answer is an
+    :class:`Update`, or None if no hospital could take part.
     """
 
 

@@ -1,8 +1,7 @@
 """Client programs that send statistics of hospitals' training rows, and the rules that divide rows into groups.
 
-The server receives each hospital's statistics individually (``each``). If ``view.noisy`` says that a kind of statistics
-has noise, a program sends bounded sums over rows instead of the exact statistic, and the hospital adds noise to these
-sums.
+The server receives each hospital's statistics individually (``each``). If ``view.noisy(kind)`` is true, a program sends
+bounded sums over rows instead of the exact statistic, and the hospital adds noise to these sums.
 
 Shapes: ``N`` hospitals in the federation, ``H`` called hospitals, ``n`` rows of one hospital, ``M`` models, ``G``
 groups of rows.
@@ -143,8 +142,8 @@ def losses_of(at: Context) -> Floats:
 class MeanLoss(Statistic):
     """A hospital's mean training loss under each of ``models`` received models, ``[M]``; NaN without rows.
 
-    With noise the program sends the number of rows and the sums of the rows' losses. Losses are limited to
-    :data:`LARGEST_LOSS`, and sums are in units of it.
+    With noise the program sends the sums of the rows' losses, and the number of rows. Losses are limited to
+    :data:`LARGEST_LOSS`, and sums are in units of this limit.
     """
 
     models: int

@@ -31,13 +31,13 @@ class Needs:
 
     @staticmethod
     def more(why: str, *, own_steps: bool = False) -> Needs:
-        """Return :class:`Needs` of more than sums; ``why`` completes "the strategy ..."."""
+        """Return the :class:`Needs` of a strategy that needs more than sums; ``why`` completes "the strategy ..."."""
         return Needs("refused", why, own_steps)
 
     @staticmethod
     def of_hospitals(why: str) -> Needs:
-        """Return :class:`Needs` of sums that hide hospitals, but not single patients; ``why`` completes "the strategy
-        ..."."""
+        """Return the :class:`Needs` of a strategy whose sums can hide hospitals, but not single patients; ``why``
+        completes "the strategy ..."."""
         return Needs("sums", why)
 
 

@@ -46,12 +46,12 @@ class Training:
 
 @dataclass(frozen=True, eq=False)
 class Draw:
-    """The candidates for one sample of a selection, and the information that it may use."""
+    """The candidates for one sample of hospitals, and the information that the selection may use."""
 
     candidates: Ids
-    """The ids of the M candidates, ``[M]``, ascending."""
+    """The ids of the C candidates, ``[C]``, ascending."""
     sizes: Ids
-    """The number of training rows of each candidate, ``[M]``, at least 1."""
+    """The number of training rows of each candidate, ``[C]``, at least 1."""
     rng: np.random.Generator
     """The random stream of this sample."""
     memory: Any
@@ -128,7 +128,7 @@ class FederationView:
     call: Caller
     """A function that sends a call of a program to hospitals and returns their :class:`Answers`; see :data:`Caller`."""
     columns: int = 0
-    """The number of value columns, D. Features begin with the values; the flags follow."""
+    """The number of value columns, D. They are the first features; the flags of missing values follow."""
     noisy: Callable[[str], bool] = lambda kind: False
     """A function of a kind of statistics that returns whether hospitals add noise to it (``privacy.statistics``).
 
@@ -155,8 +155,8 @@ class FederationView:
     """The link of the model; see :attr:`Training.link`."""
     hides: bool = False
     """Whether the server may learn only sums over all hospitals. Arrays that programs send ``summed`` then arrive only
-    as their sum, and arrays sent ``each`` are refused. Hospitals select and count locally
-    (:attr:`LocalProblem.program`)."""
+    as their sum, and arrays sent ``each`` are refused. A choice that depends on one hospital is then made at the
+    hospital, in a program (:attr:`LocalProblem.program`)."""
     optimizer: str = "sgd"
     """The configured optimiser's name."""
     momentum: float = 0.0

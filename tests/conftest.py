@@ -86,7 +86,7 @@ def ray_here() -> None:
         options = {"include_dashboard": False, "log_to_driver": False, "logging_level": "FATAL"}
         private_token()
         # Commands of other tests say themselves what they need.
-        with host.variables_kept("RAY_AUTH_MODE"), host.environment(QUIET | LOCAL, keep=True):
+        with host.environment_restored("RAY_AUTH_MODE"), host.environment(QUIET | LOCAL, keep=True):
             folder = RAY.enter_context(own_folder())
             with rays.forked():
                 patiently(lambda: ray.init(address="local", num_cpus=4, num_gpus=2, _temp_dir=folder, **options))

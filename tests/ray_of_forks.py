@@ -36,5 +36,5 @@ def init(*arguments: Any, **options: Any) -> Any:
         return _init(*arguments, **options)
 
 
-ray.actor.ActorClassID = FromSystem  # type: ignore[misc, assignment]
+ray.actor.ActorClassID = FromSystem
 ray.init = init

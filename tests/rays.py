@@ -2,7 +2,7 @@
 
 A worker, agent or monitor of a Ray imports Ray, and most import torch and raysim: one to three seconds of processor
 time for each. Where Ray starts :data:`PROGRAMS` with the program at :func:`python`, they are forks instead, and all
-else that is started with it is started with Python itself.
+else that is started with it is started with Python itself. It imports little, as that is done for every fork.
 """
 
 from __future__ import annotations
@@ -11,11 +11,8 @@ import atexit
 import contextlib
 import json
 import os
-import runpy
 import select
-import shlex
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -62,6 +59,9 @@ def forked() -> Iterator[None]:
 
 def python() -> str:
     """The program that takes the place of ``sys.executable``."""
+    import shlex
+    import subprocess
+
     with shared.locked("python") as path:
         if not path.exists():
             root = str(Path(__file__).parents[1])
@@ -128,6 +128,8 @@ def server(program: str) -> str:
 
 def work(words: list[str], variables: dict[str, str], folder: str, environment: dict[str, str]) -> None:
     """Run the program ``words[0]`` as Python does."""
+    import runpy
+
     import numpy as np
 
     from raysim.cluster import ray_private

@@ -37,7 +37,7 @@ LONGEST = (
 """What begins first: beginnings of test ids, or groups. Others follow as they are collected."""
 
 
-class ByFile(LoadGroupScheduling):  # type: ignore[misc]
+class ByFile(LoadGroupScheduling):
     """Groups tests by their mark, else by their file."""
 
     def _split_scope(self, nodeid: str) -> str:

@@ -12,9 +12,7 @@ import fcntl
 import os
 import pickle
 import socket
-import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -119,6 +117,9 @@ def asked(
 
 
 def _begin() -> str:
+    import subprocess  # not above: programs of a Ray that become forks have no use for it
+    import tempfile
+
     made = tempfile.mkdtemp(prefix="raysim-tests-")
     with socket.socket(socket.AF_UNIX) as early, socket.socket(socket.AF_UNIX) as late:
         for listening, name in ((early, EARLY), (late, LATE)):

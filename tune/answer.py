@@ -93,16 +93,16 @@ def table(choice: Choice, tested: Tested) -> Table:
     from rich.table import Table
 
     assert choice.recommended is not None
-    shown = Table()
-    shown.add_column(f"trial {choice.recommended.number}")
-    shown.add_column("validation rows", justify="right")
-    shown.add_column("test rows", justify="right")
+    built = Table()
+    built.add_column(f"trial {choice.recommended.number}")
+    built.add_column("validation rows", justify="right")
+    built.add_column("test rows", justify="right")
     for name, direction in choice.sweep.objectives.items():
-        shown.add_row(f"{name} ({direction})", _number(*choice.recommended.figures[name]), _number(*tested[name]))
-    shown.add_section()
+        built.add_row(f"{name} ({direction})", _number(*choice.recommended.figures[name]), _number(*tested[name]))
+    built.add_section()
     for key, value in choice.recommended.params.items():
-        shown.add_row(escape(key), escape(_short(value)))
-    return shown
+        built.add_row(escape(key), escape(_short(value)))
+    return built
 
 
 def _rows(choice: Choice, tested: Tested | None) -> list[list[str]]:

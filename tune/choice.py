@@ -98,8 +98,8 @@ def _kind(trials: Sequence[Finished]) -> TaskKind:
 def reference_point(values: Floats, sweep: Sweep, kind: TaskKind) -> tuple[float, ...]:
     """Return the reference point of the hypervolume.
 
-    For each objective it is the configured value. Without one it is the usual worst value of the metric, or else the
-    value of the worst trial, which gives a volume of 0.
+    For each objective it is the configured value. If none is configured, it is the usual worst value of the metric, or
+    else the value of the worst trial, which gives a volume of 0.
     """
     point = []
     for j, (name, direction) in enumerate(sweep.objectives.items()):

@@ -34,12 +34,12 @@ def read_lost(folder: Path) -> int:
 
 def read_cost(path: Path) -> dict[str, Any] | None:
     """Read the cost from the ``summary.json`` of a sweep that has ended and has run nothing since then."""
-    told = bounded.read_json(path).get("privacy")
-    if told is None:
+    privacy = bounded.read_json(path).get("privacy")
+    if privacy is None:
         return None
-    if not isinstance(told, dict) or not isinstance(told.get("statement"), str):
+    if not isinstance(privacy, dict) or not isinstance(privacy.get("statement"), str):
         raise ConfigError(f"{path}: its privacy guarantee is missing; start a new sweep")
-    return told
+    return privacy
 
 
 def cost(
@@ -59,19 +59,23 @@ def cost(
         for params in trials
         for job, federation in zip(plan.jobs(params, "validation"), federations, strict=True)
     ]
-    told = [each for each in plays if each is not None]
+    completed = [each for each in plays if each is not None]
     finals = [play for each in finals for play in each.plays]
-    if not told and not finals:
+    if not completed and not finals:
         return None
-    exact, without = sorted({kind for each in (*told, *finals) for kind in each.not_private}), len(plays) - len(told)
-    if lost and told:
-        told += [max(told, key=lambda each: each.covered[each.against])] * (lost * len(federations))
+    exact, without = (
+        sorted({kind for each in (*completed, *finals) for kind in each.not_private}),
+        len(plays) - len(completed),
+    )
+    if lost and completed:
+        completed += [max(completed, key=lambda each: each.covered[each.against])] * (lost * len(federations))
     # The statement lists the kinds that are not private separately.
-    covered = [replace(each, epsilons=each.covered) for each in (*told, *finals)]
+    covered = [replace(each, epsilons=each.covered) for each in (*completed, *finals)]
     epsilon, delta, _ = together(covered)
     epsilon, several = math.inf if exact or without else epsilon, len(covered) + without
-    shown = "infinite" if math.isinf(epsilon) else f"{epsilon:.4g}"
-    text = f"against an adversary who sees all {several} runs of this sweep: epsilon at most {shown}, delta {delta:.3g}"
+    epsilon_text = "infinite" if math.isinf(epsilon) else f"{epsilon:.4g}"
+    text = f"against an adversary who sees all {several} runs of this sweep: epsilon at most {epsilon_text}, "
+    text += f"delta {delta:.3g}"
     if exact:
         text += f"; not private: {', '.join(exact)}"
     if without:

@@ -1,7 +1,7 @@
 """The journal of a sweep: one line for every finished trial.
 
 A trial's line is on disk before the searcher proposes another trial. The first line of ``journal.jsonl`` identifies the
-sweep: digests of ``sweep.yaml`` and of its data, and the working folder of relative paths. Each further line is a
+sweep: digests of ``sweep.yaml`` and of its data, and the folder from which relative paths start. Each further line is a
 trial. Lines are appended and synced, and never changed: a killed driver loses at most the trials that were running.
 """
 
@@ -58,8 +58,8 @@ class Finished:
 
 @dataclass(frozen=True)
 class Header:
-    """The first line of a journal: digests of ``sweep.yaml`` and of the data, and the working folder of relative
-    paths."""
+    """The first line of a journal: digests of ``sweep.yaml`` and of the data, and the folder from which relative paths
+    start."""
 
     sweep: str | None = None
     data: list[str] | None = None

@@ -1,7 +1,7 @@
 """Trials under several objectives: the Pareto set, its hypervolume, and the recommended trial.
 
 Points are ``values [n, d]``: ``n`` trials, ``d`` objectives; ``larger [d]`` marks the objectives that are maximised. A
-trial with an undefined objective (NaN) is in no set and dominates no other.
+trial with an undefined objective (NaN) is not in the Pareto set and dominates no other.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ def _volume(points: Floats) -> float:
     heights = order[:, -1] - np.append(order[1:, -1], 0.0)
     if points.shape[1] == 2:
         return float(np.maximum.accumulate(order[:, 0]) @ heights)
-    kept: Floats = order[:0, :-1]
+    front: Floats = order[:0, :-1]
     total = 0.0
     for point, height in zip(order[:, :-1], heights, strict=True):
-        if not (kept >= point).all(axis=1).any():
-            kept = np.vstack([kept[~(kept <= point).all(axis=1)], point])
+        if not (front >= point).all(axis=1).any():
+            front = np.vstack([front[~(front <= point).all(axis=1)], point])
         if height > 0:
-            total += _volume(kept) * float(height)
+            total += _volume(front) * float(height)
     return total
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,6 +27,8 @@ from raysim.tune.settings import Pbt, Sweep, fitted, read_sweep
 from raysim.tune.spaces import Params, Space, parse
 
 Part = Literal["validation", "test"]
+Built = tuple[Config, Strategy, Selection]
+"""The configuration of a trial, with its strategy and selection."""
 
 TRIED = 32
 """The number of random trials that are built before the sweep starts, in addition to the ends of every range."""
@@ -59,11 +62,11 @@ class SweepPlan:
         plugins.check_written_out(config.strategy, "strategy")
         if part == "validation":
             config = config.replaced(strategy=last_steps.judged_before(config.strategy, "strategy"))
-        if "selection.name" in params:  # the sizes of samples are for the selections that take them
+        if "selection.name" in params:  # not every selection takes a fraction and a minimum
             config = config.replaced(selection=plugins.fitting_selection(config.selection))
         return resolve(config)
 
-    def built(self, params: Params, part: Part) -> tuple[Config, Strategy, Selection]:
+    def built(self, params: Params, part: Part) -> Built:
         """Return the configuration of a trial, with its strategy and selection. This needs no data."""
         config = self.config(params, part)
         strategy = plugins.build_strategy(config.strategy, model=config.model)
@@ -72,13 +75,12 @@ class SweepPlan:
     def jobs(self, params: Params, part: Part) -> list[Job]:
         """Return the runs of a trial, one for each seed, on the data in :attr:`folders`.
 
-        On test rows these are the runs of ``raysim run``.
+        With ``part: test`` they equal the runs of ``raysim run``.
         """
-        config, strategy, selection = self.built(params, part)
-        return [
-            make_job(config, strategy, selection, folder, seed, tests_groups=part == "test")
-            for seed, folder in self.folders.items()
-        ]
+        return self._jobs(self.built(params, part), part)
+
+    def _jobs(self, built: Built, part: Part) -> list[Job]:
+        return [make_job(*built, folder, seed, tests_groups=part == "test") for seed, folder in self.folders.items()]
 
     def frozen(self, params: Params, seed: int) -> dict[str, Any]:
         """Return the complete configuration of a trial on test rows, which ``raysim run`` accepts without changes."""
@@ -103,8 +105,8 @@ class SweepPlan:
 def make_plan(tree: Mapping[str, Any]) -> tuple[SweepPlan, Config]:
     """Build the plan and the configuration from a sweep file's tree, and the data.
 
-    Errors are one line long. The configuration and data are tested with both ends of every range and with random points
-    of the space, so that a trial can fail only in its computation.
+    Errors are one line long. The configuration is tried on the data with both ends of every range and with random
+    points of the space, so that trials can fail only in their computations.
     """
     sweep = read_sweep(tree)
     sweep.check_installed()
@@ -117,11 +119,13 @@ def make_plan(tree: Mapping[str, Any]) -> tuple[SweepPlan, Config]:
     plan.trials()
     if isinstance(sweep.scheduler, Pbt):
         perturbed(plan.space)
+    probes = []
     for where, params in _probes(plan):
-        _try(plan, where, params, None)
-    idle_keys.check(plan.built(params, "validation")[:2] for _, params in _probes(plan))
+        with _naming(where, params):
+            probes.append((where, params, plan.built(params, "validation")))
+    idle_keys.check(built[:2] for *_, built in probes)
     _check_split(plan, config)
-    federations = _federations(plan, config)
+    federations = _federations(plan, config, alone=any(config.hides_rows for *_, (config, *_) in probes))
     task = next(iter(federations.values())).task
     sweep = fitted(sweep, task, _judged(config, federations.values()))
     if config.system is not None:
@@ -136,7 +140,13 @@ def make_plan(tree: Mapping[str, Any]) -> tuple[SweepPlan, Config]:
         )
     if "pooled_auroc" in sweep.objectives and len(next(iter(federations.values())).classes) > 2:
         raise ConfigError("sweep.objectives.pooled_auroc: no run reports it with several classes; use auroc")
-    parameters = max(_try(plan, where, params, federations) for where, params in _probes(plan))
+    parameters = 0
+    for where, params, built in probes:
+        with _naming(where, params):
+            for job, federation in zip(plan._jobs(built, "validation"), federations.values(), strict=True):
+                check_job(job, federation)
+                model = job.work.model.bind(federation, "cpu", job.work.precision)
+                parameters = max(parameters, model.layout.size)
     return replace(plan, parameters=parameters), config
 
 
@@ -147,18 +157,11 @@ def _probes(plan: SweepPlan) -> Iterator[tuple[str, Params]]:
         yield "", plan.space.draw(0, number)
 
 
-def _try(plan: SweepPlan, where: str, params: Params, federations: Mapping[int, Federation] | None) -> int:
-    """Build what a trial with ``params`` needs, on ``federations`` if given. Return the number of model parameters."""
-    parameters = 0
+@contextlib.contextmanager
+def _naming(where: str, params: Params) -> Iterator[None]:
+    """Name the searched key in errors about a configuration with ``params``."""
     try:
-        if federations is None:
-            plan.built(params, "validation")
-            return parameters
-        for job, federation in zip(plan.jobs(params, "validation"), federations.values(), strict=True):
-            check_job(job, federation)
-            model = job.work.model.bind(federation, "cpu", job.work.precision)
-            parameters = max(parameters, model.layout.size)
-        return parameters
+        yield
     except RaysimError as error:
         text = str(error)
         if where and not text.startswith(("sweep.", "data.", where)):
@@ -176,12 +179,13 @@ def _check_split(plan: SweepPlan, config: Config) -> None:
         )
 
 
-def _federations(plan: SweepPlan, config: Config) -> dict[int, Federation]:
+def _federations(plan: SweepPlan, config: Config, *, alone: bool) -> dict[int, Federation]:
+    """Build each seed's data. With ``alone``, each hospital divides its own rows into parts."""
     source = plugins.build_source(config.data)
-    if any(plan.config(params, "validation").hides_rows for _, params in _probes(plan)):
+    if alone:
         # All trials need the same split, so one trial that hides rows decides it for all.
-        alone = config.data.model_copy(update={"split": config.data.split.by_itself()})
-        config = config.replaced(data=alone)
+        data = config.data.model_copy(update={"split": config.data.split.by_itself()})
+        config = config.replaced(data=data)
     return {seed: plugins.build_federation(config, source, seed) for seed in plan.seeds}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import yaml
 
 from raysim.config.schema import Config
 from raysim.core import bounded
+from raysim.core.atomic import plain
 from raysim.data.federation import Federation
 from raysim.storage.manifest import Manifest
 from raysim.tune.answer import tested_figures
@@ -171,12 +171,11 @@ def summary(
                 for name, cost in zip(names, choice.knee.costs, strict=True)
             },
         }
-    return tree
+    return dict(plain(tree))
 
 
 def read_tested(path: Path, choice: Choice) -> dict[str, tuple[float, float]] | None:
-    """Read the test figures of the recommended trial from ``summary.json``; None if the file recommends another
-    trial."""
+    """Read the recommended trial's test figures from ``summary.json``; None if it recommends another trial."""
     try:
         recommended = bounded.read_json(path)["recommended"]
         if (
@@ -191,16 +190,12 @@ def read_tested(path: Path, choice: Choice) -> dict[str, tuple[float, float]] | 
         return None  # the caller then runs the test again
 
 
-def _figures(figures: Mapping[str, tuple[float, float]], names: Sequence[str]) -> dict[str, dict[str, float | None]]:
-    return {name: {"mean": _json(figures[name][0]), "std": _json(figures[name][1])} for name in names}
+def _figures(figures: Mapping[str, tuple[float, float]], names: Sequence[str]) -> dict[str, dict[str, float]]:
+    return {name: dict(zip(("mean", "std"), figures[name], strict=True)) for name in names}
 
 
 def _count(finished: Mapping[int, Finished], status: str) -> int:
     return sum(trial.status == status for trial in finished.values())
-
-
-def _json(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def _cell(value: Any) -> Any:

@@ -24,7 +24,7 @@ SEARCHERS = ("random", "grid", "optuna")
 Direction = Literal["max", "min"]
 
 OBJECTIVES: dict[str, Direction] = CLASSIFICATION.objectives
-"""The default objectives for classification. For a real label they are those of regression."""
+"""The default objectives for classification. For a real label, the default objectives of regression replace them."""
 
 TRAFFIC = ("bytes_down", "bytes_up")
 """Objectives that are sums over a run's rounds."""
@@ -37,7 +37,7 @@ class Fifo(Section):
 
 
 class Judging(Section):
-    """A scheduler that evaluates ``objective`` after every evaluated round."""
+    """A scheduler that compares trials by ``objective`` after every evaluated round."""
 
     objective: str | None = default("sweep.scheduler.objective")
 
@@ -54,7 +54,7 @@ class Asha(Judging):
 
 
 class Median(Judging):
-    """The scheduler that stops a trial if its best value is below the median of the other trials' means (Golovin,
+    """The scheduler that stops a trial if its best value is worse than the median of the other trials' means (Golovin,
     2017).
 
     It stops trials from round ``grace`` on.

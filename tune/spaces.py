@@ -27,8 +27,7 @@ Params = dict[str, Any]
 """The values of a trial by dotted key; keys whose condition is false are absent."""
 
 RANGES = {"uniform": 2, "loguniform": 2, "quniform": 3, "qloguniform": 3, "randint": 2}
-"""The distributions over numbers, each with its number of arguments: low, high, and the step of quantised
-distributions."""
+"""The distributions over numbers, with their number of arguments: low, high, and step if quantised."""
 
 LISTS = ("choice", "grid")
 
@@ -119,8 +118,7 @@ class Dimension:
         return len(self.values) if self.listed else max(0, steps.stop - steps.start)
 
     def _steps(self) -> range:
-        """Return the values of a range of whole numbers. If there is a step, return whole numbers that are then
-        multiplied by it."""
+        """Return the whole numbers of a range. If there is a step, its product with each of them is a value."""
         if self.step is None:
             return range(int(self.low), int(self.high))
         return range(math.ceil(self.low / self.step - 1e-9), math.floor(self.high / self.step + 1e-9) + 1)

@@ -186,8 +186,7 @@ class SweepRun:
         return self._left <= 0
 
     def _tested_before(self, choice: Choice) -> Mapping[str, tuple[float, float]] | None:
-        """Return the test figures of a sweep that has ended and only has to be recorded in MLflow; None for other
-        sweeps."""
+        """Return the test figures of a completed sweep that only has to be recorded in MLflow; otherwise None."""
         path = self._folder / "summary.json"
         if not self._ended or not path.exists():
             return None
@@ -198,20 +197,20 @@ class SweepRun:
         if tested_before:
             return read_cost(self._folder / "summary.json")
         trials, finals = self._journal.trials.values(), [each.privacy for each in self._finals if each.privacy]
-        anew = self._draws_anew()
-        params = [trial.params for trial in trials for _ in range(trial.attempts if anew else 1)]
-        lost = read_lost(self._folder) if anew else 0
+        redraws = self._redraws_noise()
+        params = [trial.params for trial in trials for _ in range(trial.attempts if redraws else 1)]
+        lost = read_lost(self._folder) if redraws else 0
         return cost(self._plan, params, [*self._federations.values()], finals, lost)
 
-    def _draws_anew(self) -> bool:
+    def _redraws_noise(self) -> bool:
         """Whether a trial that is run again has fresh noise."""
         return any(
-            job.draws_anew for _, params in self._plan.space.corners() for job in self._plan.jobs(params, "test")
+            job.redraws_noise for _, params in self._plan.space.corners() for job in self._plan.jobs(params, "test")
         )
 
     def count_lost(self) -> None:
         """Record how many trials may have been running when the sweep was stopped. They will be run again."""
-        if self._draws_anew():
+        if self._redraws_noise():
             again = self._left * (1 + self._plan.sweep.retries) + (0 if (self._folder / "summary.json").exists() else 1)
             self._out.json(LOST, {"trials": read_lost(self._folder) + again})
 
@@ -277,9 +276,9 @@ class SweepRun:
         failed = sum(trial.status == "failed" for trial in self._journal.trials.values())
         if failed:
             self._line(f"{failed} of {self._total} trials failed; each with its error in trials.csv")
-        if tracker.unsent:
+        if tracker.pending:
             self._line(
-                f"warning: MLflow ({self._config.tracking.uri}) did not accept {tracker.unsent} records: "
+                f"warning: MLflow ({self._config.tracking.uri}) did not accept {tracker.pending} records: "
                 f"{tracker.error}; they are stored in the folder, and 'raysim resume {self._folder}' sends them"
             )
 

@@ -74,7 +74,7 @@ class SweepTracker(Sender):
 
     def __init__(self, folder: Path, plan: SweepPlan, config: Config, fingerprint: str) -> None:
         super().__init__(config.tracking)
-        self.unsent = 0
+        self.pending = 0
         self._folder = folder
         self._plan = plan
         self._config = config
@@ -82,7 +82,7 @@ class SweepTracker(Sender):
         self._tags[PREDICTS_TAG] = predicted(config.data)
         self._path = folder / SENT
         self._run, self._sent = recorded(folder)
-        self._halves: list[str] | None = None if self._run else []
+        self._partial_runs: list[str] | None = None if self._run else []
         self._queue: queue.SimpleQueue[Finished | Conclusion | None] = queue.SimpleQueue()
         self._concluded = False
         self._stopped: Status | None = None
@@ -98,12 +98,11 @@ class SweepTracker(Sender):
         if stopped and self._thread is not None:
             self._stopped = "FAILED" if isinstance(error, Exception) else "KILLED"
         if not self._joined(error, stopped=stopped):
-            self.unsent += self._queue.qsize()  # the queue lacks the item being sent, but contains the end marker
+            self.pending += self._queue.qsize()  # the queue lacks the item being sent, but contains the end marker
 
     @property
     def address(self) -> str:
-        """Return the address of the trials: a server's page of runs, or the command that opens a file, or an empty
-        text."""
+        """Return the trials' address: a server's page of runs, or the command that opens a file, or an empty text."""
         uri = self._config.tracking.uri
         if uri == NOWHERE or "@" in uri:  # the address may contain a password
             return ""
@@ -142,7 +141,7 @@ class SweepTracker(Sender):
             while not self._done(item):
                 self._calls += 1
                 if self._closing.is_set():
-                    self.unsent += 1
+                    self.pending += 1
                     break
                 self._closing.wait(WAITS[min(tries, len(WAITS) - 1)])
                 tries += 1
@@ -153,14 +152,13 @@ class SweepTracker(Sender):
     def _end_all(self) -> None:
         """Set the final state of the sweep and of partially sent trials, while the other thread sends the rest."""
         with contextlib.suppress(Exception), self._ending:  # any error means that the store is unreachable
-            for run in (*(self._halves or ()), self._run):
+            for run in (*(self._partial_runs or ()), self._run):
                 if self._tracker is not None and run is not None and self._stopped is not None:
                     self._tracker.end(run, self._stopped)
 
     def _done(self, item: Finished | Conclusion) -> bool:
-        """Send ``item``, and return whether that succeeded. If sending fails while the tracker closes, nothing more is
-        sent."""
-        if self.unsent and self._closing.is_set():
+        """Send ``item``, and return whether that succeeded. After a failure while closing, nothing more is sent."""
+        if self.pending and self._closing.is_set():
             return False
         try:
             if isinstance(item, Finished):
@@ -185,24 +183,24 @@ class SweepTracker(Sender):
             self._run = tracker.start(self._config.name, params, tags)
             self._end_all()
             self._write()
-        if self._halves is None:
-            self._halves = [run for run in tracker.nested(self._run) if run not in self._sent.values()]
-        while self._halves:
-            tracker.discard(self._halves[-1])
-            self._halves.pop()
+        if self._partial_runs is None:
+            self._partial_runs = [run for run in tracker.nested(self._run) if run not in self._sent.values()]
+        while self._partial_runs:
+            tracker.discard(self._partial_runs[-1])
+            self._partial_runs.pop()
         return tracker
 
     def _send(self, trial: Finished) -> None:
         tracker = self._store()
-        assert self._halves is not None
+        assert self._partial_runs is not None
         if trial.number in self._sent:
-            self._halves.append(self._sent.pop(trial.number))
+            self._partial_runs.append(self._sent.pop(trial.number))
             self._store()
         config = self._plan.config(trial.params, "validation")
         tags = self._tags | {"level": "trial", "trial": str(trial.number), "status": trial.status}
         tags["strategy"] = label(config.strategy)
         run = tracker.start(f"trial {trial.number}", searched(trial.params, self._plan.space), tags, self._run)
-        self._halves.append(run)
+        self._partial_runs.append(run)
         tracker.metrics(run, curve(trial) + final(trial, max(plugins.rounds(config), 1)))
         for seed, rounds in trial.rounds.items():
             nested = tracker.start(
@@ -218,7 +216,7 @@ class SweepTracker(Sender):
             tracker.tag(run, {"error": trial.error[:5000]})
         with self._ending:
             tracker.end(run, STATUS[trial.status])
-            self._halves.remove(run)
+            self._partial_runs.remove(run)
         self._sent[trial.number] = run
         self._write()
 
@@ -234,7 +232,9 @@ class SweepTracker(Sender):
         # The Pareto set first: the length of an address limits how many runs MLflow compares.
         trials = sorted(self._sent, key=lambda number: not members.get(number, False))
         together = tracker.side_by_side([self._sent[number] for number in trials[:COMPARED]])
-        charts = tracker.show(self._run, view_of(self._run, *drawn(self._plan.space), self._plan.sweep.objectives))
+        charts = tracker.show(
+            self._run, view_of(self._run, *background_plots(self._plan.space), self._plan.sweep.objectives)
+        )
         links = f"[Plot the trials]({charts}) · [Compare the trials]({together})"
         tracker.tag(self._run, {NOTE_TAG: f"{conclusion.note}\n\n{links}" if trials else conclusion.note})
         if recommended is not None:
@@ -271,8 +271,8 @@ def recorded(folder: Path) -> tuple[str | None, dict[int, str]]:
         ) from None
 
 
-def drawn(space: Space) -> tuple[list[str], list[str]]:
-    """Return two lists of trials' parameters: those with numeric axes in charts, and the others."""
+def background_plots(space: Space) -> tuple[list[str], list[str]]:
+    """Return two lists of trials' parameters: the parameters with numeric axes in charts, and the others."""
     numbers: list[str] = []
     others: list[str] = []
     for dimension in space:

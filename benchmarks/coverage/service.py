@@ -91,7 +91,7 @@ def _chance(rng: np.random.Generator) -> Chance:
 
 def _floor(tally: Tally, federation: Served, true: Floats, tau: float, chance: Chance) -> None:
     floor = noise_floor(federation.sums, federation.sizes, chance, draws=FLOOR_DRAWS)
-    tally.add("difference claimed", floor.shown)
+    tally.add("difference claimed", floor.demonstrated)
     tally.covers("true spread", floor.tau.low, floor.tau.high, tau)
     tally.add("spread has no upper limit", bool(np.isinf(floor.tau.high)))
     judged = federation.sums.judged
@@ -115,7 +115,7 @@ def errors(hospitals: int, law: str, tau: float, rng: np.random.Generator, draws
         rmse = np.sqrt(np.add.reduceat(np.square(error), first) / rows)
         together = error_counts(error, np.zeros(len(error)), [0, len(error)]).errors
         floor = error_floor("MAE", mae, rmse, together, rows, 5 * rows, chance, draws=FLOOR_DRAWS)
-        tally.add("difference claimed", floor.shown)
+        tally.add("difference claimed", floor.demonstrated)
         tally.covers("true spread", floor.tau.low, floor.tau.high, tau)
         truth = Dispersion(rows >= 5, np.log(5.0 * rows), larger=False).figures(level * ERROR_MEANS[law])
         for name, figure in floor.figures.items():

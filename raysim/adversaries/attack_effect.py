@@ -32,6 +32,5 @@ class AttackFigures:
     per_hospital: tuple[float, ...]
     """The decrease of the headline metric at each hospital, in order of ids."""
     price: dict[str, float] = field(default_factory=dict)
-    """The cost of the robust rule without attack: values like ``honest``, minus those of the uniform average. Empty
-    without a rule.
-    """
+    """The cost of the robust rule without attack: the values of ``honest`` under the rule minus the values under the
+    uniform average. Empty without a rule."""

@@ -21,8 +21,8 @@ def alie(updates: Floats, m: int, f: int, factor: float | None = None) -> Floats
 
 
 def alie_factor(m: int, f: int) -> float:
-    """Return the largest factor of ALIE at which enough honest updates are even further from the mean, for ``m``
-    updates of which ``f`` are Byzantine.
+    """Return ALIE's factor for ``m`` updates, of which ``f`` are Byzantine. At this factor, so many honest (normal)
+    updates are further from the mean that they and the Byzantine ones are a majority.
 
     Return 0 if Byzantine updates are the majority.
     """
@@ -54,8 +54,8 @@ def deviation(updates: Floats, kind: Deviation) -> Floats:
 
 
 def min_max_factor(updates: Floats, direction: Floats) -> float:
-    """Return the largest step along ``direction``, such that the moved mean is no further from any update than two
-    updates are from each other."""
+    """Return the largest step along ``direction`` for which no update is further from the moved mean than the largest
+    distance between two updates."""
     mean = updates.mean(axis=0)
     offsets = mean - updates
     widest = max(float(((updates - row) ** 2).sum(axis=1).max()) for row in updates)
@@ -65,13 +65,13 @@ def min_max_factor(updates: Floats, direction: Floats) -> float:
     b = offsets @ direction
     c = np.minimum((offsets**2).sum(axis=1) - widest, 0.0)
     root = (-b + np.sqrt(b**2 - a * c)) / a
-    # A rounding within, so that the bound itself holds.
+    # Slightly less, so that the bound also holds after rounding.
     return max(0.0, float(root.min()) * (1 - 1e-12))
 
 
 def min_sum_factor(updates: Floats, direction: Floats) -> float:
-    """Return the largest step along ``direction``, such that the moved mean's sum of squared distances to all updates
-    is at most the largest such sum of an update."""
+    """Return the largest step along ``direction`` for which the moved mean's sum of squared distances to all updates
+    stays within a bound. The bound is the largest sum of squared distances of one update to all updates."""
     a = float(direction @ direction)
     if a == 0.0:
         return 0.0

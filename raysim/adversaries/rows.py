@@ -30,8 +30,8 @@ def units(
 ) -> Rows:
     """Return rows with feature ``feature`` multiplied by ``factor``, plus ``offset``.
 
-    With ``offset`` the factor applies to the unscaled values. ``recorded [n]`` are the rows with a recorded value,
-    whose unit can be wrong; None means all.
+    For a standardised feature, ``offset`` makes the factor apply to the original values. ``recorded [n]`` flags the
+    rows with a recorded value, whose unit can be wrong; None means all rows.
     """
     changed = X.copy()
     wrong = X[:, feature] * factor + offset

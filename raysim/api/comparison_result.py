@@ -14,7 +14,7 @@ import pandas as pd
 from raysim.api import html
 from raysim.api.results import Answer, Predictions, Results, RunResult, stacked
 from raysim.config import learners
-from raysim.config.paths import shown
+from raysim.config.paths import display_path
 from raysim.core.errors import ConfigError, nearest
 from raysim.core.words import counted
 from raysim.experiment.entries import folder_of
@@ -117,7 +117,7 @@ class ComparisonResult(Results):
         strategy, model = self._recommended
         if self.answer.recommended is None or model is None:
             raise ConfigError(
-                f"strategy: {shown(self.folder)} recommends no model ({self.answer['headline']}); name a "
+                f"strategy: {display_path(self.folder)} recommends no model ({self.answer['headline']}); name a "
                 "strategy, or the folder of one of its runs"
             )
         return self.run(strategy, seed), model

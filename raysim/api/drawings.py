@@ -42,8 +42,8 @@ class Drawing:
         need("vl_convert", "figures", str(path), "save it as .svg")
         import vl_convert
 
-        drawn = vl_convert.svg_to_pdf(self.svg) if kind == ".pdf" else vl_convert.svg_to_png(self.svg, scale=SCALE)
-        path.write_bytes(drawn)
+        image = vl_convert.svg_to_pdf(self.svg) if kind == ".pdf" else vl_convert.svg_to_png(self.svg, scale=SCALE)
+        path.write_bytes(image)
         return path
 
 

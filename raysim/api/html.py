@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from raysim.config.paths import shown
+from raysim.config.paths import display_path
 from raysim.metrics.labels import reporting
 from raysim.report.terminal.tables import ranking
 from raysim.statistics.differences.paired import FEW_HOSPITALS
@@ -17,7 +17,7 @@ from raysim.statistics.differences.paired import FEW_HOSPITALS
 def page(title: str, content: str, sentences: Sequence[str], folder: Path) -> str:
     """Return HTML of a title, a table, sentences on it, and the folder of the files."""
     paragraphs = "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences if sentence)
-    files = f"<p><small>files: {escape(shown(folder))}</small></p>"
+    files = f"<p><small>files: {escape(display_path(folder))}</small></p>"
     return f"<div><p><b>{escape(title)}</b></p>{content}{paragraphs}{files}</div>"
 
 

@@ -19,7 +19,7 @@ from raysim.api import html
 from raysim.api.drawings import Figures
 from raysim.api.request import search_path_restored
 from raysim.config import plugins, reading
-from raysim.config.paths import expanded, shown
+from raysim.config.paths import display_path, expanded
 from raysim.config.schema import Config
 from raysim.core.errors import ConfigError, DataError, RaysimError, nearest
 from raysim.core.words import of_type
@@ -48,14 +48,14 @@ class Results:
         and the folder.
         """
         try:
-            return f"<{self._title}: {self._sentences[0]} ({shown(self.folder)})>"
+            return f"<{self._title}: {self._sentences[0]} ({display_path(self.folder)})>"
         except (OSError, ValueError, LookupError, RaysimError):
-            return f"{type(self).__name__}('{shown(self.folder)}')"
+            return f"{type(self).__name__}('{display_path(self.folder)}')"
 
     def __str__(self) -> str:
         """Return the answer in sentences, one per line."""
         try:
-            return "\n".join([self._title, *self._sentences, f"files: {shown(self.folder)}"])
+            return "\n".join([self._title, *self._sentences, f"files: {display_path(self.folder)}"])
         except (OSError, ValueError, LookupError, RaysimError):
             return repr(self)
 

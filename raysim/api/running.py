@@ -121,8 +121,8 @@ def curve(
 
     tree = tree_of(config, strategies=strategies, data=data, seed=seed, overrides=overrides)
     with search_path_restored(), alone_on_ray(in_process):
-        shown = console_or_warnings(console, verbose)
-        folder = begin(tree, (), path_of(out), shown, of=path_of(of), in_process=in_process, verbose=verbose)
+        output = console_or_warnings(console, verbose)
+        folder = begin(tree, (), path_of(out), output, of=path_of(of), in_process=in_process, verbose=verbose)
     return CurveResult(folder)
 
 
@@ -192,18 +192,16 @@ def play_comparison(
         with tempfile.TemporaryDirectory() as scratch:
             found = scores.entered(results, asked.evaluation, out.folder, Path(scratch))
             unseen = files.write(out, asked, results, experiment.left_out)
-            comparison.write_comparison(out, asked, results, beside=beside, unseen=unseen, scores=found, before=left)
+            comparison.write_comparison(out, asked, results, unseen=unseen, scores=found, before=left)
 
     with search_path_restored(), alone_on_ray(in_process):
         with phase(console, READING):
             from raysim.experiment import scores
-            from raysim.experiment.background_noise_floor import BackgroundNoiseFloor
             from raysim.experiment.runs import Experiment
 
             config = scores.asked(reading.over_seeds(reading.resolve(config, reads=reading.COMPARISON)))
             experiment = Experiment.comparing(config, out, again=again)
-            beside = BackgroundNoiseFloor(config.evaluation.minimum_events)
-        experiment.play(console, in_process=in_process, verbose=verbose, conclude=conclude, on_result=beside.add)
+        experiment.play(console, in_process=in_process, verbose=verbose, conclude=conclude)
         from raysim.api.comparison_result import ComparisonResult
 
         return ComparisonResult(experiment.folder)
@@ -237,9 +235,9 @@ def resume_with(
     from raysim.api.comparison_result import CurveResult
     from raysim.core.importing import standing_here
     from raysim.experiment.curves.curve import go_on
-    from raysim.experiment.pending_mlflow import send_kept
+    from raysim.experiment.pending_mlflow import send_pending
 
-    shown, working = console_or_warnings(console, verbose), Path(ticket.working)
+    output, working = console_or_warnings(console, verbose), Path(ticket.working)
     # Relative paths start from the original working directory; modules are also searched in the current one.
     with (
         alone_on_ray(in_process),
@@ -249,14 +247,14 @@ def resume_with(
     ):
         config = reading.resolve(path / "config.yaml", reads=())
         if ticket.finished:
-            message = f"{path}: finished, {send_kept(path, config.tracking) or 'nothing to resume'}"
-            shown.print(message, soft_wrap=True, highlight=False, markup=False)
+            message = f"{path}: finished, {send_pending(path, config.tracking) or 'nothing to resume'}"
+            output.print(message, soft_wrap=True, highlight=False, markup=False)
             return _result(ticket.kind, path)
         if ticket.kind == "run":
-            return play_run(config, path, shown, in_process=in_process, verbose=verbose, again=True)
+            return play_run(config, path, output, in_process=in_process, verbose=verbose, again=True)
         if ticket.kind == "curve":
-            return CurveResult(go_on(path, config, shown, in_process=in_process, verbose=verbose))
-        return play_comparison(config, path, shown, in_process=in_process, verbose=verbose, again=True)
+            return CurveResult(go_on(path, config, output, in_process=in_process, verbose=verbose))
+        return play_comparison(config, path, output, in_process=in_process, verbose=verbose, again=True)
 
 
 def _result(kind: str, folder: Path) -> RunResult | ComparisonResult | CurveResult:

@@ -121,5 +121,5 @@ class SweepResult(Results):
         return self.runs
 
     def _repr_html_(self) -> str:
-        shown = self.pareto.to_html(float_format=lambda value: f"{value:.4g}", na_rep="undefined", border=0)
-        return html.page(self._title, shown, self._sentences, self.folder)
+        table = self.pareto.to_html(float_format=lambda value: f"{value:.4g}", na_rep="undefined", border=0)
+        return html.page(self._title, table, self._sentences, self.folder)

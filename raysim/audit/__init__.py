@@ -1,1 +1,1 @@
-"""Attacks that infer patients' data from messages."""
+"""Attacks that infer patients' data from a run."""

@@ -1,7 +1,7 @@
 """Reconstructs patients' rows from an update, or from the sums for a regression.
 
 A hospital that trains a linear model on one row sends a change of weights that is a multiple of that row. The
-intercept's change is the same multiple of one. Their ratio is the row, for any number of steps and any learning rate of
+intercept's change is the same multiple of 1. Their ratio is the row, for any number of steps and any learning rate of
 gradient descent, plain or with momentum, without weight decay or proximal term. The sign of the intercept's change is
 the label.
 
@@ -11,8 +11,9 @@ also reveal rows.
 Rows also follow from the sums that a hospital sends for a regression. A Hessian is ``X' diag(w) X``. Hessians at two
 points of a logistic regression have different weights and the same rows. If there are at most as many rows as columns,
 the inverse of the matrix of their generalised eigenvectors contains the rows, up to scale. The first entry of a row is
-the intercept, 1, which gives the scale. The gradient then gives the labels. In general ``k`` calls send ``k p (p + 3) /
-2`` numbers, and ``n p`` numbers are unknown. Therefore hospitals with ``n <= k (p + 3) / 2`` rows are at risk.
+the intercept, 1, which gives the scale. The gradient then gives the labels. In general, for ``n`` rows and ``p``
+columns, ``k`` calls send ``k p (p + 3) / 2`` numbers, and ``n p`` numbers are unknown. Therefore hospitals with ``n <=
+k (p + 3) / 2`` rows are at risk.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ def invert_layer(weights: ArrayLike, intercepts: ArrayLike) -> Floats:
     """Compute each unit's row ``[H, F]`` from the changes of ``weights [H, F]`` and ``intercepts [H]`` of a first dense
     layer.
 
-    The result is a patient's row if one row alone has activated the unit. If several have, it is their mean, weighted
-    by the gradient at the unit. It is NaN if none has.
+    The result is a patient's row if one row alone has activated the unit. If several rows have activated it, the result
+    is their mean, weighted by the gradient at the unit. It is NaN if no row has.
     """
     change, shift = np.asarray(weights, dtype=np.float64), np.asarray(intercepts, dtype=np.float64)
     moved = shift != 0
@@ -38,7 +39,7 @@ def invert_layer(weights: ArrayLike, intercepts: ArrayLike) -> Floats:
 
 
 def invert_label(intercepts: ArrayLike) -> int:
-    """Infer the row's label from the change of the last layer's ``intercepts [C]``, one if there are two classes."""
+    """Infer the row's label from the change of the last layer's ``intercepts [C]``, or ``[1]`` for two classes."""
     shift = np.asarray(intercepts, dtype=np.float64)
     return int(shift.argmax()) if len(shift) > 1 else int(shift[0] > 0)
 

@@ -2,7 +2,8 @@
 
 - Loss threshold (Yeom 2018): rows with a smaller loss are classified as members.
 - LiRA (Carlini 2022): shadow models with and without a row estimate a model's confidence in both cases. The score is
-  the logarithm of the ratio of two normal densities. With few shadows, all rows share one variance.
+  the logarithm of the ratio of two normal densities. All rows share one variance in each case, because there are few
+  shadow models.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def confidence(margins: ArrayLike, y: ArrayLike) -> Floats:
 
 
 def lira(confidences: ArrayLike, members: ArrayLike, target: int) -> Floats:
-    """Compute the LiRA score of each row ``[n]`` under model ``target``; above 0 means that membership is likelier.
+    """Compute the LiRA score of each row ``[n]`` under model ``target``; above 0 means that membership is more likely.
 
     ``confidences [J, n]`` and ``members [J, n]`` contain all ``J`` models; the densities are fitted without model
     ``target``. The score is NaN for a row that all other models contain, or that none contains.
@@ -62,7 +63,7 @@ def _variance(residuals: Floats, defined: NDArray[np.bool_]) -> float:
 
 @dataclass(frozen=True)
 class Detection:
-    """How well scores separate members from non-members.
+    """The separation of members from non-members by scores.
 
     - ``auroc``: the AUROC; .5 is chance.
     - ``at``: the true positive rate by false positive rate.
@@ -73,9 +74,7 @@ class Detection:
 
 
 def detection(scores: ArrayLike, members: ArrayLike) -> Detection:
-    """Evaluate ``scores [n]``, higher for members, against the truth ``members [n]``. The result is NaN if either group
-    is empty.
-    """
+    """Evaluate ``scores [n]``, higher for members, against ``members [n]``; NaN if either group is empty."""
     s, inside = np.asarray(scores, dtype=np.float64), np.asarray(members, dtype=bool)
     positive, negative = np.sort(s[inside]), np.sort(s[~inside])
     if not len(positive) or not len(negative):

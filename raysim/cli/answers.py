@@ -59,8 +59,8 @@ def show_curve(
 
     whole, found = _block(result, "curve", out, seconds, path, settings), result.found
     notes = [*filter(None, [files]), *whole.notes]
-    shown = replace(whole, headline=found.headline, rows=found.rows(), more=0, notes=notes)
-    _show(shown, result, console, details=details, open_=open_)
+    of_curve = replace(whole, headline=found.headline, rows=found.rows(), more=0, notes=notes)
+    _show(of_curve, result, console, details=details, open_=open_)
 
 
 def _block(
@@ -115,6 +115,6 @@ def _show_comparison(result: ComparisonResult, console: Console) -> None:
         patient_groups.printed(result.seeds, console.width, config.evaluation.part),
         patient_clusters.printed(result.folder, config.reference),
     )
-    for shown in filter(None, further):
+    for table in filter(None, further):
         console.print()
-        console.print(shown, markup=False)
+        console.print(table, markup=False)

@@ -68,9 +68,9 @@ def audit(
     from raysim.report.terminal.answers import in_time
     from raysim.report.terminal.progress import say, waiting
 
-    began, console, beside = time.perf_counter(), options.console_of(json), options.progress_of()
+    began, console, progress = time.perf_counter(), options.console_of(json), options.progress_of()
     asked = reading.resolve(config, set_ or [])
-    with waiting(beside, "repeating the run and attacking it") as far:
+    with waiting(progress, "repeating the run and attacking it") as far:
         folder = play(
             asked,
             out,
@@ -78,7 +78,7 @@ def audit(
             canaries=canaries,
             in_process=in_process,
             verbose=verbose,
-            say=partial(say, beside),
+            say=partial(say, progress),
             progress=far,
         )
     summary = bounded.read_json(folder / "audit.json")
@@ -88,9 +88,9 @@ def audit(
         return
     command, seconds = f"raysim audit {shlex.quote(str(config))}", in_time(time.perf_counter() - began)
     more = f"{command} --details" if shadows else f"{command} --shadows 16"
-    shown = audited.block(summary, asked.name, seconds, str(options.place(folder, out) / PAGE), more)
+    answer = audited.block(summary, asked.name, seconds, str(options.place(folder, out) / PAGE), more)
     below = partial(_show, summary, console) if details else None
-    show_block(shown, console, folder / PAGE, below, open_=open_)
+    show_block(answer, console, folder / PAGE, below, open_=open_)
 
 
 def _show(summary: Mapping[str, Any], console: Console) -> None:

@@ -110,8 +110,8 @@ def describe_data(
         description = describe(config, epsilon=_smoothing(epsilon))
     if json:
         hospitals = description.hospitals.to_dict("records")
-        told = {"seed": description.seed, "verdict": description.verdict, **dataclasses.asdict(description.summary)}
-        print_json(told | {"by_hospital": hospitals})
+        tree = {"seed": description.seed, "verdict": description.verdict, **dataclasses.asdict(description.summary)}
+        print_json(tree | {"by_hospital": hospitals})
     else:
         description.show(console)
     if table is None:

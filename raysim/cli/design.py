@@ -30,5 +30,5 @@ def design(config: Sites, set_: Set = None, out: Out = None, json: Json = False,
         print_json(places_of(folder) | {"headline": found.headline, "rows": found.table().to_dict("records")})
         show_end(folder, console, out, open_)
         return
-    shown = block(found, in_time(time.perf_counter() - began), str(place(folder, out) / REPORT))
-    show_block(shown, console, folder / REPORT, None, open_=open_)
+    answer = block(found, in_time(time.perf_counter() - began), str(place(folder, out) / REPORT))
+    show_block(answer, console, folder / REPORT, None, open_=open_)

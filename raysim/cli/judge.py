@@ -80,6 +80,6 @@ def judge(
     report = str(options.place(found.folder, out) / options.REPORT)
     command = f"raysim judge {shlex.quote(str(predictions))} --reference {shlex.quote(one)} --details"
     seconds, kind = time.perf_counter() - began, reporting(found.comparison)
-    shown = block(found.answer.card, found.name, seconds, report, command, kind)
+    answer = block(found.answer.card, found.name, seconds, report, command, kind)
     more = partial(console.print, comparison_table(found.comparison, one, console.width)) if details else None
-    show_block(shown, console, found.folder / options.REPORT, more, open_=open_)
+    show_block(answer, console, found.folder / options.REPORT, more, open_=open_)

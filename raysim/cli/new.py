@@ -51,7 +51,7 @@ def new(table: Table, out: Out = None, verbose: Verbose = False) -> None:
         except OSError as error:
             raise ConfigError(f"--out: {out} cannot be written ({error.strerror}); name another file") from None
     ungreet()
-    for line in _said(looked, found):
+    for line in _findings(looked, found):
         print(line, file=sys.stdout if out is not None else sys.stderr)
     if out is None:
         print(text, end="")  # standard output has nothing else
@@ -61,7 +61,7 @@ def new(table: Table, out: Out = None, verbose: Verbose = False) -> None:
             print(f"Next   raysim describe {shlex.quote(str(out))}")
 
 
-def _said(looked: Looked, found: Tried) -> Iterator[str]:
+def _findings(looked: Looked, found: Tried) -> Iterator[str]:
     """Yield lines on the table: what was read, why each column was chosen, and what a person must decide."""
     from raysim.config.proposed import OPEN, reason
     from raysim.core.words import counted, listed
@@ -84,10 +84,10 @@ def _said(looked: Looked, found: Tried) -> Iterator[str]:
         yield f"classes: {', '.join(proposal.classes)}"
     elif proposal.label.column is not None:
         yield "the label is a number (data.task: regression)"
-    said = [f"data.{key}" for key in ("censored", "na_values", "units") if getattr(proposal, key)]
+    keys = [f"data.{key}" for key in ("censored", "na_values", "units") if getattr(proposal, key)]
     for name, marks in proposal.marks.items():
-        verb = "sets" if len(said) == 1 else "set"
-        yield f"numbers: '{name}', with other marks: {marks}; {listed(said)} {verb} how to read them"
+        verb = "sets" if len(keys) == 1 else "set"
+        yield f"numbers: '{name}', with other marks: {marks}; {listed(keys)} {verb} how to read them"
     for name, absent in proposal.na_values.items():
         if name not in proposal.marks:
             marks = listed([f"'{mark}'" for mark in absent])

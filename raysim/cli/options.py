@@ -87,22 +87,9 @@ def print_json(tree: Any) -> None:
     """Print ``tree`` as JSON: numbers that are not finite become null, and paths become texts."""
     import json
 
-    print(json.dumps(_plain(tree), indent=2, ensure_ascii=False))
+    from raysim.core.atomic import plain
 
-
-def _plain(tree: Any) -> Any:
-    import math
-    from collections.abc import Mapping
-
-    if isinstance(tree, Mapping):
-        return {str(key): _plain(value) for key, value in tree.items()}
-    if isinstance(tree, list | tuple):
-        return [_plain(value) for value in tree]
-    if hasattr(tree, "tolist"):  # numpy arrays and scalars
-        return _plain(tree.tolist())
-    if isinstance(tree, float):
-        return tree if math.isfinite(tree) else None
-    return tree if isinstance(tree, str | int | bool | None) else str(tree)
+    print(json.dumps(plain(tree), indent=2, ensure_ascii=False))
 
 
 def show_end(folder: Path, console: Console, out: Path | None, open_: bool, page: str = REPORT) -> None:

@@ -45,7 +45,7 @@ def study(
         options.show_end(folder, console, out, open_)
         return
     report = str(options.place(folder, out) / options.REPORT)
-    shown = block(
+    answer = block(
         folder,
         shares,
         in_time(time.perf_counter() - began),
@@ -53,4 +53,4 @@ def study(
         f"raysim study {shlex.quote(str(config))} --details",
     )
     more = partial(console.print, ranking_table(shares)) if details else None
-    show_block(shown, console, folder / options.REPORT, more, open_=open_)
+    show_block(answer, console, folder / options.REPORT, more, open_=open_)

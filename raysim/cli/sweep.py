@@ -147,11 +147,11 @@ def _show(
 
     choice, at = choice_in(result.folder), options.place(result.folder, out)
     name = str(read_tree(result.folder / "sweep.yaml").get("name", ""))
-    shown = answer.block(
+    block = answer.block(
         choice, result.summary, name, in_time(seconds), str(at), str(at / options.REPORT), ended=result.ended
     )
     more = partial(answer.details, choice, result.summary, console) if details else None
-    show_block(shown, console, result.folder / options.REPORT, more, open_=open_)
+    show_block(block, console, result.folder / options.REPORT, more, open_=open_)
 
 
 def _code(result: SweepResult) -> int:

@@ -23,9 +23,9 @@ def in_one_line() -> Iterator[None]:
     except _UsageError as error:
         from raysim.core.errors import ConfigError
 
-        said = error.format_message().rstrip(".")
+        message = error.format_message().rstrip(".")
         command = error.ctx.command_path if error.ctx is not None else "raysim"
-        raise ConfigError(f"{said}; see '{command} --help'") from None
+        raise ConfigError(f"{message}; see '{command} --help'") from None
 
 
 def whole_number(text: str) -> int:

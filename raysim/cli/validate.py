@@ -37,5 +37,5 @@ def validate(
         show_end(found.folder, console, out, open_)
         return
     seconds, report = in_time(time.perf_counter() - began), str(place(found.folder, out) / REPORT)
-    shown = block(found.name, found.predicts, found.headline, found.notes, found.hospitals, seconds, report)
-    show_block(shown, console, found.folder / REPORT, None, open_=open_)
+    answer = block(found.name, found.predicts, found.headline, found.notes, found.hospitals, seconds, report)
+    show_block(answer, console, found.folder / REPORT, None, open_=open_)

@@ -57,18 +57,17 @@ def awaited() -> bool:
 
 
 @contextlib.contextmanager
-def connected(verbose: bool, dashboard: bool = False) -> Iterator[Keeper | None]:
-    """Connect this process to Ray while the context is open.
+def connected(verbose: bool, dashboard: bool = False) -> Iterator[None]:
+    """Connect this process to Ray while the context is open. A process that was connected before stays connected.
 
-    Yields None if the process was connected before; it then stays connected. ``dashboard`` says whether a Ray that is
-    started here has a dashboard. Raises ``ResourceError`` within 40 seconds if the cluster cannot be used, and
-    ``HangingError`` if a call of Ray does not return.
+    ``dashboard`` says whether a Ray that is started here has a dashboard. Raises ``ResourceError`` within 40 seconds if
+    the cluster cannot be used, and ``HangingError`` if a call of Ray does not return.
     """
     global _imported_closed
     address = named()
-    with host.variables_kept(*CHANGED), contextlib.ExitStack() as standing:
+    with host.environment_restored(*CHANGED), contextlib.ExitStack() as standing:
         if "ray" in sys.modules and sys.modules["ray"].is_initialized():
-            yield None
+            yield
             return
         if not address and "ray" in sys.modules and not (_imported_closed or OPEN in os.environ):
             print(
@@ -100,7 +99,7 @@ def connected(verbose: bool, dashboard: bool = False) -> Iterator[Keeper | None]
             options["_temp_dir"] = folder
         try:
             with host.quiet() if verbose else host.quiet("ray"), nullcontext() if address else one_at_a_time():
-                keeper = _kept_up(options)
+                keeper = _started(options)
         except HangingError:
             raise
         except Exception as error:  # Ray raises a bare Exception where its node does not come up in time
@@ -108,12 +107,12 @@ def connected(verbose: bool, dashboard: bool = False) -> Iterator[Keeper | None]
             raise ResourceError(f"{where} cannot be used ({short(str(error))}); {remedy(str(error))}") from None
         host.handle_again(signal.SIGTERM)
         try:
-            yield keeper
+            yield
         finally:
             keeper.stop()
 
 
-def _kept_up(options: Mapping[str, Any]) -> Keeper:
+def _started(options: Mapping[str, Any]) -> Keeper:
     """Start Ray or connect to it, and return its keeper. A Ray that does not start in time, as on a busy machine, is
     started once more."""
     keeper = Keeper(options)
@@ -173,13 +172,9 @@ class Keeper:
                 faulthandler.disable()
         self._up.result()
 
-    def leave(self) -> None:
-        """Begin to shut Ray down, which takes a second, while the caller continues."""
-        self._leave.set()
-
     def stop(self) -> None:
         """Shut Ray down, and return afterwards."""
-        self.leave()
+        self._leave.set()
         self._thread.join()
 
     def _keep(self) -> None:
@@ -205,9 +200,9 @@ def _lost(part: str) -> NoReturn:
 
     Ray would end it some seconds later with exit code 1 and pages of logs, or wait forever.
     """
-    shown = "\x1b[?25h" if sys.stderr.isatty() else ""  # a progress bar has hidden the cursor
+    show_cursor = "\x1b[?25h" if sys.stderr.isatty() else ""  # a progress bar has hidden the cursor
     print(
-        f"{shown}raysim: resources: Ray itself has failed ({part} has ended); finished results are on disk; "
+        f"{show_cursor}raysim: resources: Ray itself has failed ({part} has ended); finished results are on disk; "
         "continue with 'raysim resume FOLDER'",
         file=sys.stderr,
         flush=True,

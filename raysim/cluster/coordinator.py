@@ -31,10 +31,10 @@ class CoordinatorActor:
 
         The job runs on a background thread, so that no round waits for the sending of its events.
         """
-        aside = BackgroundIterator(self._coordinator.run(job, since, every))
-        while events := aside.take():
+        events_ahead = BackgroundIterator(self._coordinator.run(job, since, every))
+        while events := events_ahead.take():
             yield events
-            if not aside.over:
+            if not events_ahead.over:
                 time.sleep(PAUSE)
 
     def ready(self) -> None:

@@ -16,8 +16,8 @@ def resolve_device(device: str) -> tuple[str, str]:
         return "cpu", ""
     import torch
 
-    seen = f"CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES', '')!r}, torch {torch.__version__}"
-    return "cuda" if torch.cuda.is_available() else "cpu", seen
+    cuda = f"CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES', '')!r}, torch {torch.__version__}"
+    return "cuda" if torch.cuda.is_available() else "cpu", cuda
 
 
 QUOTA = Path("/sys/fs/cgroup/cpu.max")
@@ -68,12 +68,12 @@ def settle_device(device: str, gpus: float) -> None:
         torch.cuda.set_per_process_memory_fraction(gpus)
 
 
-def check_device(wanted: str, resolved: str, seen: str) -> str | None:
-    """Return a warning if a reserved GPU is missing, else None. ``seen`` is what torch finds. Raises ``ResourceError``
+def check_device(wanted: str, resolved: str, cuda: str) -> str | None:
+    """Return a warning if a reserved GPU is missing, else None. ``cuda`` is what torch finds. Raises ``ResourceError``
     for ``cuda`` without a GPU.
     """
     if wanted == "cuda" and resolved != "cuda":
-        raise ResourceError(f"resources.device: cuda, but torch sees no CUDA device ({seen}); install a CUDA build")
+        raise ResourceError(f"resources.device: cuda, but torch sees no CUDA device ({cuda}); install a CUDA build")
     if wanted == "auto" and resolved == "cpu":
-        return f"a hospital actor holds a GPU share, but torch sees no CUDA device ({seen}): it computes on the CPU"
+        return f"a hospital actor holds a GPU share, but torch sees no CUDA device ({cuda}): it computes on the CPU"
     return None

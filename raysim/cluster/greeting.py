@@ -109,9 +109,9 @@ def _greeted(address: str) -> str:
     raise ResourceError(f"RAY_ADDRESS: '{address}' cannot be used ({short(reason)}); {remedy(reason)}")
 
 
-def _refused(said: str) -> bool:
-    """Return whether one of Ray's messages in ``said`` reports a wrong token."""
-    return any(part in said for part in REFUSED)
+def _refused(messages: str) -> bool:
+    """Return whether one of Ray's messages in ``messages`` reports a wrong token."""
+    return any(part in messages for part in REFUSED)
 
 
 def short(reason: str) -> str:

@@ -28,7 +28,7 @@ class ActorReady:
     """An actor's first reply: its device, the devices that torch finds, and the address and software of its node."""
 
     resolved: str
-    seen: str
+    cuda: str
     node: str
     software: dict[str, str]
 
@@ -55,7 +55,7 @@ class HospitalActor:
         """
         search_only(folders)
         host.limit_threads(threads)
-        self._resolved, self._seen = resolve_device(device)
+        self._resolved, self._cuda = resolve_device(device)
         settle_device(self._resolved, gpus)
         self._receiver, self._memory = Receiver(), RecentMemory()
         self._group = HospitalGroup(
@@ -102,4 +102,4 @@ class HospitalActor:
         import ray
 
         node = ray.util.get_node_ip_address()
-        return ActorReady(self._resolved, self._seen, node, software() if node != asking else {})
+        return ActorReady(self._resolved, self._cuda, node, software() if node != asking else {})

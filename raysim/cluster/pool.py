@@ -47,8 +47,8 @@ class LocalPool:
     """
 
     def __init__(self, placement: Placement, device: str) -> None:
-        resolved, seen = resolve_device(device)
-        self.warning = check_device(device, resolved, seen)
+        resolved, cuda = resolve_device(device)
+        self.warning = check_device(device, resolved, cuda)
         settle_device(resolved, 1.0)  # groups of one process share its memory
         self.served = placement.served
         opened = lru_cache(maxsize=16)(mapped)  # once for all groups
@@ -123,7 +123,7 @@ class RayPool:
         self.places = [answer.node for answer in answers]
         check_same([(answer.node, answer.software) for answer in answers])
         warnings = [
-            check_device(device, answer.resolved, answer.seen)
+            check_device(device, answer.resolved, answer.cuda)
             for device, answer in zip(self._devices, answers, strict=True)
         ]
         return next((warning for warning in warnings if warning), None)

@@ -1,6 +1,6 @@
 """Five compressors of a vector ``u [P]``.
 
-Each returns the vector ``[P]`` that the server reconstructs. Its arguments include a generator if it is random. The
+Each compressor returns the vector ``[P]`` that the server reconstructs. Random compressors also take a generator. The
 ``*_bits`` functions return the number of bits of a message of ``p`` entries.
 """
 
@@ -20,9 +20,9 @@ def top_k(u: Floats, k: int) -> Floats:
     chosen."""
     if k >= len(u):
         return u.copy()
-    kept = np.argsort(-np.abs(u), kind="stable")[:k]
+    largest = np.argsort(-np.abs(u), kind="stable")[:k]
     sent = np.zeros_like(u)
-    sent[kept] = u[kept]
+    sent[largest] = u[largest]
     return sent
 
 
@@ -31,9 +31,9 @@ def random_k(u: Floats, k: int, rng: np.random.Generator) -> Floats:
     p = len(u)
     if k >= p:
         return u.copy()
-    kept = rng.choice(p, k, replace=False)
+    chosen = rng.choice(p, k, replace=False)
     sent = np.zeros_like(u)
-    sent[kept] = u[kept] * (p / k)
+    sent[chosen] = u[chosen] * (p / k)
     return sent
 
 
@@ -71,14 +71,14 @@ def grid_limit(bits: int) -> tuple[int, int]:
 
 
 def top_k_bits(p: int, k: int) -> int:
-    """Count the bits of the values and of their places. Places are indices or flags, whichever is shorter; there are
-    none if all are sent."""
+    """Count the bits of the values and of their places. Places are indices or flags, whichever is shorter; none are
+    sent if all entries are sent."""
     places = 0 if k >= p else min(k * ceil(log2(p)), p)
     return min(k, p) * FLOAT_BITS + places
 
 
 def random_k_bits(p: int, k: int) -> int:
-    """Count the bits of the values alone, because the server derives their places from the run's seed."""
+    """Count the bits of the values. Their places are not sent, because the server derives them from the run's seed."""
     return min(k, p) * FLOAT_BITS
 
 

@@ -1,5 +1,4 @@
-"""Checks of values against sections and plug-ins. Errors are one line that names the field, the value and the
-remedy."""
+"""Checks of values against sections and plug-ins. Error messages are one line with field, value and remedy."""
 
 from __future__ import annotations
 
@@ -15,17 +14,17 @@ from raysim.core.words import as_yaml, counted
 T = TypeVar("T")
 
 
-def validated(kind: type[T], value: Any, where: str, beside: Sequence[str] = ()) -> T:
+def validated(kind: type[T], value: Any, where: str, other_keys: Sequence[str] = ()) -> T:
     """Return ``value`` as an object of ``kind``, the class of a section or plug-in. Raises a one-line
     :class:`ConfigError` for a value that does not fit.
 
-    ``where`` is the field of the value. ``beside`` are further allowed keys, which are read elsewhere; they are
+    ``where`` is the field of the value. ``other_keys`` are further allowed keys, which are read elsewhere; they are
     suggested for misspelled keys.
     """
     try:
         checked: T = adapter(kind).validate_python(value)  # type: ignore[arg-type]  # classes are hashable
     except ValidationError as error:
-        raise ConfigError(_first_line(error, kind, where, beside)) from None
+        raise ConfigError(_first_line(error, kind, where, other_keys)) from None
     except UnicodeEncodeError:
         raise ConfigError(
             f"{where or 'config'}: a text holds an invalid Unicode character (a surrogate); write it again"
@@ -48,8 +47,8 @@ def hints(kind: Any) -> Mapping[str, Any]:
 
 
 def _truth_as_number(given: Any, checked: Any, path: str) -> str | None:
-    """Return the key at which true or false is used instead of the number 1 or 0, which Python would allow; None if
-    there is none.
+    """Return the first key with true or false where a number is expected; None if there is none. Python would treat
+    them as 1 and 0.
     """
     if isinstance(given, bool):
         return path if isinstance(checked, int | float) and not isinstance(checked, bool) else None
@@ -65,7 +64,7 @@ def _truth_as_number(given: Any, checked: Any, path: str) -> str | None:
 
 
 def _under(checked: Any, key: Any) -> Any:
-    """Return the value of a checked section, plug-in or mapping under a key of the configuration, or None."""
+    """Return the value at a ``key`` of a checked section, plug-in or mapping; None if it has no such key."""
     if isinstance(checked, Mapping):
         return checked.get(key)
     return getattr(checked, key, None) if isinstance(key, str) and key.isidentifier() else None
@@ -96,11 +95,11 @@ _WORDS = {
 }
 
 
-def _first_line(error: ValidationError, kind: Any, where: str, beside: Sequence[str]) -> str:
+def _first_line(error: ValidationError, kind: Any, where: str, other_keys: Sequence[str]) -> str:
     first = error.errors()[0]
     path = ".".join(str(part) for part in [*([where] if where else []), *first["loc"]] if not _is_branch(part))
     if first["type"] == "extra_forbidden":
-        allowed = [*_keys_at(kind, first["loc"][:-1]), *(beside if len(first["loc"]) == 1 else ())]
+        allowed = [*_keys_at(kind, first["loc"][:-1]), *(other_keys if len(first["loc"]) == 1 else ())]
         return f"{path}: unknown key; {nearest(str(first['loc'][-1]), allowed)}"
     if first["type"] in ("missing", "missing_argument"):
         return f"{path}: missing; add this key"
@@ -113,8 +112,8 @@ def _first_line(error: ValidationError, kind: Any, where: str, beside: Sequence[
     given = first["input"]
     # Records of a data frame hold rows of patients.
     of_rows = isinstance(given, list | tuple) and any(isinstance(each, Mapping) for each in given)
-    shown = f"a list of {counted(len(given), 'group')} of keys" if of_rows else as_yaml(given)
-    return f"{path}: {shown} {words.format(**first.get('ctx', {}))}"
+    value_text = f"a list of {counted(len(given), 'group')} of keys" if of_rows else as_yaml(given)
+    return f"{path}: {value_text} {words.format(**first.get('ctx', {}))}"
 
 
 def _is_branch(part: Any) -> bool:

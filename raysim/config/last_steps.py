@@ -1,5 +1,4 @@
-"""The reading of ``strategy.personalization``: the hospitals' work after the last round, which is one step or an
-ordered list of steps.
+"""Reads ``strategy.personalization``: the hospitals' steps after the last round, one step or an ordered list.
 
 A step without a name is fine-tuning; ``recalibrate`` must be the last step. A strategy that implements fine-tuning
 itself has a field ``personalization`` for its keys. For all other strategies the engine does the fine-tuning.
@@ -64,16 +63,14 @@ def recalibrated(section: StrategySection, where: str) -> StrategySection:
 
 
 def judged_before(section: StrategySection, where: str) -> StrategySection:
-    """Return the section without recalibration. Runs use it if they are judged on the rows on which recalibration would
-    be fitted.
-    """
+    """Return the section without recalibration, because recalibration is fitted on the rows that judge these runs."""
     options = section.options()
     steps = split(options.pop(KEY, None), f"{where}.{KEY}")
     return section if steps.recalibration is None else section.having(options | written(steps.fine_tuning, None))
 
 
 def takes_fine_tuning(cls: Any) -> bool:
-    """Return whether a strategy's class does the fine-tuning itself, which a field ``personalization`` declares."""
+    """Return whether a strategy's class has a field ``personalization``, because it does the fine-tuning itself."""
     return dataclasses.is_dataclass(cls) and any(field.name == KEY for field in dataclasses.fields(cls))
 
 

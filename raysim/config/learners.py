@@ -1,7 +1,7 @@
-"""The combination of a comparison's strategies with the models in ``models``, which tables call learners.
+"""Combines a comparison's strategies with the models in ``models``, which tables call learners.
 
-Models are ordered by simplicity: linear models, whose coefficients can be interpreted, are before all others, in the
-listed order. In a tie the answer is the simpler model (:mod:`raysim.report.judgement.choice`).
+Models are ordered by simplicity: first linear models, whose coefficients can be interpreted, then all others, both in
+the listed order. In a tie the simpler model is recommended (:mod:`raysim.report.judgement.choice`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from raysim.training.models import find_family
 def crossed(config: Config, configs: Sequence[Config]) -> tuple[Config, ...]:
     """Return each of the complete ``configs``, one per strategy, combined with each of the models.
 
-    If no models are listed, return ``configs`` unchanged. The label of a strategy then ends with its learner. Raises
-    ``ConfigError`` for models that share a name, and for strategies with their own model.
+    The label of each strategy then ends with its learner. If no models are listed, ``configs`` are returned unchanged.
+    Raises ``ConfigError`` for models that share a name, and for strategies with their own model.
     """
     models = config.models
     if not models:
@@ -39,8 +39,10 @@ def crossed(config: Config, configs: Sequence[Config]) -> tuple[Config, ...]:
 
 def labels(config: Config) -> list[str]:
     """Return the labels of all strategies that ``config`` compares, with each listed model."""
-    ways = [label(section) for section in config.strategies]
-    return [_crossed(way, section) for section in config.models for way in ways] if config.models else ways
+    strategies = [label(section) for section in config.strategies]
+    return (
+        [_crossed(label, section) for section in config.models for label in strategies] if config.models else strategies
+    )
 
 
 def simplest_first(models: Sequence[ModelSection]) -> list[ModelSection]:
@@ -49,8 +51,8 @@ def simplest_first(models: Sequence[ModelSection]) -> list[ModelSection]:
 
 
 def reference_among(config: Config, compared: Sequence[str]) -> str:
-    """Return the label of the reference in ``config``. If it was compared with several learners, the label is with the
-    simplest of them.
+    """Return the label of the reference strategy in ``config``. If it was compared with several learners, this is its
+    label with the simplest learner.
 
     Raises ``ConfigError`` if the reference is not among the labels ``compared``.
     """

@@ -1,8 +1,7 @@
-"""The list of plug-ins that a configuration can name, in groups, and of their keys with type, default, range and
-meaning.
+"""Lists the plug-ins that a configuration can name, in groups, and their keys with type, default, range and meaning.
 
-All of it is read from the plug-ins: types and defaults from their fields, ranges from pydantic's bounds or a
-dataclass's error, and meanings from the text under a field.
+Types and defaults are read from a plug-in's fields, ranges from pydantic's bounds or a dataclass's error, and meanings
+from the text under a field.
 """
 
 from __future__ import annotations
@@ -84,15 +83,15 @@ def in_groups(kind: str) -> dict[str, list[Plugin]]:
         summary = " ".join(documentation(entry.load()).partition("\n\n")[0].split())
         groups.setdefault(title, []).append(Plugin(name, summary))
     for plugins in groups.values():
-        plugins.sort(key=lambda each: each.name != table()["reference"])  # what others are compared with comes first
+        plugins.sort(key=lambda each: each.name != table()["reference"])  # the reference comes first
     return {title: plugins for title, plugins in groups.items() if plugins}
 
 
 def documentation(plugin: Any) -> str:
     """Return the documentation of a plug-in, without markup.
 
-    For a strategy or selection it is the module's docstring. If several share a module, the plug-in's own docstring
-    comes first.
+    For a strategy or selection it is the module's docstring. If several plug-ins share a module, the plug-in's own
+    docstring comes first.
     """
     module = sys.modules[plugin.__module__]
     others = [entry for kind in ("strategies", "selections") for entry in registry.entries(kind).values()]
@@ -114,7 +113,7 @@ def keys_of(plugin: Any, place: str = "") -> list[Key]:
     """Return the keys of a plug-in; keys of nested sections have dotted names."""
     try:
         parameters = inspect.signature(plugin).parameters
-    except (TypeError, ValueError):  # a network need not say what it is made with
+    except (TypeError, ValueError):  # a network may have no readable signature
         return []
     hints = _hints(plugin)
     keys: list[Key] = []
@@ -126,10 +125,10 @@ def keys_of(plugin: Any, place: str = "") -> list[Key]:
         if section or isinstance(default, BaseModel):
             keys += [_given(key, default) for key in keys_of(type(default), f"{place}{name}.")]
             continue
-        shown = "required" if default is parameter.empty else value_in_words(default)
+        default_text = "required" if default is parameter.empty else value_in_words(default)
         limits = _limits(plugin, name, kind, default)
         type_ = type_in_words(kind).replace("`", "")
-        keys.append(Key(place + name, type_, shown, limits, _meaning(plugin, name)))
+        keys.append(Key(place + name, type_, default_text, limits, _meaning(plugin, name)))
     return keys
 
 
@@ -142,9 +141,9 @@ def example(name: str, keys: Sequence[Key]) -> str:
     reference = table()["reference"]
     shared = {"weights", "minimum_weight", "signature"}
     own = [key for key in keys if key.key not in shared and "." not in key.key and key.default[:1] not in ("{", "[")]
-    own.sort(key=lambda key: key.type != "number")  # what a paper's method turns on
-    said = [f"{key.key}: {key.default}" for key in own if key.default not in ("null", "required")][:EXAMPLES]
-    one = f"{{{', '.join([f'name: {name}', *said])}}}" if said else name
+    own.sort(key=lambda key: key.type != "number")  # numbers first: mostly a paper's main hyper-parameters
+    settings = [f"{key.key}: {key.default}" for key in own if key.default not in ("null", "required")][:EXAMPLES]
+    one = f"{{{', '.join([f'name: {name}', *settings])}}}" if settings else name
     return f"strategies: [{', '.join(dict.fromkeys([reference, one]))}]"
 
 

@@ -1,5 +1,5 @@
-"""The reading of a configuration's YAML. Its size is limited, each key may occur once, and texts must be possible in
-files and names."""
+"""Reads a configuration's YAML. Its size is limited, each key may occur once, and texts must not contain characters
+that are impossible in files or names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ AS_WRITTEN = "na_values"
 
 
 class InvalidConfiguration(ValueError):
-    """The text is YAML, but no valid configuration; the message says where, why, and the remedy."""
+    """Raised for YAML that is not a valid configuration. The message names the place, the reason and the remedy."""
 
 
 def read(path: Path) -> Any:
@@ -28,7 +28,7 @@ def read(path: Path) -> Any:
 
 
 def load(text: str) -> Any:
-    """Return the value of a YAML text. Raises :class:`InvalidConfiguration`, or another ``ValueError`` of one line."""
+    """Return a YAML text's value. Raises ``InvalidConfiguration``, or a ``ValueError`` with a one-line message."""
     value = bounded.yaml_value(text, _Loader)
     for path, leaf in _texts(value):
         if "\0" in leaf:
@@ -61,8 +61,7 @@ class _Loader(bounded.Loader):
         return mapping
 
     def _refuse_changed(self, node: yaml.Node) -> None:
-        """Raise an error if YAML would change a value at or below ``node``, so that it differs from the written
-        text."""
+        """Raise an error if YAML would read a value at or below ``node`` differently from how it is written."""
         where = f"line {node.start_mark.line + 1}: data.{AS_WRITTEN}: "
         if isinstance(node, yaml.ScalarNode):
             read = self.construct_object(node)

@@ -10,8 +10,7 @@ from itertools import groupby
 from typing import Any
 
 MOST = 10_000
-"""The largest number of nodes in a description, and of CPUs and GPUs of each node. Larger numbers count as typing
-errors."""
+"""The largest number of nodes, and of CPUs and GPUs of each node. Larger numbers count as typing errors."""
 
 _SPEC = re.compile(r"(?:(\d+)x)?(\d+(?:\.\d+)?)cpu(?:\+(\d+)gpu)?")
 
@@ -54,8 +53,8 @@ def parse_nodes(text: str, *, started: bool = True) -> tuple[Node, ...]:
 
 
 def standing_nodes(described: Sequence[dict[str, Any]], first: str) -> tuple[Node, ...]:
-    """Return the live nodes among those of ``ray.nodes()``. The node with Ray's id ``first`` is first, then others by
-    address."""
+    """Return the live nodes of ``described``, the result of ``ray.nodes()``. The node with the id ``first`` comes
+    first; the others are sorted by address."""
     live = [entry for entry in described if entry["Alive"]]
     live.sort(key=lambda entry: (entry["NodeID"] != first, entry["NodeManagerAddress"], entry["NodeID"]))
     return tuple(

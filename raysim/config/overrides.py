@@ -1,4 +1,4 @@
-"""The setting of values at dotted keys of a configuration's tree, for ``--set`` and for a sweep's trials."""
+"""Sets values at dotted keys of a configuration's tree, for ``--set`` and for a sweep's trials."""
 
 from __future__ import annotations
 

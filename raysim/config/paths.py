@@ -1,4 +1,4 @@
-"""The resolution of paths of input files.
+"""Resolves paths of input files.
 
 Paths in a YAML file are relative to its folder, all others to the working directory. They become absolute when a
 configuration is read, so that a frozen configuration names the same files everywhere. Paths of output (``--out``,
@@ -65,8 +65,7 @@ def path_keys(source: Any) -> tuple[str, ...]:
 
 
 def expanded(path: str | os.PathLike[str]) -> Path:
-    """Return a user's path with ``~`` replaced by the home folder. Raises ``ConfigError`` for a path that no system can
-    have."""
+    """Return a user's path with ``~`` replaced by the home folder. Raises ``ConfigError`` for an impossible path."""
     try:
         os.fsencode(path)
     except UnicodeEncodeError:
@@ -76,7 +75,7 @@ def expanded(path: str | os.PathLike[str]) -> Path:
     return Path(os.path.expanduser(path))
 
 
-def shown(path: Path) -> str:
+def display_path(path: Path) -> str:
     """Return a path for display: relative if it is below the working directory."""
     return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
 

@@ -1,4 +1,4 @@
-"""The construction of the strategy, selection, source or model that a section names, from the section's own keys."""
+"""Makes the strategy, selection, source or model that a section names, from the section's own keys."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from raysim.config import last_steps
 from raysim.config.checking import hints, validated
-from raysim.config.paths import anchored, shown
+from raysim.config.paths import anchored, display_path
 from raysim.config.schema import Config
 from raysim.config.sections.plugin_sections import DataSection, ModelSection, PlugIn, SelectionSection, StrategySection
 from raysim.config.sections.privacy import PREPROCESSING, RowUnit
@@ -96,7 +96,7 @@ def check_written_out(section: StrategySection, where: str) -> None:
     """Raise ``ConfigError`` if a strategy still refers to another configuration by ``from``."""
     if section.from_path is not None:
         raise ConfigError(
-            f"{where}.from: '{shown(section.from_path)}' is accepted only by run, compare and plan, and "
+            f"{where}.from: '{display_path(section.from_path)}' is accepted only by run, compare and plan, and "
             "not in a file that another 'from' names; write the strategy's own keys instead"
         )
 
@@ -108,8 +108,7 @@ def strategy_keys(section: StrategySection, where: str) -> frozenset[str]:
 
 
 def build_selection(section: SelectionSection) -> Selection:
-    """Return the selection of a section. Raises ``ConfigError`` if the section has a sample size that the selection
-    does not take."""
+    """Return the selection of a section. Raises ``ConfigError`` for a sample size that the selection does not take."""
     return section.once(lambda: _made_selection(section))
 
 
@@ -138,13 +137,12 @@ def build_source(section: DataSection) -> Source:
 
 def _made_source(section: DataSection) -> Source:
     cls = registry.load("sources", section.source, "data.source")
-    source: Source = construct(cls, section.options(), "data", beside=tuple(DataSection.model_fields))
+    source: Source = construct(cls, section.options(), "data", other_keys=tuple(DataSection.model_fields))
     return source
 
 
 def predicted(section: DataSection) -> str:
-    """Return what is predicted, as a phrase for reports: ``data.predicts``, or the source's phrase, or ``the
-    label``."""
+    """Return what is predicted, as a phrase: ``data.predicts``, or the source's phrase, or ``the label``."""
     if section.predicts is not None:
         return section.predicts
     source = build_source(section)
@@ -212,7 +210,7 @@ def _scaler_noise(config: Config) -> ScalerNoise | None:
 def completed(config: Config, sections: Collection[str], where: str = "strategy") -> Config:
     """Return ``config`` with the plug-ins' own keys in ``sections`` checked and filled in, as plain YAML types.
 
-    ``where`` is the field of its strategy. ``strategies`` from other configurations are not changed.
+    ``where`` is the field of ``config.strategy``. ``strategies`` from other configurations are not changed.
     """
     whole: dict[str, Any] = {}
     if "data" in sections:
@@ -243,7 +241,7 @@ def completed(config: Config, sections: Collection[str], where: str = "strategy"
 def _completed_strategy(config: Config, section: StrategySection, where: str) -> StrategySection:
     if config.privacy is not None and config.privacy.unit == "hospital" and section.given is None:
         keys = strategy_keys(section, where)
-        # Weights by rows depend on who else takes part, so they are uniform unless others are asked for.
+        # Weights by rows depend on the other participants, so weights are uniform unless the key is set.
         if issubclass(_plugin("strategies", section, where), Weighted) and "weights" in keys - section.options().keys():
             section = section.having({**section.options(), "weights": "uniform"})
     if config.privacy is not None and "signature" in config.privacy.statistics and section.given is None:
@@ -261,7 +259,7 @@ def _completed_strategy(config: Config, section: StrategySection, where: str) ->
 
 
 def _options(section: ModelSection, where: str) -> dict[str, Any]:
-    """Return the options of a model and its defaults, if these are plain YAML types. ``where`` is the model's field.
+    """Return the options of a model, and its other defaults that are plain YAML types. ``where`` is the model's field.
 
     The options of a torch module are the parameters of its class. They are checked when the module is made for the
     data's features.
@@ -292,17 +290,17 @@ def _plugin(kind: str, section: PlugIn, where: str) -> Any:
     return registry.load(kind, section.name or "", f"{where}.name")
 
 
-def construct(cls: Any, options: Mapping[str, Any], where: str, beside: Sequence[str] = ()) -> Any:
+def construct(cls: Any, options: Mapping[str, Any], where: str, other_keys: Sequence[str] = ()) -> Any:
     """Return an instance of a plug-in's dataclass or pydantic model from configuration keys.
 
-    ``beside`` are keys of the same section that are read elsewhere; they are suggested for misspelled keys.
+    ``other_keys`` are keys of the same section that are read elsewhere; they are suggested for misspelled keys.
     """
     if dataclasses.is_dataclass(cls):
-        _refuse_unknown(cls, options, where, beside)
+        _refuse_unknown(cls, options, where, other_keys)
     elif not (isinstance(cls, type) and issubclass(cls, BaseModel)):
         raise ConfigError(f"{where}: '{getattr(cls, '__name__', cls)}' takes no configuration; make it a dataclass")
     try:
-        instance: Any = validated(cls, dict(options), where, beside)
+        instance: Any = validated(cls, dict(options), where, other_keys)
     except SystemExit as error:
         if not importing.ended_by_plugin(error):
             raise
@@ -317,14 +315,14 @@ def label(section: StrategySection) -> str:
     return section.label or section.name or (section.class_path or "").rpartition(".")[2]
 
 
-def _refuse_unknown(cls: Any, options: Mapping[str, Any], where: str, beside: Sequence[str] = ()) -> None:
+def _refuse_unknown(cls: Any, options: Mapping[str, Any], where: str, other_keys: Sequence[str] = ()) -> None:
     types = hints(cls)
     fields = {field.name for field in dataclasses.fields(cls)}
     for key, value in options.items():
         if key not in fields:
             if (instead := getattr(cls, "instead", {}).get(key)) is not None:
                 raise ConfigError(f"{where}.{key}: {as_yaml(value)} {instead}")
-            remedy = nearest(key, [*fields, *beside]) if fields or beside else "it takes none"
+            remedy = nearest(key, [*fields, *other_keys]) if fields or other_keys else "it takes none"
             raise ConfigError(f"{where}.{key}: unknown key; {remedy}")
         if dataclasses.is_dataclass(types[key]) and isinstance(value, Mapping):
             _refuse_unknown(types[key], value, f"{where}.{key}")

@@ -1,4 +1,4 @@
-"""The proposal of a configuration for a table, as YAML with the reason for each column."""
+"""Proposes a configuration for a table, as YAML with the reason for each column."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ class Looked:
     read: Files
     proposal: Proposal
     named_after: bool
+    """Whether ``path`` is a pattern, so that each file is named after its hospital."""
 
     @property
     def name(self) -> str:
@@ -53,7 +54,7 @@ def look(path: Path) -> Looked:
     pattern = is_pattern(path.expanduser())
     try:
         read = read_files(files, [], field=FIELD)
-    except DataError:  # a comma that may be either is left to whoever reads what is proposed
+    except DataError:  # the reader of the proposal decides whether an ambiguous comma is a decimal comma
         read = read_files(files, [], field=FIELD, keys=Keys(decimal="."))
     if not read.table.num_rows:
         raise DataError(f"{FIELD}: '{path}' has no rows; a table needs at least one below its column names")
@@ -75,12 +76,12 @@ def four_lines(looked: Looked) -> str:
 
 
 def configuration(looked: Looked, folder: Path, more: dict[str, str]) -> str:
-    """Return the YAML of a complete configuration for ``folder``. ``more`` are further columns to drop, with
-    reasons."""
+    """Return the YAML of a complete configuration, with a path relative to ``folder``. ``more`` are further columns to
+    drop, with reasons."""
     proposal, form = looked.proposal, looked.read.form
     path = looked.path.expanduser()
-    shown = path if path.is_absolute() else Path(os.path.relpath(path, folder))
-    lines = [f"name: {scalar(looked.name)}", "data:", "  source: table", f"  path: {scalar(str(shown))}"]
+    written_path = path if path.is_absolute() else Path(os.path.relpath(path, folder))
+    lines = [f"name: {scalar(looked.name)}", "data:", "  source: table", f"  path: {scalar(str(written_path))}"]
     if form is not None and not looked.named_after:
         lines += [f"  separator: {json.dumps(form.separator)}"] if form.separator != "," else []
         lines += [f"  decimal: {json.dumps(looked.read.decimal)}"] if looked.read.decimal != "." else []

@@ -1,4 +1,4 @@
-"""The reading of a YAML file, a mapping or a configuration into a complete, checked and immutable configuration."""
+"""Reads a YAML file, a mapping or a configuration into a complete, checked and immutable configuration."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from raysim.config import last_steps, learners, loading, plugins
 from raysim.config.checking import validated
 from raysim.config.overrides import laid_over, parsed
-from raysim.config.paths import anchored, expanded, shown
+from raysim.config.paths import anchored, display_path, expanded
 from raysim.config.schema import Config
 from raysim.config.sections.plugin_sections import StrategySection
 from raysim.core import registry
@@ -81,7 +81,7 @@ def compared(config: Config) -> tuple[Config, ...]:
 def read_tree(
     source: Source | None, overrides: Sequence[str] = (), values: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return the tree of ``source`` with the overrides, and then with ``values`` by dotted key, before it is checked.
+    """Return the unchecked tree of ``source``, in which first the overrides and then ``values`` by dotted key are set.
 
     Paths of input files are absolute. In a YAML file they are relative to its folder, elsewhere to the working
     directory.
@@ -136,8 +136,7 @@ def _loaded(path: Path) -> dict[str, Any]:
 
 
 def _table_given(path: Path) -> ConfigError:
-    """Return the error for a table that was given instead of a configuration. Raises ``DataError`` if the table cannot
-    be read."""
+    """Return the error for a table given instead of a configuration. Raises ``DataError`` if it cannot be read."""
     from raysim.config.proposed import four_lines, look
 
     looked = look(path)
@@ -152,27 +151,27 @@ def _with_strategy(config: Config, section: StrategySection, where: str) -> Conf
     """Return ``config`` with ``section`` as its strategy.
 
     If ``from`` names a configuration, its training, selection and model are also used. Raises ``ConfigError`` if that
-    configuration has other data, because a comparison would be impossible, or if another of its sections, such as
-    ``privacy``, would be left out.
+    configuration has other data, because its runs could not be compared. Raises it also if one of its :data:`OF_ALL`
+    sections differs, because this section would be ignored.
     """
     if section.from_path is None:
         return config.replaced(strategy=section)
     if section.name or section.class_path or section.options():
         raise ConfigError(
-            f"{where}.from: '{shown(section.from_path)}' cannot be combined with other keys; keep only a label"
+            f"{where}.from: '{display_path(section.from_path)}' cannot be combined with other keys; keep only a label"
         )
     other = checked(read_tree(section.from_path))
     theirs, ours = (plugins.completed(each, ("data",)).data.frozen() for each in (other, config))
     for key in [*ours, *theirs]:
         if theirs.get(key) != ours.get(key):
             raise ConfigError(
-                f"{where}.from: {shown(section.from_path)} has other data (data.{key} is "
+                f"{where}.from: {display_path(section.from_path)} has other data (data.{key} is "
                 f"{as_yaml(theirs.get(key))}, here {as_yaml(ours.get(key))}); give the comparison the same data section"
             )
     for key in OF_ALL:
         if getattr(other, key) not in (None, getattr(config, key)):
             raise ConfigError(
-                f"{where}.from: {shown(section.from_path)} has its own section {key}, but all strategies of a "
+                f"{where}.from: {display_path(section.from_path)} has its own section {key}, but all strategies of a "
                 "comparison share one; write the same section in both, or remove it there"
             )
     strategy = other.strategy.model_copy(update={"label": section.label or other.strategy.label})

@@ -45,7 +45,7 @@ class CheckpointSection(Section):
     """The section ``checkpoint``: what is stored so that a stopped run can be resumed.
 
     A checkpoint is stored after every ``every`` rounds (0: none). With ``auto`` there is one every ten seconds, if that
-    takes at most 5 % of the time. The last ``keep`` checkpoints are stored. ``path`` is a folder or any URI that
+    takes at most 5 % of the time. Only the last ``keep`` checkpoints are retained. ``path`` is a folder or any URI that
     pyarrow knows; None is the run's own folder.
     """
 
@@ -106,8 +106,10 @@ class Config(Section):
     def _fitting(self) -> Config:
         split = self.data.split
         if split.folds is not None and self.seeds:
-            drawn = {(split.effective_seed(seed), split.fold(seed)) for seed in self.seeds}
-            if len(drawn) != len(self.seeds) or len(drawn) != split.folds * len({seed for seed, _ in drawn}):
+            divisions = {(split.effective_seed(seed), split.fold(seed)) for seed in self.seeds}
+            if len(divisions) != len(self.seeds) or len(divisions) != split.folds * len(
+                {seed for seed, _ in divisions}
+            ):
                 raise ConfigError(
                     f"seeds: {list(self.seeds)} do not test once on each of {split.folds} folds: a run with "
                     f"seed s tests on fold s mod {split.folds}; use {list(range(split.folds))}"
@@ -158,12 +160,11 @@ class Config(Section):
 
     @property
     def hides_rows(self) -> bool:
-        """Whether the privacy unit is a patient or a row. The part of one unit must then not depend on other units."""
+        """Whether the privacy unit is a patient or a row. If so, the split must assign each unit independently."""
         return self.privacy is not None and self.privacy.unit != "hospital"
 
     def replaced(self, **parts: Any) -> Config:
-        """Return a copy with other parts, which must be checked already. The copy still knows which keys the user has
-        set."""
+        """Return a copy with other, checked parts. The copy still knows which keys the user has set."""
         changed = self.model_copy(update=parts)
         changed.model_fields_set.intersection_update(self.model_fields_set)
         return changed
@@ -174,8 +175,7 @@ class Config(Section):
         return self.replaced(seed=seed, **{key: getattr(default, key) for key in COMPARED})
 
     def frozen(self) -> dict[str, Any]:
-        """Return the complete configuration as plain YAML types, defaults included. Reading it again gives an equal
-        configuration."""
+        """Return the configuration as plain YAML types, defaults included. Reading it gives an equal configuration."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
     def frozen_run(self) -> dict[str, Any]:

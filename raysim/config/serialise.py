@@ -1,4 +1,4 @@
-"""The conversion of existing plug-ins to keys of a configuration, in plain YAML types."""
+"""Converts existing plug-ins to keys of a configuration, in plain YAML types."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from raysim.strategies.base import Strategy
 
 
 def fields_of(plugin: Any) -> dict[str, Any]:
-    """Return a plug-in's settings as plain YAML types, defaults included. A setting whose default is None is left out
-    while it is None."""
+    """Return a plug-in's settings as plain YAML types. Settings that are None by default are left out if None."""
     cls: Any = type(plugin)
     tree: dict[str, Any] = adapter(cls).dump_python(plugin, mode="json", exclude_none=True)
     unset = {key for key, value in adapter(cls).dump_python(plugin, mode="json").items() if value is None}
@@ -41,8 +40,7 @@ def place_of(cls: type[Strategy]) -> dict[str, Any]:
 
 
 def is_importable(cls: type[Strategy]) -> bool:
-    """Return whether another process can import the class. It cannot import a class from a notebook's cell or a
-    function."""
+    """Return whether another process can import the class. It cannot if a notebook's cell or a function defines it."""
     return cls.__module__ != "__main__" and "<" not in cls.__qualname__
 
 

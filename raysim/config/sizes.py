@@ -1,4 +1,4 @@
-"""The change of the number of hospitals that a selection samples."""
+"""Changes of the number of hospitals that a selection samples."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ SIZE_KEYS = {"fraction", "minimum"}
 
 
 def enlarged(selection: Selection, share: float) -> Selection:
-    """Return a selection that samples ``share`` more hospitals. Raises ``ConfigError`` for a selection without these
-    fields."""
+    """Return a selection that samples ``1 + share`` times as many hospitals. Raises ``ConfigError`` for a selection
+    without :data:`SIZE_KEYS`."""
     if not share:
         return selection
     if not (size := sized(selection)):
@@ -28,13 +28,13 @@ def enlarged(selection: Selection, share: float) -> Selection:
 
 
 def resized(selection: Selection, count: int) -> Selection:
-    """Return a selection that samples ``count`` hospitals, or the same selection if it has no such fields."""
+    """Return a selection that samples ``count`` hospitals, or the same selection if it has no :data:`SIZE_KEYS`."""
     changes = {"fraction": 1e-12, "minimum": count} if sized(selection) else {}
     resized: Selection = replace(selection, **changes) if changes else selection  # type: ignore[type-var]
     return resized
 
 
 def sized(selection: Selection) -> dict[str, Any]:
-    """Return the ``fraction`` and ``minimum`` of a selection; empty if it has no such fields."""
+    """Return the ``fraction`` and ``minimum`` of a selection; empty if it lacks one of them."""
     attributes = vars(selection)
     return {key: attributes[key] for key in SIZE_KEYS} if attributes.keys() >= SIZE_KEYS else {}

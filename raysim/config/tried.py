@@ -1,4 +1,4 @@
-"""The trial of a proposed configuration: whether the table can be read with it, and the oddities of the data."""
+"""Tries a proposed configuration: whether the table can be read with it, and which oddities the data have."""
 
 from __future__ import annotations
 

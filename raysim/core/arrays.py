@@ -10,7 +10,7 @@ Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 Ids = NDArray[np.int64]
-"""Numbers of hospitals or rows."""
+"""Indices of hospitals or rows."""
 
 
 def shared_out(total: int, shares: Floats | Ids) -> Ids:

@@ -1,11 +1,13 @@
-"""Files that are written completely or not at all."""
+"""Files that are written completely or not at all, and the values that JSON can store."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,8 @@ from typing import Any
 class replacing:
     """A context manager for writing a file completely or not at all.
 
-    In ``with replacing(path) as temporary``, the caller writes the file ``temporary``. At the end it replaces ``path``
-    in one step, unless an error occurred.
+    In ``with replacing(path) as temporary``, the caller writes the file ``temporary``. At the end this file replaces
+    ``path`` in one step, unless an error occurred.
     """
 
     def __init__(self, path: Path) -> None:
@@ -59,3 +61,20 @@ def write_json(path: Path, value: Any) -> None:
     """Write indented JSON, completely or not at all."""
     with replacing(path) as temporary:
         temporary.write_text(json.dumps(value, indent=2) + "\n")
+
+
+def plain(tree: Any) -> Any:
+    """Return ``tree`` as JSON values: numbers that are not finite become null, and all other objects texts.
+
+    >>> plain({"auroc": float("nan"), 1: (2.5, Path("runs"))})
+    {'auroc': None, '1': [2.5, 'runs']}
+    """
+    if isinstance(tree, Mapping):
+        return {str(key): plain(value) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return [plain(value) for value in tree]
+    if hasattr(tree, "tolist"):  # numpy arrays and scalars
+        return plain(tree.tolist())
+    if isinstance(tree, float):
+        return tree if math.isfinite(tree) else None
+    return tree if isinstance(tree, str | int | bool | None) else str(tree)

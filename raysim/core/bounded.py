@@ -1,6 +1,6 @@
 """The reading of YAML and JSON that others may have written, with limits on size, depth, and copies by aliases.
 
-Every rejection is a ``ValueError`` of one line.
+Rejected input raises ``ValueError`` with a message of one line.
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ digits."""
 def read_bytes(path: Path, limit: int) -> bytes:
     """Return the content of a file of at most ``limit`` bytes.
 
-    Raises ``ValueError`` if the file is larger, or is not a regular file (such as a pipe), and ``OSError``.
+    Raises ``ValueError`` if the file is larger or is not a regular file (for example, a pipe), and ``OSError`` if it
+    cannot be read.
     """
-    # Opening a pipe that nobody writes to would wait for ever, but for this flag.
+    # O_NONBLOCK: without it, opening a pipe that has no writer would block forever.
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise ValueError("it is a pipe or a device, not a file; save its content as a file")
@@ -58,15 +59,16 @@ def yaml_value(text: str, loader: type[Loader] | None = None) -> Any:
     if len(text) > YAML_BYTES:
         raise ValueError(f"it has more than {YAML_BYTES:,} characters")
     try:
-        return yaml.load(text, loader or Loader)  # a safe one, whatever it may be called
+        return yaml.load(text, loader or Loader)  # safe: both loaders are SafeLoaders
     except yaml.YAMLError as error:
         raise ValueError(" ".join(str(error).replace('in "<unicode string>", ', "at ").split())) from None
     except (OverflowError, TypeError, AttributeError, KeyError, IndexError) as error:
-        raise ValueError(f"{type(error).__name__}: {error}") from None  # what PyYAML itself does not look for
+        raise ValueError(f"{type(error).__name__}: {error}") from None  # errors that PyYAML does not convert
 
 
 def read_json(path: Path, limit: int = JSON_BYTES) -> Any:
-    """Return the value in a JSON file. Raises ``ValueError`` and ``OSError``."""
+    """Return the value in a JSON file. Raises ``ValueError`` for invalid JSON or more than ``limit`` bytes, and
+    ``OSError``."""
     return json_value(read_bytes(path, limit))
 
 
@@ -124,7 +126,6 @@ class Loader(yaml.SafeLoader):
         return node
 
     def _mark(self) -> Any:
-        """Return the position of the next node."""
         return self.peek_event().start_mark  # type: ignore[no-untyped-call]
 
     def _count(self, nodes: int, depth: int, mark: Any) -> None:

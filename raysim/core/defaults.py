@@ -1,8 +1,8 @@
 """The defaults of the configuration.
 
 They are defined in two packaged YAML files, and nowhere else. ``raysim/config/defaults.yaml`` is the complete default
-configuration. ``raysim/config/optional.yaml`` has the keys of optional sections, which a configuration has only if it
-names them; ``*`` in it is any name.
+configuration. ``raysim/config/optional.yaml`` has the keys of optional sections, which exist only in configurations
+that name them. A ``*`` there stands for any name.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Default:
 
 
 def default(key: str, **field: Any) -> Any:
-    """Return a field of a section whose default is in the YAML under ``key``; ``field`` are arguments of pydantic's
+    """Return a pydantic field whose default is the YAML's value of ``key``; ``field`` are further arguments of
     ``Field``.
 
     Raises ``KeyError`` when the section's class is defined, if the YAML has no such key.
@@ -44,8 +44,8 @@ def default(key: str, **field: Any) -> Any:
 
 @cache
 def table() -> Mapping[str, Any]:
-    """Return the defaults of values (not of sections) by dotted key. A mapping from any names (``*``) is empty by
-    default."""
+    """Return the defaults of values (not of sections) by dotted key. A mapping with free names as keys (``*``) is empty
+    by default."""
     package = files("raysim.config")
     return {key: value for name in FILES for key, value in _leaves(loaded((package / name).read_text()))}
 

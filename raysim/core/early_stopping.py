@@ -19,8 +19,8 @@ class Stop(NamedTuple):
 
 
 class Held(NamedTuple):
-    """The validation rows with which a hospital that trains alone stops early, and the rule: features ``X [n, F]``,
-    labels ``y [n]``."""
+    """The early stopping of a hospital that trains alone: its validation rows (features ``X [n, F]``, labels ``y [n]``)
+    and the rule."""
 
     X: NDArray[Any]
     y: NDArray[Any]
@@ -46,7 +46,8 @@ class Checks:
         return min(finite, key=lambda at: self.losses[at], default=None)
 
     def waited(self, tolerance: float) -> int:
-        """Return how many checks have passed since the last fall of the loss.
+        """Return how many checks have passed since the loss last fell by more than ``tolerance``, a share of the loss
+        before training.
 
         If the loss before training is not finite, the first finite loss counts as a fall, and the tolerance is relative
         to that loss.

@@ -93,8 +93,8 @@ def shortened(text: str) -> str:
     return _without_middle(text, LINE) if len(text) > LINE else text
 
 
-def _without_middle(text: str, kept: int) -> str:
-    half = kept // 2
+def _without_middle(text: str, length: int) -> str:
+    half = length // 2
     return f"{text[:half]}…({len(text) - 2 * half} characters)…{text[-half:]}"
 
 

@@ -2,7 +2,7 @@
 
 Floating-point addition is not associative, so a sum over hospitals would depend on which actor runs which hospital.
 Terms are therefore rounded to multiples of 2^-44 (6e-14, a millionth of the resolution of float32 parameters near 1).
-They are added as 64-bit integers, which is exact, so that any placement gives the same bits.
+The rounded terms are added as 64-bit integers, which is exact, so that any placement gives the same bits.
 """
 
 from __future__ import annotations
@@ -13,15 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 FRACTION_BITS = 44
-SHIFT = 1.5 * 2.0**52
-"""A number that, added to a float64 below 2^51 in magnitude, leaves the nearest whole number in the last bits."""
-SHIFT_UNITS = np.array([SHIFT]).view(np.int64)
-LEAST_UNROUNDED = 2.0 ** (51 - FRACTION_BITS)
-"""The smallest magnitude of terms that are too large to be rounded with ``SHIFT``."""
 
 
 def largest_entry(weights: float) -> float:
-    """Return the strict limit of vectors' entries with which no weighted sum of them can overflow.
+    """Return the limit of vectors' entries: if all are smaller in magnitude, no weighted sum of the vectors overflows.
 
     ``weights`` is the sum of the magnitudes of all weights. Half of the integers' range is left for rounding.
     """
@@ -42,35 +37,6 @@ class ExactSum:
         np.rint(self._scaled, out=self._scaled)
         np.copyto(self._rounded, self._scaled, casting="unsafe")
         self.units[group] += self._rounded
-
-    def add_rows(
-        self,
-        groups: NDArray[np.int64],
-        weights: NDArray[np.float64],
-        vectors: NDArray[np.float64],
-        most: float = np.inf,
-        columns: slice = slice(None),
-    ) -> None:
-        """Add ``weights[k] * vectors[k]`` to the sum ``groups[k]`` for each ``k``, like repeated calls of :meth:`add`.
-
-        ``groups`` and ``weights`` are ``[n]``. ``vectors [n, P]`` have no entry above ``most`` in magnitude, and are
-        overwritten. ``columns`` are the entries of the sums to which they are added.
-        """
-        vectors *= (weights * 2.0**FRACTION_BITS)[:, None]
-        if most * np.abs(weights).max(initial=0.0) < LEAST_UNROUNDED:
-            # A float64 this large has no digits behind the point: adding rounds as rint does, to even where it is
-            # between two, and what was added stands in the last bits as an integer.
-            vectors += SHIFT
-            rounded, shift = vectors.view(np.int64), SHIFT_UNITS
-        else:
-            np.rint(vectors, out=vectors)
-            rounded, shift = vectors.astype(np.int64), np.zeros(1, np.int64)
-        alike = len(groups) > 0 and (groups == groups[0]).all()
-        for group in groups[:1] if alike else np.unique(groups):
-            members = rounded if alike else rounded[groups == group]
-            total = members.sum(axis=0)
-            total -= shift * len(members)
-            self.units[group, columns] += total
 
 
 def exact_multiple(value: float) -> float:

@@ -32,9 +32,8 @@ class Terminated(SystemExit):
 
 def end_in_order() -> None:
     """Make SIGTERM end this process like Ctrl-C. Batch systems and containers send SIGTERM before they end a process.
-    Further SIGTERMs are ignored. If :class:`Terminated` is raised in a destructor or callback, Python loses it. It is
-    then raised again a little later, or by the next :func:`end_if_terminating`.
-    """
+    Further SIGTERMs are ignored. If :class:`Terminated` is raised in a destructor or callback, Python loses it. The
+    exception is then raised again a little later, or by the next :func:`end_if_terminating`."""
     global _terminating
     _terminating = False
     signal.signal(signal.SIGTERM, _terminate)
@@ -44,7 +43,7 @@ def end_in_order() -> None:
         if not isinstance(lost.exc_value, Terminated):
             before(lost)
             return
-        # Not at once: it would be lost in this hook.
+        # A timer raises it later, because an exception in this hook would be lost too.
         signal.signal(signal.SIGALRM, _terminate_again)
         signal.setitimer(signal.ITIMER_REAL, 0.2)
 
@@ -93,7 +92,7 @@ def is_own() -> bool:
 @contextlib.contextmanager
 def environment(values: Mapping[str, str | None], *, keep: bool = False) -> Iterator[None]:
     """Set environment variables inside the context; None unsets one. With ``keep``, do not change variables that are
-    set."""
+    already set."""
     values = {name: value for name, value in values.items() if not keep or name not in os.environ}
     before = {name: os.environ.get(name) for name in values}
     _set(values)
@@ -111,21 +110,21 @@ def _set(values: Mapping[str, str | None]) -> None:
             os.environ[name] = value
 
 
-def variables_kept(*names: str) -> contextlib.AbstractContextManager[None]:
-    """Restore these environment variables afterwards, even if a library has changed them."""
+def environment_restored(*names: str) -> contextlib.AbstractContextManager[None]:
+    """Restore the environment variables ``names`` afterwards, even if a library has changed them."""
     return environment({name: os.environ.get(name) for name in names})
 
 
 @contextlib.contextmanager
 def signals(*numbers: signal.Signals) -> Iterator[None]:
-    """Restore the handlers of these signals afterwards. Only the main thread can have changed them."""
+    """Restore the handlers of the signals ``numbers`` afterwards. Only the main thread can have changed them."""
     before = {number: signal.getsignal(number) for number in numbers}
     try:
         yield
     finally:
         if threading.current_thread() is threading.main_thread():
             for number, handler in before.items():
-                if handler is not None:  # one that no Python code has set cannot be set by Python code
+                if handler is not None:  # a handler of C code cannot be restored from Python
                     signal.signal(number, handler)
 
 
@@ -153,7 +152,6 @@ class _Muted:
         self._stream, self._thread = stream, thread
 
     def write(self, text: str) -> int:
-        """Write the text, unless that thread writes it."""
         if threading.current_thread().name == self._thread:
             return len(text)
         written: int = self._stream.write(text)
@@ -226,5 +224,5 @@ def _usual_threads() -> int:
     setting = os.environ.get("OMP_NUM_THREADS", "")
     if setting.isdecimal() and int(setting):
         return int(setting)
-    # Not every system says which of its cores this process may use.
+    # Not every system reports the cores that this process may use.
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,5 +1,5 @@
 """The import of classes and functions that a user names by import path, ``package.module.name``, and the detection of
-their exits.
+calls of ``sys.exit`` in them.
 
 Modules in the user's folder, usually the working directory, are searched last: a file there never shadows a module of
 raysim, of Python or of a library. No configuration and no file of a run can change the folders from which code is
@@ -20,11 +20,12 @@ _standing: tuple[str, ...] | None = None
 """The folders in which the user's modules are searched; None means the working directory."""
 
 _strange: tuple[Path, ...] = ()
-"""Folders named by a file, from which no code is imported."""
+"""Folders that a file of a run names. No code is imported from them."""
 
 
 def by_path(path: str) -> Any:
-    """Return the object at an import path. Raises ``ValueError`` with the path and the reason if there is none."""
+    """Return the object at an import path. Raises ``ValueError`` with the path and the reason if it cannot be
+    imported."""
     module_name, _, name = path.rpartition(".")
     if not module_name:
         raise ValueError(f"'{path}' cannot be imported (it names no module); write package.module.name")
@@ -57,10 +58,10 @@ def by_path(path: str) -> Any:
 
 @contextlib.contextmanager
 def standing_here(strange: Iterable[Path]) -> Iterator[None]:
-    """A context in which the user's code is searched in the working directory at its start, even if the directory
-    changes meanwhile.
+    """A context that searches the user's modules in the present working directory, even if the directory changes inside
+    it.
 
-    ``strange`` are folders named by a file. A module that exists only there is rejected, with the reason.
+    ``strange`` are folders that a file of a run names. A module that exists only there is rejected, with the reason.
     """
     global _standing, _strange
     here = os.getcwd()
@@ -102,7 +103,7 @@ def _places() -> tuple[str, ...]:
 
 
 def _brought_along(module: str | None) -> Path | None:
-    """Return the folder, among the folders named by a file, that contains ``module``; None if none contains it."""
+    """Return the folder of ``_strange`` that contains ``module``; None if none contains it."""
     top = (module or "").partition(".")[0]
     for place in _strange if top else ():
         if (place / f"{top}.py").is_file() or (place / top).is_dir():

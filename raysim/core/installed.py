@@ -5,17 +5,25 @@ The module imports nothing slow, because every command begins with it.
 
 from __future__ import annotations
 
-from functools import lru_cache
+import sys
+from functools import cache, lru_cache
 from importlib import import_module
 from importlib.metadata import Distribution, EntryPoint, entry_points
+from typing import Any
 
 from raysim.core.errors import ConfigError
 
 
 def registered(kind: str) -> list[EntryPoint]:
-    """Return the entry points of the group ``raysim.<kind>`` by name. raysim's own are before those of other
-    packages."""
-    return sorted(entry_points(group=f"raysim.{kind}"), key=lambda entry: (not is_own(entry), entry.name))
+    """Return the entry points of the group ``raysim.<kind>`` by name. raysim's own come first."""
+    found = _all_entry_points(tuple(sys.path)).select(group=f"raysim.{kind}")
+    return sorted(found, key=lambda entry: (not is_own(entry), entry.name))
+
+
+@cache
+def _all_entry_points(path: tuple[str, ...]) -> Any:
+    """Return the entry points of all packages on the search ``path``. A file of each package is read for them."""
+    return entry_points()
 
 
 def is_own(entry: EntryPoint) -> bool:

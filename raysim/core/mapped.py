@@ -43,7 +43,7 @@ def release(array: NDArray[Any]) -> None:
     """
     base: Any = array
     while isinstance(base, np.ndarray):
-        if getattr(base, "mode", "") == "c":  # a private copy, of which the file knows nothing
+        if getattr(base, "mode", "") == "c":  # copy-on-write: the file does not have the changes
             return
         base = base.base
     if isinstance(base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):

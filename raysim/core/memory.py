@@ -35,7 +35,7 @@ def check(needed: int, what: str, remedy: str) -> None:
 
 def give_back() -> None:
     """Return freed memory to the system. Allocators keep much of it after long work."""
-    arrow = sys.modules.get("pyarrow")  # has a pool of its own, where it was imported
+    arrow = sys.modules.get("pyarrow")  # it has its own memory pool
     if arrow is not None:
         arrow.default_memory_pool().release_unused()
     if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "malloc_trim"):  # glibc

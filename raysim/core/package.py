@@ -1,8 +1,7 @@
-"""The version and the folder of the package. Other modules import them from here, because ``raysim`` itself imports
+"""The version and the folder of the package. Other modules import the two from here, because ``raysim`` itself imports
 higher packages."""
 
 import os
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 __version__ = "0.1.0"
@@ -17,6 +16,8 @@ def versions(*packages: str) -> dict[str, str]:
     >>> versions("no-such-package")["no-such-package"]
     'absent'
     """
+    from importlib.metadata import PackageNotFoundError, version  # whoever imports raysim would wait for it
+
     found = {"raysim": __version__}
     for package in packages:
         try:

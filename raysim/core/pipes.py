@@ -45,5 +45,4 @@ def silence_unread() -> bool:
 
 
 def _nowhere() -> int:
-    """Return a descriptor that drops all output."""
     return os.open(os.devnull, os.O_WRONLY)

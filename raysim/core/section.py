@@ -15,7 +15,7 @@ Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 
 def auto_or_from(least: int) -> AfterValidator:
-    """Return the check of a key that is ``auto`` or a whole number of at least ``least``."""
+    """Return a validator of a key that is ``auto`` or a whole number of at least ``least``."""
 
     def checked(value: str | int) -> str | int:
         if value != "auto" and int(value) < least:
@@ -39,9 +39,10 @@ class Section(BaseModel):
         return cls(**{name: getattr(self, name) for name in type(self).model_fields if name in fields}, **others)
 
     def refuse_idle(self, where: str, chooser: str, used: Mapping[str, Container[str]]) -> None:
-        """Raise ``ConfigError`` if a key that the chosen name does not use differs from its default.
+        """Raise ``ConfigError`` if a key differs from its default, but is not used with the present value of the key
+        ``chooser``.
 
-        ``used`` maps a key to the values of the key ``chooser`` that use it; other keys are always used. ``where`` is
+        ``used`` maps a key to the values of ``chooser`` with which it is used; other keys are always used. ``where`` is
         the section's name. Keys at their default are allowed, because every written configuration contains them.
         """
         choice = getattr(self, chooser)

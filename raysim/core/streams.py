@@ -1,6 +1,6 @@
 """Random streams keyed by their purpose, independent of the order of calls.
 
-Every random number of a run is drawn from ``stream(seed, purpose, *key)``; the key of a hospital's batches is ``(round,
+Every random number of a run comes from ``stream(seed, purpose, *key)``; the key of a hospital's batches is ``(round,
 hospital, epoch)``. A method that uses more numbers therefore does not shift another method's batches, and the placement
 of a hospital does not change its numbers.
 """
@@ -40,15 +40,16 @@ def stream(seed: int, purpose: str, *key: int) -> np.random.Generator:
 
 
 def quick_stream(seed: int, purpose: str, *key: int) -> np.random.Generator:
-    """Return :func:`stream` with SFC64 keyed by 192 bits. It samples many numbers in half the time."""
+    """Return a generator like :func:`stream`, with SFC64 keyed by 192 bits. It samples many numbers in half the
+    time."""
     return np.random.Generator(np.random.SFC64(_Key(_digest(seed, purpose, key, 24))))  # type: ignore[arg-type]
 
 
 class Streams:
     """A faster form of :func:`stream` for many keys: ``at(*last)`` equals ``stream(seed, purpose, *key, *last)``.
 
-    It resets and returns one generator, which is several times as fast as making one. After the next call, do not use
-    the generator of an earlier call.
+    Every call resets and returns the same generator, which is several times as fast as making a new one. After the next
+    call, do not use the generator of an earlier call.
     """
 
     def __init__(self, seed: int, purpose: str, *key: int) -> None:
@@ -66,11 +67,12 @@ class Streams:
 
 
 def normals(seed: int, purpose: str, keys: NDArray[np.int64], count: int) -> NDArray[np.float32]:
-    """Return normal numbers that depend only on ``seed``, ``purpose`` and a row of ``keys [n, d]``, ``[n, count]``.
+    """Return standard normal numbers ``[n, count]``. Row ``i`` depends only on ``seed``, ``purpose`` and ``keys[i]`` of
+    ``keys [n, d]``.
 
-    Use it for very many short streams, because a generator for each would take ten times as long. Keys are mixed and
-    counted by SplitMix64 (Steele, Lea and Flood 2014), and Box and Muller's transform makes pairs of 24 bits normal.
-    ``count`` is even.
+    Use it for very many short streams: one generator for each stream would take ten times as long. Keys are mixed and
+    counted by SplitMix64 (Steele, Lea and Flood 2014), and the Box-Muller transform makes two normal numbers from two
+    numbers of 24 bits. ``count`` is even.
     """
     state = np.full(len(keys), int.from_bytes(_digest(seed, purpose, (), 8), "little"), dtype=np.uint64)
     for part in keys.T:
@@ -93,12 +95,11 @@ def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def _digest(seed: int, purpose: str, key: tuple[int, ...], size: int = 16) -> bytes:
-    """Return the key of a stream, ``size`` bytes."""
     return _begun(seed, purpose, key, size).digest()
 
 
 def _begun(seed: int, purpose: str, key: tuple[int, ...], size: int) -> hashlib.blake2b:
-    """Return the digest from which a stream's key is computed. More of ``key`` may be added at its end."""
+    """Return the digest that gives a stream's key. The caller may append further parts of ``key`` to it first."""
     packed = struct.pack(f"<{len(key) + 1}q", seed, *key)
     keyed = purpose.encode()
     if len(keyed) > hashlib.blake2b.MAX_KEY_SIZE:

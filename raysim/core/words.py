@@ -20,7 +20,7 @@ def counted(count: int, noun: str, plural: str | None = None) -> str:
 
 
 MOST_DIGITS = 9
-"""The largest number of digits that a limit gets."""
+"""The largest number of decimals of an interval's limit."""
 
 
 def number(value: float, digits: int, *, sign: bool = False) -> str:
@@ -38,8 +38,8 @@ def number(value: float, digits: int, *, sign: bool = False) -> str:
 def ends(low: float, high: float, digits: int, *, sign: bool = False) -> tuple[str, str]:
     """Return the limits of an interval as text.
 
-    With ``sign`` they are of a difference. If such an interval excludes 0, a limit that would round to 0 gets more
-    digits, because ``0.000`` would say that the interval includes 0.
+    With ``sign`` they are limits of a difference. If the interval of a difference excludes 0, a limit that would round
+    to 0 gets more decimals, because ``0.000`` would say that the interval includes 0.
 
     >>> ends(0.00009, 0.0041, 3, sign=True), ends(-0.0004, 0.0041, 3, sign=True)
     (('+0.0001', '+0.004'), ('0.000', '+0.004'))
@@ -56,8 +56,8 @@ def ends(low: float, high: float, digits: int, *, sign: bool = False) -> tuple[s
 
 
 def listed(names: Sequence[str], most: int | None = None) -> str:
-    """Return names as a phrase. Of more than ``most`` names, it has the first ones and how many more there are. If a
-    name contains a comma, names are separated by semicolons.
+    """Return names as a phrase. After the first ``most`` names, it has only the number of the others. If a name
+    contains a comma, names are separated by semicolons.
 
     >>> listed(["a", "b", "c"]), listed(["a", "b", "c"], 2), listed(["a"]), listed([])
     ('a, b and c', 'a, b and 1 more', 'a', '')
@@ -71,7 +71,7 @@ def listed(names: Sequence[str], most: int | None = None) -> str:
 
 
 def some(names: Sequence[str], most: int, between: str | None = None) -> str:
-    """Return the first names as a list, and how many more there are.
+    """Return the first ``most`` names as a list, and the number of the others.
 
     >>> some(["a", "b"], 2), some(["a", "b", "c"], 2), some(["a, lam 1", "b", "c"], 2)
     ('a, b', 'a, b and 1 more', 'a, lam 1; b; and 1 more')
@@ -97,8 +97,8 @@ def capitalised(text: str) -> str:
 
 
 def chance(p: float, draws: int | None = None) -> str:
-    """Return a p-value as text: two digits, never 0. With this number of ``draws`` the smallest p-value is ``1 / (draws
-    + 1)``.
+    """Return a p-value as text: two digits, never 0. For a test with ``draws`` random samples, the smallest p-value is
+    ``1 / (draws + 1)``.
 
     >>> chance(0.0312), chance(0.0099), chance(0.0, 1999), chance(1 / 50, 49), chance(float("nan"))
     ('p = 0.03', 'p < 0.01', 'p < 0.01', 'p <= 0.02', 'p undefined')
@@ -144,7 +144,7 @@ def of_type(value: Any) -> str:
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Return the leaves of a nested mapping as ``a.b`` and text. Lists are written as JSON."""
+    """Yield the leaves of a nested mapping as pairs of a dotted key ``a.b`` and a text. Lists are written as JSON."""
     for key, value in tree.items():
         if isinstance(value, Mapping):
             yield from flatten(value, f"{prefix}{key}.")

@@ -1,1 +1,1 @@
-"""From tables to a federation: sources, splits, cache."""
+"""Build federations from tables: sources and splits."""

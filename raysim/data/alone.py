@@ -1,9 +1,9 @@
 """Splits and folds in which the part of each patient does not depend on other patients.
 
-A privacy guarantee for patients compares the data with a patient to the same data without this patient. A split of all
-rows of a hospital at once meets its fractions exactly. However, without one patient it would assign other patients to
-other parts. Here a keyed hash of the indivisible unit (a patient, or a row) decides the part, and fractions are met
-only on average.
+A privacy guarantee for patients compares the data with a patient to the same data without this patient. A split that
+divides all rows of a hospital together meets its fractions exactly. However, the removal of one patient would move
+other patients to other parts. Here a keyed hash of the indivisible unit (a patient, or a row) decides the part, and
+fractions are met only on average.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from raysim.data.split import Split
 Places = NDArray[np.float64]
 
 
-def parts(split: Split, records: Records, kept: NDArray[np.int64], by: str, run: int) -> NDArray[np.int8]:
-    """Return the part of each row ``kept [N]``: 0 train, 1 validation, 2 test.
+def parts(split: Split, records: Records, rows: NDArray[np.int64], by: str, run: int) -> NDArray[np.int8]:
+    """Return the part of each row ``rows [N]``: 0 train, 1 validation, 2 test.
 
-    ``split`` has fractions or folds, and ``by`` is the unit that it never divides. ``run`` is the run's seed. Raises
+    ``split`` has fractions or folds, and ``by`` is the unit that is never divided. ``run`` is the run's seed. Raises
     ``ValueError`` for a split by column.
     """
     seed = split.effective_seed(run)
     if seed is None:
         raise ValueError("a column decides the parts, not a seed")
-    ids = _contents(records, kept) if by == "row" or records.group is None else _ids(records, kept)
+    ids = _contents(records, rows) if by == "row" or records.group is None else _ids(records, rows)
     if split.folds is None:
         place = _places(ids, seed, "split")
         return np.digitize(place, [split.train, split.train + split.validation]).clip(0, 2).astype(np.int8)
@@ -37,13 +37,13 @@ def parts(split: Split, records: Records, kept: NDArray[np.int64], by: str, run:
     return np.where(fold == split.fold(run), 2, 0).astype(np.int8)
 
 
-def used(split: Split, records: Records, kept: NDArray[np.int64], by: str, run: int) -> NDArray[np.bool_]:
-    """Return which rows ``kept [N]`` remain for training under ``split.used``, ``[N]``. Arguments are as in
-    :func:`parts`.
+def used(split: Split, records: Records, rows: NDArray[np.int64], by: str, run: int) -> NDArray[np.bool_]:
+    """Return a mask ``[N]`` of the rows ``rows [N]`` that remain for training if the share ``split.used`` is used. The
+    arguments are the same as in :func:`parts`.
 
     The rows of a smaller share are also in every larger share.
     """
-    ids = _contents(records, kept) if by == "row" or records.group is None else _ids(records, kept)
+    ids = _contents(records, rows) if by == "row" or records.group is None else _ids(records, rows)
     seed = split.effective_seed(run)
     return _places(ids, run if seed is None else seed, "used") < split.used
 
@@ -56,18 +56,18 @@ def _places(ids: NDArray[Any], seed: int, purpose: str) -> Places:
     key, person = seed.to_bytes(16, "little"), purpose.encode()
     hashed = (hashlib.blake2b(repr(each).encode(), digest_size=8, key=key, person=person).digest() for each in distinct)
     # 53 bits fit into a double, so that no number is rounded up to 1.
-    drawn = np.array([int.from_bytes(digest, "little") >> 11 for digest in hashed], np.float64)
-    return np.asarray(drawn[codes] * 2.0**-53)
+    numbers = np.array([int.from_bytes(digest, "little") >> 11 for digest in hashed], np.float64)
+    return np.asarray(numbers[codes] * 2.0**-53)
 
 
-def _ids(records: Records, kept: NDArray[np.int64]) -> NDArray[np.object_]:
+def _ids(records: Records, rows: NDArray[np.int64]) -> NDArray[np.object_]:
     """Return the group of each row as text, ``[N]``; a row without a group has the digest of its content."""
     import pandas as pd
 
-    group = np.asarray(records.group, object)[kept]
+    group = np.asarray(records.group, object)[rows]
     texts = np.array([_text(each) for each in group], object)
     if (unnamed := pd.isna(group)).any():
-        texts[unnamed] = _contents(records, kept[unnamed])
+        texts[unnamed] = _contents(records, rows[unnamed])
     return texts
 
 
@@ -76,7 +76,7 @@ def _text(value: Any) -> str:
     return str(int(value)) if isinstance(value, float | np.floating) and float(value).is_integer() else str(value)
 
 
-def _contents(records: Records, kept: NDArray[np.int64]) -> NDArray[np.object_]:
+def _contents(records: Records, rows: NDArray[np.int64]) -> NDArray[np.object_]:
     """Return a digest of each row's hospital, label, features and patient, ``[N]``: equal rows have equal digests.
 
     Classes and categories enter by name, since their numbers depend on other rows.
@@ -85,13 +85,12 @@ def _contents(records: Records, kept: NDArray[np.int64]) -> NDArray[np.object_]:
 
     label = np.array(records.classes, object)[records.y] if records.classes else records.y
     values = [records.silo, label, *records.patients.values(), *(() if records.group is None else (records.group,))]
-    hashes: list[NDArray[Any]] = [pd.util.hash_array(_hashable(np.asarray(each)[kept])) for each in values]
-    hashes.append(pd.util.hash_pandas_object(records.features.iloc[kept], index=False).to_numpy())
+    hashes: list[NDArray[Any]] = [pd.util.hash_array(_hashable(np.asarray(each)[rows])) for each in values]
+    hashes.append(pd.util.hash_pandas_object(records.features.iloc[rows], index=False).to_numpy())
     return np.array([row.tobytes().hex() for row in np.column_stack(hashes)], object)
 
 
 def _hashable(values: NDArray[Any]) -> NDArray[Any]:
-    """Return numbers as doubles, and values of any other type as texts."""
     if values.dtype.kind in "fiub":
         return values.astype(np.float64)
     return np.array([_text(each) for each in values], object)

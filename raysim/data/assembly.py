@@ -27,7 +27,7 @@ from raysim.data.records import Records, natural
 from raysim.data.split import Split, assign, groups, used
 
 Found = tuple[Leaks, tuple[Suspect, ...]]
-"""The type of findings: the columns that may reveal the label, and the other findings in a table."""
+"""The findings of the checks: the columns that may reveal the label, and all other findings."""
 
 
 MOST_NAMED = 5
@@ -51,7 +51,7 @@ class Recipe:
     ranges: Declared | None
     """Declared ranges and categories of columns; None where the preprocessing is fitted on training rows."""
     noise: SumNoise | None
-    """Noise on the means and deviations that hospitals send; None: exact values are sent."""
+    """Noise on the sums from which means and deviations are computed; None: the sums are exact."""
     missing_flags: bool
     """Whether features flag missing values."""
     tabular: bool = True
@@ -62,7 +62,7 @@ class Recipe:
 class _Rows:
     """The ``N`` rows of the source that are included, in the source's order, and their ``H`` hospitals."""
 
-    kept: NDArray[np.int64]
+    index: NDArray[np.int64]
     """The position of each row in the source, ``[N]``."""
     home: NDArray[np.int64]
     """Each row's hospital, ``[N]``."""
@@ -85,7 +85,7 @@ def assemble(records: Records, recipe: Recipe, source: str, into: Path, checked:
     if recipe.minimum is not None or recipe.largest is not None:
         rows, note = _large(rows, recipe.minimum or 0, recipe.largest)
         notes.append(note)
-    _check_labels(records, rows.kept)
+    _check_labels(records, rows.index)
     part, whole = _with_unseen(split, rows, _parts(records, recipe, rows, by, group, source)), rows
     if split.used < 1:
         rows, part = _used(recipe, records, rows, part, by, group)
@@ -95,10 +95,10 @@ def assemble(records: Records, recipe: Recipe, source: str, into: Path, checked:
     inside = np.argsort(rows.home * 3 + part, kind="stable")
     stops = np.cumsum(counts).reshape(-1, 3)
     bounds = np.column_stack([stops[:, 2] - counts.sum(1), stops])
-    order = rows.kept[inside]
+    order = rows.index[inside]
     people = _people(split, records.group, order, source)
     prepared = _prepared(records, recipe, order, part[inside] == 0, bounds, people, into)
-    columns = columns_of(records.features if len(rows.kept) == len(records.y) else records.features.iloc[rows.kept])
+    columns = columns_of(records.features if len(rows.index) == len(records.y) else records.features.iloc[rows.index])
     suspect = warnings_of(columns)
     if len(rows.names) == 1:
         suspect = (
@@ -142,7 +142,7 @@ def assemble(records: Records, recipe: Recipe, source: str, into: Path, checked:
 
 
 def _left_out(columns: Sequence[str]) -> list[str]:
-    """Return a warning about columns without a value in training rows; no warning without such columns."""
+    """Return a warning that names the columns without a value in training rows; empty if there are none."""
     if not columns:
         return []
     named = listed([f"'{name}'" for name in columns], MOST_NAMED)
@@ -150,9 +150,8 @@ def _left_out(columns: Sequence[str]) -> list[str]:
     return [f"left out as features: {named}, which {verb} no value in training rows"]
 
 
-def _check_labels(records: Records, kept: NDArray[np.int64]) -> None:
-    """Raise ``DataError`` if all rows have the same label."""
-    y = records.y[kept]
+def _check_labels(records: Records, rows: NDArray[np.int64]) -> None:
+    y = records.y[rows]
     if len(present := np.unique(y)) < 2:
         one = f"are of one class ('{records.classes[present[0]]}')" if records.classes else f"have label {present[0]:g}"
         which = "one class" if records.classes else "one label"
@@ -162,11 +161,11 @@ def _check_labels(records: Records, kept: NDArray[np.int64]) -> None:
 
 
 def _checked(records: Records, rows: _Rows, unlike: Sequence[str]) -> Found:
-    table, label = RawColumns.of(records.features), records.y[rows.kept]
-    group = None if records.group is None else records.group[rows.kept]
-    at = (table, rows.kept, rows.home, rows.names, label, records.classes)
-    with ThreadPoolExecutor(1) as beside:  # both mostly sort columns, during which numpy lets other threads run
-        leaking = beside.submit(leaks.check, *at)
+    table, label = RawColumns.of(records.features), records.y[rows.index]
+    group = None if records.group is None else records.group[rows.index]
+    at = (table, rows.index, rows.home, rows.names, label, records.classes)
+    with ThreadPoolExecutor(1) as thread:  # both checks mostly sort columns, and numpy sorts without Python's lock
+        leaking = thread.submit(leaks.check, *at)
         suspects = quality.check(*at, group, unlike)
         return leaking.result(), suspects
 
@@ -174,20 +173,20 @@ def _checked(records: Records, rows: _Rows, unlike: Sequence[str]) -> Found:
 def _parts(
     records: Records, recipe: Recipe, rows: _Rows, by: str, group: NDArray[np.int64] | None, source: str
 ) -> NDArray[np.int8]:
-    """Return the part of each row, ``[N]``: 0 train, 1 validation, 2 test. Parts are random, from folds, or given by
-    the source.
+    """Return the part of each row, ``[N]``: 0 train, 1 validation, 2 test; at random, from folds, or from the
+    source.
     """
-    split, drawn = recipe.split, recipe.split.effective_seed(recipe.seed)
-    if drawn is None:
+    split, seed = recipe.split, recipe.split.effective_seed(recipe.seed)
+    if seed is None:
         if records.part is None:
             raise DataError(f"data.split.column: source {source} did not read '{split.column}'; use fractions")
-        return records.part[rows.kept]
+        return records.part[rows.index]
     if split.independent:
-        return alone.parts(split, records, rows.kept, by, recipe.seed)
-    undivided = None if group is None else group[rows.kept]
+        return alone.parts(split, records, rows.index, by, recipe.seed)
+    undivided = None if group is None else group[rows.index]
     if split.folds is None:
-        return assign(split, rows.home, rows.names, undivided, drawn)
-    fold = deal(split.folds, rows.home, rows.names, undivided, records.y[rows.kept], drawn)
+        return assign(split, rows.home, rows.names, undivided, seed)
+    fold = deal(split.folds, rows.home, rows.names, undivided, records.y[rows.index], seed)
     return np.where(fold == split.fold(recipe.seed), 2, 0).astype(np.int8)
 
 
@@ -212,12 +211,12 @@ def _used(
     """Remove the training rows that ``split.used`` leaves out. Return the remaining rows and the part of each."""
     split = recipe.split
     if split.independent:
-        kept = (part != 0) | alone.used(split, records, rows.kept, by, recipe.seed)
+        mask = (part != 0) | alone.used(split, records, rows.index, by, recipe.seed)
     else:
-        drawn = split.effective_seed(recipe.seed)
-        undivided = None if group is None else group[rows.kept]
-        kept = used(split, rows.home, rows.names, part, undivided, recipe.seed if drawn is None else drawn)
-    return _Rows(rows.kept[kept], rows.home[kept], rows.names), part[kept]
+        seed = split.effective_seed(recipe.seed)
+        undivided = None if group is None else group[rows.index]
+        mask = used(split, rows.home, rows.names, part, undivided, recipe.seed if seed is None else seed)
+    return _Rows(rows.index[mask], rows.home[mask], rows.names), part[mask]
 
 
 def _check_parts(counts: NDArray[np.int64]) -> None:
@@ -239,7 +238,9 @@ def _prepared(
     people: NDArray[np.int64] | Literal["rows"] | None,
     into: Path,
 ) -> Prepared:
-    """Prepare the features of the rows ``order [N]``, fitted on the rows ``train [N]``, or as declared."""
+    """Prepare the features of the rows ``order [N]``. Statistics come from the rows that the mask ``train [N]``
+    selects, or from declared ranges.
+    """
     flags = recipe.missing_flags
     if recipe.ranges is None:
         trained = int(np.count_nonzero(bounds[:, 1] > bounds[:, 0]))
@@ -275,7 +276,7 @@ def _units(people: NDArray[np.int64] | Literal["rows"] | None, noise: SumNoise |
 def _people(
     split: Split, group: NDArray[Any] | None, order: NDArray[np.int64], source: str
 ) -> NDArray[np.int64] | Literal["rows"] | None:
-    """Return the patient of each row, ``[N]``; None where ``split.by`` replaced patients by another column."""
+    """Return the patient of each row, ``[N]``; ``"rows"`` without patients; None if ``split.by`` is another column."""
     if split.by not in (None, "row", "patient"):
         return None
     _, codes = groups("patient", group, source) if group is not None else ("row", None)
@@ -313,13 +314,13 @@ def _large(rows: _Rows, minimum: int, largest: int | None) -> tuple[_Rows, str]:
         raise DataError(f"data.largest: {largest}, but there are {those}; lower it")
     keep = np.zeros(len(names), np.bool_)
     keep[enough[np.argsort(-sizes[enough], kind="stable")[:largest]]] = True
-    kept = np.flatnonzero(keep[home])
+    selected = np.flatnonzero(keep[home])
     renumbered = np.cumsum(keep) - 1
     remaining = tuple(name for name, stays in zip(names, keep, strict=True) if stays)
     small, others = len(names) - len(enough), len(enough) - (largest or 0)
     gone = [f"{counted(small, 'hospital')} with fewer than {counted(minimum, 'row')}"] if minimum else []
     gone += [f"{counted(others, 'hospital')} not among the {largest:,} largest"] if largest else []
-    return _Rows(rows.kept[kept], renumbered[home[kept]], remaining), f"left out: {', '.join(gone)}"
+    return _Rows(rows.index[selected], renumbered[home[selected]], remaining), f"left out: {', '.join(gone)}"
 
 
 def _plain(values: NDArray[Any], order: NDArray[np.int64]) -> NDArray[Any] | Coded:

@@ -26,9 +26,7 @@ STORED = 6
 """Version of the stored layout; increase it when the files of a stored federation change."""
 
 _checked: dict[tuple[str, int | None, int | None], Found] = {}
-"""The findings of this process in columns, by records, ``minimum`` and ``largest``. Runs with other seeds
-reuse them.
-"""
+"""Findings of the checks, by the records' digest, ``minimum`` and ``largest``; runs with other seeds reuse them."""
 
 
 def build(
@@ -47,7 +45,8 @@ def build(
 ) -> Federation:
     """Return the federation of ``source``, from the cache where it has been built before.
 
-    Hospitals are in natural order of their names, rows in the source's order in train, validation and test.
+    Hospitals are in natural order of their names. A hospital's rows are sorted into training, validation and test rows,
+    and each part is in the source's order.
 
     - ``split``: the division of rows into training, validation and test.
     - ``preprocessing``: one of ``METHODS``.
@@ -58,9 +57,9 @@ def build(
       with ``noise``.
     - ``noise``: the noise that hospitals add to the sums from which means and deviations are computed.
     - ``missing_flags``: whether features flag missing values.
-    - ``scores``: columns with existing clinical scores of the rows, which are no features.
+    - ``scores``: columns with existing clinical scores, such as APACHE, which are not features.
     - ``shelf``: the kind and key of the entry in the cache, for a federation that one experiment uses and then removes.
-      None: the entry is shared by all that build the same federation.
+      None: the entry is shared by all runs that build the same federation.
 
     Raises ``DataError`` for data that cannot be federated and for a cache folder that cannot be written.
     """
@@ -74,11 +73,11 @@ def build(
     read = cache.source_key(source, source.files())
     if scores:
         read = cache.digest(read, scores)
-    drawn = split.model_dump(mode="json") | {"seed": split.effective_seed(seed), "fold": split.fold(seed)}
-    drawn["independent"] = bool(split.independent)
+    division = split.model_dump(mode="json") | {"seed": split.effective_seed(seed), "fold": split.fold(seed)}
+    division["independent"] = bool(split.independent)
     declared = () if ranges is None else (dict(ranges), None if noise is None else [*noise.key, seed])
     flags = () if missing_flags else ("without flags",)
-    key = cache.digest(STORED, read, drawn, preprocessing, minimum, largest, *declared, *flags)
+    key = cache.digest(STORED, read, division, preprocessing, minimum, largest, *declared, *flags)
     kind, key = shelf or ("federations", key)
     folder = cache.find(kind, key)
     if folder is None:
@@ -91,7 +90,7 @@ def build(
 
 
 def _stored(source: Source, read: str, recipe: Recipe, kind: str, key: str) -> Path:
-    """Make a federation of the records ``read`` by ``recipe``, store it in the cache, and return its folder."""
+    """Build a federation by ``recipe`` from the records with digest ``read``, cache it, and return its folder."""
     records = _records(source, read)
 
     def make(making: Path) -> None:
@@ -124,7 +123,7 @@ def read(source: Source) -> Records:
 
 
 def _with_scores(source: Source, scores: tuple[str, ...]) -> Source:
-    """Return the source, configured to read the scores that are named ``scores``."""
+    """Return the source, configured to read also the columns ``scores``."""
     if not scores:
         return source
     if not isinstance(source, Scored):
@@ -133,9 +132,7 @@ def _with_scores(source: Source, scores: tuple[str, ...]) -> Source:
 
 
 def _records(source: Source, key: str) -> Records:
-    """Return the source's records. Records from files are stored in the cache, so that other splits and seeds reuse
-    them.
-    """
+    """Return the source's records. Records from files are stored in the cache for other splits and seeds."""
     folder = cache.find("records", key)
     if folder is not None:
         return cache.load_records(folder)

@@ -1,4 +1,4 @@
-"""Store the records that were read and the federations that were built in a folder.
+"""Cache the records of sources, and federations, in a folder.
 
 Entries are keyed by the content of configuration and files. An entry is a folder that appears whole or not at all: it
 is written to a temporary folder and renamed. Processes that build the same entry at once therefore all succeed.
@@ -47,7 +47,7 @@ _IN_WORDS = (
 _written: set[tuple[str, tuple[tuple[int, int, int], ...]]] = (
     set()
 )  # entries written by this process: listing, files' states
-_RACY = 2.0  # seconds: a younger file can change again without a new time of change
+_RACY = 2.0  # seconds: a file that was modified later can change again with the same time of modification
 
 
 def digest(*parts: Any) -> str:
@@ -59,7 +59,7 @@ def digest(*parts: Any) -> str:
 def source_key(source: Source, files: Iterable[Path]) -> str:
     """Return a name for the records of ``source.read()``: a digest of the source's kind, code, fields, and files.
 
-    A file enters with its name and content. The digest does not depend on the folder of the modules with the code.
+    A file enters with its name and content. The digest does not depend on the folder that contains the code.
     """
     from pydantic import TypeAdapter
 
@@ -70,9 +70,7 @@ def source_key(source: Source, files: Iterable[Path]) -> str:
 
 
 def file_digest(path: Path) -> str:
-    """Return the digest of a file's content. The file is read again only if its size, change time or inode
-    has changed.
-    """
+    """Return the digest of a file's content, which is read only if its size, change time or inode has changed."""
     path = path.absolute()
     stat = path.stat()
     identity = [stat.st_size, stat.st_mtime_ns, stat.st_ino]
@@ -177,8 +175,8 @@ def entry(kind: str, key: str) -> Path:
 
 
 def remove(kind: str, key: str | None = None) -> None:
-    """Remove an entry that no process uses, and the folder of its ``kind`` if that is empty. Without ``key``, remove
-    all entries of the kind.
+    """Remove an entry, and the folder of its ``kind`` if it is then empty. Without ``key``, remove all entries of the
+    kind. No process may be using them.
     """
     if key is None:
         shutil.rmtree(cache_folder() / kind, ignore_errors=True)
@@ -234,17 +232,26 @@ def _writing() -> Any:
 
 def _code(module: str) -> list[str]:
     """Compute digests of the code that reads and builds data. An entry made by other code is not used."""
+    digests = set(_own_code())
+    if file := getattr(sys.modules.get(module), "__file__", None):
+        digests.add(_digest_of_code(Path(file)))
+    return sorted(digests)
+
+
+@functools.cache
+def _own_code() -> list[str]:
     here = Path(__file__).parent
-    files = {
+    files = (
         path
         for folder in (here, here.parent / "core")
         for kind in ("*.py", "*.sql", "*.yaml")
         for path in folder.rglob(kind)
-    }
-    if file := getattr(sys.modules.get(module), "__file__", None):
-        files.add(Path(file))
-    read = [path.read_bytes() for path in files if path.name not in ("describe.py", "heterogeneity.py")]
-    return sorted(hashlib.blake2b(content, digest_size=16).hexdigest() for content in read)
+    )
+    return [_digest_of_code(path) for path in files if path.name not in ("describe.py", "heterogeneity.py")]
+
+
+def _digest_of_code(path: Path) -> str:
+    return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
 
 
 def save_records(folder: Path, records: Records) -> None:

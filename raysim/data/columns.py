@@ -32,8 +32,9 @@ class Column:
     - ``missing``: the share of rows without a value.
     - ``low``, ``high``: the lowest and highest number; None for categories and without any value.
     - ``distinct``: how many different values there are.
-    - ``remark``: why the column is suspect, or nothing: ``empty`` or ``constant``, ``unnamed`` in the file, a ``row
-      number`` (whole numbers, all different, without large gaps), an ``identifier`` (another value in every row).
+    - ``remark``: why the column is suspect: it is ``empty``, ``constant``, ``unnamed`` in the file, a ``row number``
+      (different whole numbers without large gaps) or an ``identifier`` (a different value in every row). Empty text:
+      not suspect.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Choose the rows of a hospital that take part where each patient may contribute a limited number of rows."""
+"""Choose a hospital's rows if each patient may contribute only a limited number of rows."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from raysim.core.streams import stream
 
 @dataclass(frozen=True, eq=False)
 class Contribution:
-    """The rows of a hospital that take part, patient by patient."""
+    """The chosen rows of a hospital, sorted by patient."""
 
     rows: NDArray[np.int64]
-    """Positions among the hospital's rows of its part (training, validation or test), ``[n]``."""
+    """Positions among the hospital's training, validation or test rows, ``[n]``."""
     patient: NDArray[np.int64]
     """The patient of each row, ``[n]``, ascending; numbered by first appearance in the hospital's rows."""
     patients: int
     """The number of patients."""
     total: int
-    """The number of rows that the hospital has, whether they take part or not."""
+    """The number of rows before the choice."""
 
     @property
     def single(self) -> bool:
@@ -31,11 +31,11 @@ class Contribution:
 
     @cached_property
     def everything(self) -> bool:
-        """Whether all rows of the hospital take part, in their own order."""
+        """Whether all rows are chosen, in their original order."""
         return len(self.rows) == self.total and bool((np.diff(self.rows) == 1).all())
 
 
-def drawn(people: NDArray[np.int64], order: NDArray[np.int64], most: int) -> Contribution:
+def choose_rows(people: NDArray[np.int64], order: NDArray[np.int64], most: int) -> Contribution:
     """Select at most ``most`` rows of each patient: the rows that come first in ``order [n]``, a permutation of rows.
 
     ``people [n]`` is the patient of each row of a hospital.
@@ -53,11 +53,10 @@ def drawn(people: NDArray[np.int64], order: NDArray[np.int64], most: int) -> Con
 
 
 def shuffled(people: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
-    """Return an order of rows ``[n]`` that is random within each patient. It depends only on ``seed`` and the number of
-    the patient's rows.
+    """Return an order of rows ``[n]`` that is random within each patient.
 
-    Which rows of a patient take part therefore does not depend on other patients. ``people [n]`` is the patient of each
-    row.
+    The order of a patient's rows depends only on ``seed`` and their number, so that the choice does not depend on other
+    patients. ``people [n]`` is the patient of each row.
     """
     _, code, counts = np.unique(people, return_inverse=True, return_counts=True)
     by_patient = np.argsort(code, kind="stable")

@@ -18,18 +18,18 @@ from numpy.typing import NDArray
 
 from raysim.core.arrays import Floats
 from raysim.core.errors import DataError, nearest
-from raysim.data.contribution import drawn, shuffled
+from raysim.data.contribution import choose_rows, shuffled
 from raysim.data.fitted import RAW, Categorical, Numeric, Preprocessing
 from raysim.data.raw_columns import RawColumns
 
 Declared = Mapping[str, Sequence[Any]]
-"""The declaration of each column by name: its least and greatest number, or all its categories. A null in it means that
-values may be missing.
+"""The declaration of each column by name: its least and greatest number, or all its categories. A null among them means
+that values may be missing.
 """
 
 QUARTER = 0.5
-"""The assumed standard deviation of a column of which only the range is known, as a share of half the range. In a
-normal column nearly all values lie within two standard deviations of the middle."""
+"""The assumed standard deviation of a column if only its range is known, as a share of half the range. In a normal
+column nearly all values lie within two standard deviations of the middle."""
 
 LEAST_DEVIATION = 1.0 / 16.0
 """The lower limit of a standard deviation that was released with noise, as a share of half the range. A smaller
@@ -54,7 +54,7 @@ class Range:
         return (self.low + self.high) / 2.0
 
     @property
-    def half(self) -> float:
+    def half_width(self) -> float:
         """Half the width of the range."""
         return (self.high - self.low) / 2.0
 
@@ -86,7 +86,7 @@ class SumNoise(Protocol):
         """
 
     def total(self, sums: Sequence[Floats], seed: int) -> Floats:
-        """Compute the total ``[K]`` of the hospitals' noisy ``sums`` as the coordinator receives it. ``seed`` keys the
+        """Compute the total ``[K]`` of hospitals' noisy ``sums`` that the coordinator receives; ``seed`` keys the
         masks.
         """
 
@@ -123,9 +123,9 @@ def ranges_of(declared: Declared, table: RawColumns) -> dict[str, Range | Catego
 
 
 def declared_alone(described: Mapping[str, Range | Categorical]) -> Preprocessing:
-    """Return a preprocessing by declarations alone: a column's deviation is assumed to be a quarter of its range."""
+    """Return a preprocessing from declarations alone: a column's deviation is assumed to be a quarter of its range."""
     columns = {
-        name: Numeric(name, each.middle, QUARTER * each.half, each.middle, each.missing)
+        name: Numeric(name, each.middle, QUARTER * each.half_width, each.middle, each.missing)
         for name, each in described.items()
         if isinstance(each, Range)
     }
@@ -151,18 +151,19 @@ def with_noise(
     noise: SumNoise,
     seed: int,
 ) -> tuple[Preprocessing, int]:
-    """Compute a preprocessing by noisy means and deviations, and the number of scalars that each hospital sent.
+    """Compute a preprocessing from noisy means and deviations. Also return the number of scalars that each hospital
+    sent.
 
     ``rows`` lists for each hospital the positions of its training rows in the table, ``people`` the privacy unit of
     each of these rows.
     """
     ranges = [each for name in table.numeric if isinstance(each := described[name], Range)]
-    middle, half = np.array([r.middle for r in ranges]), np.array([r.half for r in ranges])
+    middle, half_width = np.array([r.middle for r in ranges]), np.array([r.half_width for r in ranges])
     width = 3 * len(ranges)
     sums = []
     for hospital, (at, who) in enumerate(zip(rows, people, strict=True)):
-        contribution = drawn(who, shuffled(who, seed), noise.rows)
-        added = moments(table.values[at[contribution.rows]], middle, half)
+        contribution = choose_rows(who, shuffled(who, seed), noise.rows)
+        added = moments(table.values[at[contribution.rows]], middle, half_width)
         sums.append(noise.sum_of(added, contribution.patient, len(rows), seed, hospital))
     count, first, second = noise.total(sums, seed).reshape(3, -1)
     enough = count > noise.deviation(width, len(rows)) * math.sqrt(len(rows))
@@ -172,14 +173,16 @@ def with_noise(
     deviation = np.where(enough, deviation, QUARTER)
     columns = {
         name: Numeric(name, float(m), float(s), float(m), each.missing)
-        for name, each, m, s in zip(table.numeric, ranges, middle + half * mean, half * deviation, strict=True)
+        for name, each, m, s in zip(
+            table.numeric, ranges, middle + half_width * mean, half_width * deviation, strict=True
+        )
     }
     return _of("standard", described, columns), width
 
 
-def moments(values: NDArray[Any], middle: Floats, half: Floats) -> Floats:
+def moments(values: NDArray[Any], middle: Floats, half_width: Floats) -> Floats:
     """Compute the contributions of rows ``values [n, D]`` to the sums, ``[n, 3 D]``: ``(1, u, u^2)``, 0 if missing."""
-    placed = (values.astype(np.float64) - middle) / half
+    placed = (values.astype(np.float64) - middle) / half_width
     defined = ~np.isnan(placed)
     placed = np.where(defined, np.clip(placed, -1.0, 1.0), 0.0)
     return np.asarray(np.concatenate([defined, placed, placed * placed], axis=1))

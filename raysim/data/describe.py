@@ -31,7 +31,7 @@ _SUSPECTS = 4
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Summary:
-    """The figures of a federation with ``H`` hospitals, ``C`` classes and ``D`` value columns."""
+    """The figures of a federation with ``H`` hospitals, ``C`` classes and ``D`` features that are not flags."""
 
     hospitals: tuple[str, ...]
     """The names of the hospitals."""
@@ -55,7 +55,7 @@ class Summary:
     attributes: dict[str, dict[str, int]]
     """The number of hospitals by attribute and by value of the attribute."""
     notes: tuple[str, ...]
-    """Notes on the data that each source has read, one line for each."""
+    """Notes on the data, their split and their preprocessing, one line for each."""
     warnings: tuple[str, ...]
     """Warnings about the data, one line for each."""
     leaks: Leaks
@@ -107,7 +107,7 @@ class Summary:
 
 
 def summarise(federation: Federation) -> Summary:
-    """Compute the figures of ``federation``; reads labels and masks once, and no feature."""
+    """Compute the figures of ``federation`` from its labels and masks; no feature is read."""
     H, C = len(federation.hospitals), len(federation.classes)
     home = np.repeat(np.arange(H), federation.totals)
     counts = tested = np.zeros((H, 0), np.int64)
@@ -202,8 +202,8 @@ def _sizes(s: Summary) -> Table:
 def _labels(s: Summary) -> Table:
     """Make the table of classes or of the label.
 
-    With two classes it shows the event, with more classes all of them. For a real label it shows the range over rows
-    and over hospitals' means.
+    With two classes it shows only the event, with more classes it shows every class. For a real label it shows the
+    range over rows and over hospitals' means.
     """
     if s.labels is not None:
         means, overall = s.labels
@@ -215,8 +215,8 @@ def _labels(s: Summary) -> Table:
         return table
     table = _table("classes", "class", "rows", "share", "lowest", "median", "highest share at a hospital")
     filled = s.counts.sum(axis=1) > 0
-    shown = range(len(s.classes))[-1:] if len(s.classes) == 2 else range(len(s.classes))
-    for c in shown:
+    described = range(len(s.classes))[-1:] if len(s.classes) == 2 else range(len(s.classes))
+    for c in described:
         at = s.prevalence[filled, c]
         table.add_row(
             s.classes[c],
@@ -231,15 +231,15 @@ def _columns(s: Summary) -> RenderableType:
     columns with the most missing values.
     """
     remarked = sorted(s.columns, key=lambda column: (not column.remark, -column.missing))
-    shown = list(s.columns) if len(s.columns) <= _COLUMNS else remarked[:_COLUMNS]
+    listed_columns = list(s.columns) if len(s.columns) <= _COLUMNS else remarked[:_COLUMNS]
     missing = sum(column.missing for column in s.columns) / max(1, len(s.columns))
     title = f"{counted(len(s.columns), 'feature')}, {missing:.1%} missing"
     table = _table(title, "column", "kind", "range", "missing", "remark")
-    for column in shown:
+    for column in listed_columns:
         share = f"{column.missing:.1%}" if column.missing else ""
         table.add_row(column.name, column.kind, column.range, share, column.remark)
-    if len(shown) < len(s.columns):
-        table.add_row(f"... and {len(s.columns) - len(shown):,} more, with fewer missing values")
+    if len(listed_columns) < len(s.columns):
+        table.add_row(f"... and {len(s.columns) - len(listed_columns):,} more, with fewer missing values")
     return table
 
 
@@ -283,8 +283,8 @@ def _hospitals(s: Summary) -> Table:
     columns = [part for k, part in enumerate(PARTS) if s.sizes[:, k].any()]
     about = "mean label" if s.labels is not None else s.classes[1] if binary else "classes present"
     table = _table(title, "hospital", "rows", *columns, about)
-    shown = order if everything else np.concatenate([order[:_LARGEST], order[-_SMALLEST:]])
-    for h in shown:
+    listed_hospitals = order if everything else np.concatenate([order[:_LARGEST], order[-_SMALLEST:]])
+    for h in listed_hospitals:
         parts = [f"{s.sizes[h, PARTS.index(part)]:,}" for part in columns]
         if s.labels is not None:
             last = f"{s.labels[0][h]:.4g}"
@@ -297,20 +297,20 @@ def _hospitals(s: Summary) -> Table:
 def _attributes(s: Summary) -> Text:
     below = []
     for name, values in s.attributes.items():
-        shown = [f"{value or 'unknown'} {count:,}" for value, count in list(values.items())[:6]]
-        below.append(f"{name}: {', '.join(shown)}{', ...' if len(values) > 6 else ''}")
+        counts = [f"{value or 'unknown'} {count:,}" for value, count in list(values.items())[:6]]
+        below.append(f"{name}: {', '.join(counts)}{', ...' if len(values) > 6 else ''}")
     return lines("hospitals by attribute", below)
 
 
 def _suspects(text: Text, suspects: Sequence[Suspect]) -> Text:
-    """Append the suspects of each level to ``text``. If many of them are not warnings, most are listed by name only."""
+    """Append the suspects of each level to ``text``. Many suspects that are not warnings are listed by name only."""
     for level in LEVELS:
         found = [suspect for suspect in suspects if suspect.level == level]
-        shown = len(found) if level == "warn" or len(found) <= _SUSPECTS else _SUSPECTS - 1
+        several = len(found) if level == "warn" or len(found) <= _SUSPECTS else _SUSPECTS - 1
         style = "yellow" if level == "warn" else "not bold"
-        for suspect in found[:shown]:
+        for suspect in found[:several]:
             text.append(f"\n{level}: {suspect.text}", style=style)
-        if more := ", ".join(f"'{suspect.feature}'" for suspect in found[shown:]):
+        if more := ", ".join(f"'{suspect.feature}'" for suspect in found[several:]):
             text.append(f"\n{level} too: {more}", style=style)
     return text
 

@@ -52,8 +52,8 @@ class Coded:
 class Federation:
     """All hospitals' rows, and the known attributes of rows, patients and hospitals.
 
-    ``N`` rows, ``H`` hospitals, ``F`` features after preprocessing. The first ``D`` features are values, the rest are
-    flags of missing values.
+    There are ``N`` rows, ``H`` hospitals, and ``F`` features after preprocessing. The first ``D`` features are values,
+    the rest are flags of missing values.
     """
 
     folder: Path
@@ -61,7 +61,7 @@ class Federation:
     X: NDArray[np.float32]
     """The features, ``[N, F]``."""
     y: NDArray[Any]
-    """Labels ``[N]``: int64 class indices, or float64 in the label's unit where it is a real number."""
+    """Labels ``[N]``: int64 class indices, or for a real label float64 in the label's unit."""
     observed: NDArray[np.bool_]
     """Whether the value behind feature ``j < D`` was recorded, before imputation; ``[N, D]``."""
     bounds: NDArray[np.int64]
@@ -79,13 +79,11 @@ class Federation:
     attributes: dict[str, list[str]]
     """The known attributes of each hospital, ``{attribute: [H] texts}`` (``region``, ``beds``, ...)."""
     notes: tuple[str, ...]
-    """Notes on the data that each source has read, one line for each."""
+    """Notes on the data, their split and their preprocessing, one line for each."""
     fingerprint: str
     """The digest of all rows and names."""
     preprocessing_scalars: int
-    """The number of scalars that each hospital sent to fit the preprocessing. If hospitals differ, it is their mean,
-    rounded up.
-    """
+    """The number of scalars that each hospital sent to fit the preprocessing (the mean of hospitals, rounded up)."""
     warnings: tuple[str, ...] = ()
     """Warnings about the data, one line for each."""
     columns: tuple[Column, ...] = ()
@@ -93,7 +91,7 @@ class Federation:
     leaks: Leaks = field(default_factory=Leaks)
     """The columns that may reveal the label."""
     quality: tuple[Suspect, ...] = ()
-    """The findings in columns other than leaks, mostly differences between hospitals, the gravest first."""
+    """The findings in the data other than leaks, mostly differences between hospitals, the gravest first."""
     preprocessing_noise: str = ""
     """A description of the noise on the means and deviations of preprocessing; empty without noise."""
 
@@ -104,7 +102,7 @@ class Federation:
 
     @staticmethod
     def open(folder: Path | str) -> Federation:
-        """Map the federation that :func:`write` stored in ``folder`` into memory; reads no row."""
+        """Map the federation that :func:`write` stored in ``folder`` into memory, without reading its rows."""
         folder = Path(folder)
         path = folder / "federation.json"
         state = path.stat()
@@ -131,7 +129,7 @@ class Federation:
 
     @staticmethod
     def of_real_label(folder: Path | str) -> bool:
-        """Whether the federation stored in ``folder`` has a real number as its label; reads no row."""
+        """Whether the label of the federation stored in ``folder`` is a real number. No row is read."""
         return _mapped(Path(folder) / "y.npy").dtype.kind == "f"
 
     @property
@@ -141,7 +139,7 @@ class Federation:
 
     @cached_property
     def patient_attributes(self) -> tuple[str, ...]:
-        """The names of the attributes in :attr:`patients`. Reading them loads no values of attributes."""
+        """The names of the attributes in :attr:`patients`, whose values are not loaded."""
         with np.load(self.folder / "patients.npz") as arrays:
             return tuple(name.removeprefix(_CODES) for name in arrays.files if not name.startswith(_TEXTS))
 
@@ -197,7 +195,7 @@ class Federation:
 
     @cached_property
     def levels(self) -> tuple[int, ...]:
-        """The number of categories of each feature that is a category's position, 0 for all other features; ``[F]``."""
+        """The number of categories of each feature that is a category's position, else 0; ``[F]``."""
         try:
             return self.preprocessing.levels
         except FileNotFoundError:  # arrays without preprocessing
@@ -277,7 +275,7 @@ def _described(path: Path, state: tuple[int, int, int]) -> Mapping[str, Any]:
     """Read ``federation.json``, cached per process.
 
     Equal texts are stored once, since the names and attributes of a million hospitals would otherwise take a gigabyte.
-    ``state`` differs after the file has changed.
+    ``state`` belongs to the key of the cache: it differs after the file has changed.
     """
     meta: dict[str, Any] = json.loads(path.read_text())
     once: dict[str, str] = {}

@@ -1,6 +1,6 @@
 """Fitted preprocessing: plain numbers and names that convert a source's columns to features.
 
-The same code prepares the rows of a federation and, from a run's ``preprocessing.json``, later rows. A missing value is
+The same code prepares the rows of a federation and, from a run's ``preprocessing.json``, new rows. A missing value is
 filled. A category that no training row had is 0 in all columns of its feature.
 """
 
@@ -137,11 +137,11 @@ class Preprocessing:
         as a flag or ``unit=MICU``.
         """
         values = (name for column in self.columns for name in column.values)
-        return _told_apart([*values, *(f"{name}_missing" for name in self.flags)])
+        return _distinct([*values, *(f"{name}_missing" for name in self.flags)])
 
     @property
     def levels(self) -> tuple[int, ...]:
-        """The number of categories of each feature that is a category's position, 0 for all other features; ``[F]``."""
+        """The number of categories of each feature that is a category's position, else 0; ``[F]``."""
         each = [
             len(c.categories) if isinstance(c, Categorical) and c.coded else 0 for c in self.columns for _ in c.values
         ]
@@ -166,7 +166,7 @@ class Preprocessing:
         """Compute features ``X [n, F]`` of rows ``order [n]`` (None: all), and flags of recorded values, ``[n, D]``.
 
         Both are in memory or, with a folder ``into``, mapped as its ``X.npy`` and ``observed.npy``. Raises
-        ``DataError`` for values that are not finite float32 numbers and, with ``none``, for missing values.
+        ``DataError`` for values that are not finite float32 numbers and, with the method ``none``, for missing values.
         """
         rows = np.arange(table.rows) if order is None else order
         if self.method == "none":
@@ -197,7 +197,7 @@ class Preprocessing:
         scaling: Floats,
         lookups: Sequence[NDArray[np.int64]],
     ) -> None:
-        """Write the features of ``rows [n]`` into ``X [n, F]`` (zeros before) and ``observed [n, D]``."""
+        """Write the features of ``rows [n]`` into ``X [n, F]``, which contains zeros, and into ``observed [n, D]``."""
         numbers = [self._first[name] for name in table.numeric]
         values = table.values[rows]
         missing = np.isnan(values)
@@ -222,13 +222,15 @@ class Preprocessing:
             X[:, k] = absent[name]
 
     def _scaling(self, table: RawColumns) -> Floats:
-        """Return mean, scale and fill value of the table's numeric columns, ``[3, D]``."""
+        """Return mean, scale and fill value of the table's numeric columns, ``[3, columns]``."""
         columns = [self._by_name[name] for name in table.numeric]
         numbers = [(column.mean, column.scale, column.fill) for column in columns if isinstance(column, Numeric)]
         return np.array(numbers).reshape(-1, 3).T
 
     def _lookup(self, table: RawColumns, name: str) -> NDArray[np.int64]:
-        """Return a lookup from the column's codes to positions among the categories; its last entry is unused."""
+        """Return the position of each code of the column among the categories; the last entry, for code -1, is
+        unused.
+        """
         column = self._by_name[name]
         written = table.categories[table.categorical.index(name)]
         positions = column.positions(written) if isinstance(column, Categorical) else np.empty(0, np.int64)
@@ -309,10 +311,10 @@ class Preprocessing:
         )
 
 
-def _told_apart(names: Sequence[str]) -> tuple[str, ...]:
+def _distinct(names: Sequence[str]) -> tuple[str, ...]:
     """Append a number to each name that occurred before.
 
-    >>> _told_apart(["a", "b", "a", "a (2)", "a"])
+    >>> _distinct(["a", "b", "a", "a (2)", "a"])
     ('a', 'b', 'a (3)', 'a (2)', 'a (4)')
     """
     if len(taken := set(names)) == len(names):

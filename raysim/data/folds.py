@@ -21,13 +21,13 @@ def deal(folds: int, home: Ids, names: tuple[str, ...], group: Ids | None, y: ND
 
     ``home [N]`` is each row's index in the hospitals ``names``, and ``group [N]`` numbers the units that are never
     divided (None: rows). ``y [N]`` are class indices; folds are not stratified by a real label. Each hospital assigns
-    its groups with a separate random stream (``seed`` and its name). The class of a group is the highest class index
-    among its rows.
+    its groups with a separate random stream, which depends on ``seed`` and its name. The class of a group is the
+    highest class index among its rows.
 
-    Groups are assigned by size, the largest first; among equal sizes, groups of the hospital's rarest class come first,
-    then in random order. Each group goes to the fold with the fewest rows of its class. Ties go to the fold with the
-    fewest rows, then to the first in an order that is random for each hospital. A group that an earlier hospital has
-    assigned stays in its fold.
+    Groups are assigned in order of size, the largest first. Among groups of equal size, groups of the hospital's rarer
+    classes come first; further ties are broken at random. Each group goes to the fold with the fewest rows of its
+    class. Ties go to the fold with the fewest rows, then to the first in an order that is random for each hospital. A
+    group that an earlier hospital has assigned stays in its fold.
     """
     of_class = y if y.dtype.kind in "iu" else np.zeros(len(y), np.int64)
     groups = np.arange(len(home)) if group is None else group

@@ -73,7 +73,7 @@ def label_counts(federation: Federation, part: str = "train") -> NDArray[np.int6
 
 
 def label_spread(federation: Federation, part: str = "train") -> dict[str, float]:
-    """Compute how a real label differs between hospitals that have rows of a part, by name.
+    """Compute figures, by name, of how a real label differs between the hospitals that have rows of ``part``.
 
     ``std_between`` is the population standard deviation of hospitals' mean labels around the mean of all rows.
     ``std_within`` is the population standard deviation of rows around their hospital's mean. Both weight hospitals by
@@ -103,14 +103,15 @@ def label_metrics(counts: Counts, epsilon: Smoothing = EPSILON) -> dict[str, flo
 
 
 def label_psi(counts: Counts, reference: Counts | None = None, epsilon: Smoothing = EPSILON) -> Stability:
-    """Compute the PSI of each hospital and class against the pooled or ``reference [C]`` shares (of counts)."""
+    """Compute the PSI of each hospital and class against pooled shares, or the shares of counts ``reference [C]``."""
     return _stability(psi.psi_terms(counts, reference, epsilon), counts.sum(axis=1))
 
 
 def feature_psi(
     X: NDArray[Any], observed: NDArray[np.bool_], home: NDArray[np.int64], bins: int = 10, epsilon: Smoothing = EPSILON
 ) -> Stability:
-    """Compute the PSI of each hospital and feature over ``bins`` quantile bins of pooled values and a missing bin.
+    """Compute the PSI of each hospital and feature over ``bins`` quantile bins of pooled values and a bin of missing
+    values.
 
     The first D columns of ``X [n, >= D]`` are values, ``observed [n, D]`` flags recorded values, and ``home [n]`` is
     the hospital of each row, 0 to H - 1. Raises ``ValueError`` for fewer than two bins.
@@ -142,7 +143,7 @@ def federation_feature_psi(
 
 
 def quantity(sizes: Counts) -> Quantity:
-    """Compute the unevenness of ``sizes [H]``, the hospitals' rows; all figures are NaN where none has rows."""
+    """Compute the unevenness of ``sizes [H]``, the hospitals' rows; all figures are NaN if no hospital has rows."""
     n = np.sort(np.asarray(sizes, dtype=np.int64)[np.asarray(sizes) > 0])
     if not len(n):
         return Quantity(np.nan, np.nan, np.nan, np.nan)
@@ -247,9 +248,9 @@ def _shares(counts: Counts) -> Floats:
 
 
 def _stability(terms: Floats, sizes: Counts) -> Stability:
-    shown = np.where(sizes[:, None] > 0, terms, np.nan)
+    defined = np.where(sizes[:, None] > 0, terms, np.nan)
     weighted = float(sizes @ terms.sum(axis=1) / sizes.sum()) if sizes.any() else np.nan
-    return Stability(shown, shown.sum(axis=1), weighted)
+    return Stability(defined, defined.sum(axis=1), weighted)
 
 
 def _home(federation: Federation, part: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

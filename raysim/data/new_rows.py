@@ -1,7 +1,7 @@
-"""Read rows that a federation does not contain with its source's columns: from a CSV or Parquet file, or a data frame.
+"""Read new rows with the columns that a run was trained with, from a CSV or Parquet file or a data frame.
 
-Columns that the run was not trained with are ignored. All columns that it was trained with must be present: a column
-left out by mistake would be scored as if none of its values had been recorded. Single values may be missing anywhere.
+Other columns are ignored. No column may be absent: a column left out by mistake would be scored as if none of its
+values had been recorded. Single values may be missing anywhere.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class NewRows:
 
 
 def read_new_rows(table: Path | pd.DataFrame, fitted: Preprocessing, hospital: str | None = None) -> NewRows:
-    """Read the columns that ``fitted`` was fitted on, as a federation's rows are read; other columns are ignored.
+    """Read the columns that ``fitted`` was fitted on, in the same way as for a federation; other columns are ignored.
 
     Numbers are rounded to float32. ``hospital`` is the hospital of all rows and replaces a column with hospitals.
     Raises ``DataError`` naming the first column that is missing or cannot be read.

@@ -1,14 +1,13 @@
-"""Turn recorded values into numbers for a model, fitted on training rows alone.
+"""Turn a source's columns into features of a model. Preprocessing is fitted on training rows alone.
 
 ``standard`` needs only sums from each hospital, which are added over hospitals. For a numeric feature these are the
 number of observed values, their sum and, in a second pass, their sum of squared deviations from the mean. For a
 categorical feature it is how often each category occurs.
 
 ``median`` imputes the pooled median instead of the mean. A median cannot be computed from sums, so this method is for
-comparison with centralised pipelines and is not federated. ``none`` leaves values unchanged. ``raw`` also leaves
-missing values missing and makes each category its position, the input that boosted trees need. ``declared`` uses
-declared ranges and categories (:mod:`raysim.data.declared`), which also bound the sums of ``standard`` when noise is
-added to them.
+comparison with centralised pipelines and is not federated. ``none`` leaves values unchanged. ``raw``, for boosted
+trees, also keeps missing values and replaces each category by its position. ``declared`` uses declared ranges and
+categories (:mod:`raysim.data.declared`), which also bound the sums of ``standard`` when noise is added to them.
 """
 
 from __future__ import annotations
@@ -128,7 +127,7 @@ def prepare(
     would be a constant, and its flag a second intercept.
 
     ``hospitals`` is the number of hospitals with training rows, and ``into`` a folder for the features. Raises
-    ``DataError`` for values that are not finite float32 numbers and, with ``none``, for missing values.
+    ``DataError`` for values that are not finite float32 numbers and, with the method ``none``, for missing values.
     """
     table, training = RawColumns.of(features), order[train]
     around_zero = _total(table, training)
@@ -139,8 +138,8 @@ def prepare(
         return replace(prepare(rest, order, train, method, hospitals, into, flags=flags), left_out=tuple(empty))
     _refuse_infinite(around_zero, table.numeric)
     scaler = Scaler.of(around_zero, _total(table, training, _mean(around_zero)))
-    seen = [np.flatnonzero(np.bincount(codes[training] + 1, minlength=1)[1:]) for codes in table.codes]
-    scalars = 3 * len(table.numeric) + sum(len(kept) for kept in seen)
+    trained = [np.flatnonzero(np.bincount(codes[training] + 1, minlength=1)[1:]) for codes in table.codes]
+    scalars = 3 * len(table.numeric) + sum(len(kept) for kept in trained)
     mean, std, fill = scaler.mean, scaler.std, scaler.mean
     if method == "median":
         fill = _medians(table, training)
@@ -158,9 +157,9 @@ def prepare(
     columns: dict[str, Numeric | Categorical] = {
         name: Numeric(name, m, s, f, not all_) for name, m, s, f, all_ in numbers
     }
-    for name, codes, categories, kept in zip(table.categorical, table.codes, table.categories, seen, strict=True):
+    for name, codes, categories, present in zip(table.categorical, table.codes, table.categories, trained, strict=True):
         flagged = bool((codes[training] < 0).any())
-        columns[name] = Categorical(name, tuple(categories[c] for c in kept), flagged, method == RAW)
+        columns[name] = Categorical(name, tuple(categories[c] for c in present), flagged, method == RAW)
     fitted = Preprocessing(method, tuple(columns[name] for name in table.order))
     return _prepared(fitted, table, order, scalars, into, flags)
 
@@ -226,7 +225,7 @@ def _medians(table: RawColumns, which: NDArray[np.int64]) -> Floats:
 
 
 def _total(table: RawColumns, which: NDArray[np.int64], centre: Floats | float = 0.0) -> Sums:
-    """Sum over rows in chunks; up to rounding, this equals adding the sums of hospitals."""
+    """Sum over rows in chunks. Up to rounding, the result equals the total of the hospitals' sums."""
     width = len(table.numeric)
     total = Sums(np.zeros(width, np.int64), np.zeros(width), np.zeros(width))
     for at in slices(len(which)):

@@ -29,11 +29,12 @@ class Records:
     - ``group [N]`` or None: rows of one group (a patient) are never split between parts.
     - ``part [N]`` or None: 0 train, 1 validation, 2 test, where the source itself divides its rows.
     - ``patients``: ``sex``, ``ethnicity`` (text), ``age`` (float years, NaN unknown) where known, each ``[N]``.
-    - ``scores``: values of existing clinical scores, each ``[N]``, NaN for rows without a value; they are no features.
+    - ``scores``: values of existing clinical scores, each ``[N]``, NaN for rows without a value; they are not features.
     - ``attributes``: ``{silo name: {attribute: text}}``.
     - ``notes``: notes on the data that were read, one line for each, for ``raysim describe``.
     - ``warnings``: warnings about the rows; each command prints them once.
-    - ``row [N]`` or None: the position of each row in the user's file or frame, from 0; None: rows are in its order.
+    - ``row [N]`` or None: the position of each row in the user's file or frame, from 0; None: rows are in the order of
+    the file or frame.
     - ``reading``: the rules by which the source's columns were read.
     - ``hospital_column``, ``label_column``: the names of the columns of ``silo`` and ``y`` in the source.
     """

@@ -35,12 +35,12 @@ class Split(Section):
       is None: seeds from 0 to ``folds - 1`` then make one cross-validation, and the next ``folds`` seeds another.
     - ``column``: a column with the values ``train``, ``validation`` or ``test``; the other fields then stay unset.
     - ``independent``: whether the part or fold of a patient (or row) depends on itself and the seed alone
-      (:mod:`raysim.data.alone`). Shares are then met on average only. None: as ``privacy.unit`` needs.
+      (:mod:`raysim.data.alone`). Shares are then met on average only. None: true if ``privacy.unit`` needs it.
     - ``used``: the share of each hospital's training rows that is trained on; the rest is left out. The rows of a
       smaller share are also in every larger share, and validation and test rows do not change.
-    - ``unseen``: hospitals whose rows are all test rows, whatever else decides parts.
-    - ``trained_on``: ``train``; or ``all``, where the test rows of all other hospitals become training rows, so that
-      only ``unseen`` hospitals test.
+    - ``unseen``: hospitals whose rows are all test rows, regardless of the other fields.
+    - ``trained_on``: with ``all``, the test rows of all other hospitals become training rows, so that only ``unseen``
+      hospitals have test rows; with ``train`` they do not.
     """
 
     train: float = default("data.split.train", allow_inf_nan=False)
@@ -100,8 +100,8 @@ class Split(Section):
         return {key: value for key, value in write(self).items() if key not in idle}
 
     def by_itself(self) -> Split:
-        """Return this split with ``independent`` set: whether a patient's part, and its use, depend on no other
-        patient.
+        """Return this split with ``independent`` set: a patient's part, and whether its rows are used, do not depend on
+        other patients.
 
         The parts of a split by column do not change.
         """
@@ -187,7 +187,7 @@ def used(
     :func:`assign`. Each hospital permutes its training groups once and uses the first groups, at least one, whose rows
     come closest to the share. The rows of a smaller share are therefore also in every larger share.
     """
-    kept: NDArray[np.bool_] = part != 0
+    mask: NDArray[np.bool_] = part != 0
     draws = Streams(seed, "used")
     training = np.flatnonzero(part == 0)
     training = training[np.argsort(home[training], kind="stable")]
@@ -201,14 +201,12 @@ def used(
         order = draws.at(number(name)).permutation(len(present))
         ends = np.concatenate([[0], np.cumsum(counts[order])])
         first = order[: max(1, _closest(ends, split.used * len(rows)))]
-        kept[rows] = np.isin(turn, first)
-    return kept
+        mask[rows] = np.isin(turn, first)
+    return mask
 
 
 def _parts(sizes: NDArray[np.int64], fractions: tuple[float, float], taken: tuple[float, ...]) -> NDArray[np.int8]:
-    """Return the part of each permuted group with ``sizes [g]`` rows. ``taken`` is the number of rows already in each
-    part.
-    """
+    """Return the part of each permuted group with ``sizes [g]`` rows; ``taken`` counts rows already in each part."""
     rows = int(sizes.sum()) + sum(taken)
     ends = np.concatenate([[0], np.cumsum(sizes)])
     train = max(0.0, fractions[0] * rows - taken[0])

@@ -1,1 +1,1 @@
-"""Says what a planned comparison could demonstrate."""
+"""Simulates what a planned comparison can demonstrate."""

@@ -39,7 +39,7 @@ class Variant:
     spread: float
     """The power to detect the relevant spread between hospitals."""
     slope: float
-    """The power for the slope of gains on size; NaN if no slope is computed."""
+    """The power to detect that the gain depends on a hospital's size; NaN if this is not computed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,14 +86,13 @@ class Planned:
 
 
 def planned(design: Design) -> Planned:
-    """Compute what ``design`` could demonstrate, and the same for twice the hospitals, twice the rows or twice the
-    seeds."""
+    """Compute what ``design`` could demonstrate, also with twice the hospitals, twice the rows or twice the seeds."""
     sites = design.judged()
-    twice = replace(sites, events=np.tile(sites.events, 2), non_events=np.tile(sites.non_events, 2))
+    doubled = replace(sites, events=np.tile(sites.events, 2), non_events=np.tile(sites.non_events, 2))
     larger = replace(sites, events=2 * sites.events, non_events=2 * sites.non_events)
     asked = [
         ("as planned", sites, design.seeds),
-        ("twice the hospitals", twice, design.seeds),
+        ("twice the hospitals", doubled, design.seeds),
         ("twice the test rows", larger, design.seeds),
         ("twice the seeds", sites, 2 * design.seeds),
     ]
@@ -136,9 +135,9 @@ def power_by_difference(found: Planned) -> pd.DataFrame:
 def page(found: Planned, curve: pd.DataFrame, config: str) -> str:
     """Return the page as HTML text."""
     table = found.table()
-    shown = ("hospitals", "seeds", "visible", "power_difference", "power_spread", "power_slope")
+    columns = ("hospitals", "seeds", "visible", "power_difference", "power_spread", "power_slope")
     rows = [
-        Row(str(row["variant"]), [Cell(_cell(name, row[name]), "") for name in shown])
+        Row(str(row["variant"]), [Cell(_cell(name, row[name]), "") for name in columns])
         for row in table.to_dict("records")
     ]
     design = found.design
@@ -163,15 +162,15 @@ def page(found: Planned, curve: pd.DataFrame, config: str) -> str:
 
 def notes(found: Planned) -> list[str]:
     """Return sentences that a reader needs in addition to the headline."""
-    said = []
+    sentences = []
     if left_out := found.design.undefined():
-        said.append(f"{counted(left_out, 'hospital')} will have test rows of only one class, and no AUROC.")
+        sentences.append(f"{counted(left_out, 'hospital')} will have test rows of only one class, and no AUROC.")
     best = max(found.variants[1:], key=lambda each: each.draws.power(found.design.difference))
-    said.append(
+    sentences.append(
         f"Of twice the hospitals, rows or seeds, {best.name} would help most: a difference of "
         f"{best.draws.visible(POWER):.3f} is then demonstrated in 8 of 10 studies."
     )
-    return said
+    return sentences
 
 
 def picture(curve: pd.DataFrame) -> Figure:

@@ -36,7 +36,8 @@ class Site(Section):
 
 
 class Many(Section):
-    """Hospitals of which only the number is known; their numbers of test rows are drawn from a log-normal distribution.
+    """Hospitals of which only the number is known. Their numbers of test rows are sampled from a log-normal
+    distribution.
 
     - ``hospitals``: the number of hospitals. ``median_rows``: the median number of test rows.
     - ``sigma``: the standard deviation of the logarithm of test rows. ``prevalence``: the share of events; each
@@ -55,9 +56,10 @@ class Design(Section):
     - ``sites``: a list of hospitals, or :class:`Many`.
     - ``difference``: the relevant difference in AUROC between two methods. ``spread``: the relevant standard deviation
       of hospitals' AUROCs. ``halving``: the relevant rise of the gain when size is halved.
-    - ``seeds``: how often each method is trained. ``auroc``: the AUROC expected.
+    - ``seeds``: how often each method is trained. ``auroc``: the expected AUROC.
     - ``correlation``: the correlation of two methods' chance errors on the same patients.
-    - ``hospital_sd``, ``seed_sd``: the standard deviation of a true difference between hospitals, and between seeds.
+    - ``hospital_sd``, ``seed_sd``: the standard deviations over hospitals, and over seeds, of the true difference
+      between two methods.
     """
 
     name: str = "design"
@@ -117,8 +119,8 @@ class Design(Section):
             events = [site.events for site in self.sites]
             return np.array(events, dtype=np.float64), np.array([site.rows for site in self.sites], dtype=np.float64)
         many = self.sites
-        drawn = np.random.default_rng(SIZES).standard_normal(many.hospitals)
-        rows = np.maximum(1.0, np.round(many.median_rows * np.exp(many.sigma * drawn)))
+        normals = np.random.default_rng(SIZES).standard_normal(many.hospitals)
+        rows = np.maximum(1.0, np.round(many.median_rows * np.exp(many.sigma * normals)))
         # 15 % of 20 rows are 3.0000000000000004, which must not become 4.
         return np.minimum(np.ceil(np.round(rows * many.prevalence, 9)), rows), rows
 

@@ -52,8 +52,8 @@ class EarlierPlays:
 
 
 AHEAD = 2
-"""The largest number of rounds after the last reported round that may have been run before a stop. One was certainly
-run, a second one possibly."""
+"""The largest number of rounds after the last reported round that may have been run before a stop. One such round was
+certainly run, and a second one possibly."""
 
 
 @dataclass(frozen=True)
@@ -100,12 +100,12 @@ class Job:
     """Earlier starts of the run and its repeated rounds, which also cost privacy."""
 
     def guaranteed(self, guarantee: Guarantee | None) -> Job:
-        """Return this job with its ``guarantee``, whose epsilon and noise are filled in. With None, return it
-        unchanged."""
+        """Return this job with its ``guarantee``, whose epsilon and noise are filled in. If ``guarantee`` is None,
+        return this job unchanged."""
         return self if guarantee is None else replace(self, privacy=guarantee.section, guarantee=guarantee)
 
     @property
-    def draws_anew(self) -> bool:
+    def redraws_noise(self) -> bool:
         """Whether a round that is run again has fresh noise, and therefore costs as much privacy as another round."""
         return self.privacy is not None and self.privacy.noise == "system"
 
@@ -136,7 +136,7 @@ class Round:
     """Federation-level metrics by model used; empty if the round was not evaluated."""
     virtual_seconds: float | None = None
     """Virtual seconds from the run's start until the server had this round's models. NaN for training on pooled rows,
-    which no federation could do; None without a virtual clock."""
+    which is not simulated; None without a virtual clock."""
     asked: int = 0
     """The number of hospitals called in the round; counted only with a virtual clock."""
     staleness: float = 0.0
@@ -213,7 +213,7 @@ class Outcome(Gathered):
     noisy_sizes: Ids | None = None
     """The number of units on which each hospital trains, as released with noise, ``[N]``; None if exact numbers are
     public."""
-    seen: Floats | None = None
+    canary_components: Floats | None = None
     """The component of each round's update along each canary, ``[rounds, M]``; None without canaries."""
     recalibrated: Recalibrated | None = None
     """The recalibrated headline model, which tables call ``recalibrated``; None without recalibration."""
@@ -260,7 +260,7 @@ class Outcome(Gathered):
         """Return the number of rounds in which each hospital has sent an update, or run a client program,
         ``[hospitals]``.
 
-        None under a privacy guarantee, which assumes that client sampling is secret. If a strategy has no local
+        It is None under a privacy guarantee, which assumes that client sampling is secret. If a strategy has no local
         training, the answers of its client programs are its updates. Local-only training and training on pooled rows
         send no updates. An update that arrived too late to be used counts as sent.
         """

@@ -57,9 +57,8 @@ class RunState:
     memory: Any = None
     """The memory of the selection."""
     history: History | None = None
-    """The record so far. With it the state is a checkpoint, from which the job continues as if it had never stopped;
-    None without a record.
-    """
+    """The record so far; None without a record. A state with a record is a checkpoint, from which the job continues as
+    if it had never stopped."""
     clock: Clock | None = None
     """The virtual clock, including messages in transit between hospitals and server; None without a clock."""
     stopping: Stopping | None = None

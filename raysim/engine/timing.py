@@ -94,7 +94,7 @@ def summary(outcome: Outcome, section: SystemSection, task: TaskKind) -> dict[st
         targets[metric] = {
             "value": value,
             "round": when.round or None,
-            "virtual_seconds": when.virtual_seconds if math.isfinite(when.virtual_seconds) else None,
+            "virtual_seconds": when.virtual_seconds,
             "bytes": int(when.bytes) if math.isfinite(when.bytes) else None,
         }
     seconds = figures(outcome, section, task).get("virtual_seconds", math.nan)

@@ -30,7 +30,7 @@ def card_of_comparison(
     results: Sequence[Result],
     frame: pd.DataFrame,
     hospitals: pd.DataFrame,
-    shown: Evidence | None,
+    evidence: Evidence | None,
     noise: Mapping[Key, Noise],
     edge: str = "",
     unseen: Mapping[Key, Line] | None = None,
@@ -42,7 +42,7 @@ def card_of_comparison(
     """
     titles = {result.label: result.title for result in results if result.title}
     return comparison_card(
-        shown,
+        evidence,
         results,
         hospitals,
         _asked(config),

@@ -15,7 +15,6 @@ from raysim.engine.job import Result
 from raysim.experiment import scores as existing
 from raysim.experiment import tuning
 from raysim.experiment.answering import FILE, card_of_comparison
-from raysim.experiment.background_noise_floor import BackgroundNoiseFloor
 from raysim.experiment.run_page import (
     PAGE,
     attribute_figures,
@@ -30,15 +29,13 @@ from raysim.experiment.stacked_tables import (
     comparison_table,
     for_plots,
     judged,
-    per_group,
     per_hospital,
     per_round,
     per_seed,
     splits,
-    stacked_files,
-    stacked_text,
+    stacked,
 )
-from raysim.experiment.unseen import said
+from raysim.experiment.unseen import findings
 from raysim.experiment.unseen.files import Found
 from raysim.report import svg, tables
 from raysim.report.figures import coefficients, importance
@@ -46,13 +43,13 @@ from raysim.report.figures.models import styles
 from raysim.report.hospital import clinical, clinical_rows
 from raysim.report.judgement import noise
 from raysim.report.judgement.answer import answer_from
-from raysim.report.judgement.evidence import evidence
+from raysim.report.judgement.evidence import evidence_from
 from raysim.report.naming import distinct, names
 from raysim.report.pages.page import comparison_page
 from raysim.report.panel import sent
 from raysim.report.sections import attacks, privacy, protection, training, virtual_time
 from raysim.report.sections.section import Supplement
-from raysim.storage import clinical_tables
+from raysim.storage import clinical_tables, detail_tables
 from raysim.storage.manifest import Manifest
 from raysim.storage.results import PREDICTIONS, SPLIT, write_config
 
@@ -62,7 +59,6 @@ def write_comparison(
     config: Config,
     results: Sequence[Result],
     first: Sequence[svg.Figure] = (),
-    beside: BackgroundNoiseFloor | None = None,
     found: str = "",
     unseen: Found | None = None,
     scores: Scores = NO_SCORES,
@@ -71,7 +67,6 @@ def write_comparison(
     """Write a comparison's files, and return its table.
 
     - ``first``: figures at the top of the page.
-    - ``beside``: the noise floor, whose computation may have begun during the runs.
     - ``found``: a sentence that begins the headline.
     - ``unseen``: results at hospitals that were left out.
     - ``scores``: existing scores, which are further references.
@@ -87,17 +82,19 @@ def write_comparison(
     sketched = {**sent(results), **scores.sent}
     differences = tables.differences(frame, config.reference, hospitals, sent=sketched)
     table = comparison_table(frame, differences, folds=config.data.split.folds is not None)
-    by_chance = dict((beside or BackgroundNoiseFloor(config.evaluation.minimum_events)).of(results))
+    by_chance = noise.noise(results, config.evaluation.minimum_events)
     by_chance |= noise.noise(scores.results, config.evaluation.minimum_events)
     for each in scores.results:
         clinical_tables.write(out, each.folder, each.federation, each.outcome, config.evaluation.clinical)
-    shown = evidence(frame, hospitals, config.reference, sketched, {result.label for result in results if result.alone})
-    dominated = frozenset() if shown is None else shown.dominated
+    evidence = evidence_from(
+        frame, hospitals, config.reference, sketched, {result.label for result in results if result.alone}
+    )
+    dominated = frozenset() if evidence is None else evidence.dominated
     table["dominated"] = [key in dominated for key in zip(table["strategy"], table["model"], strict=True)]
     tried = tables.read_csv(out.folder / tuning.FILE) if tuning.FILE in out else None
     edge = "" if tried is None else tuning.at_the_edge(tried)
-    outside = None if unseen is None else said.lines(unseen, config.evaluation.clinical)
-    card = card_of_comparison(config, results, frame, hospitals, shown, by_chance, edge, outside)
+    outside = None if unseen is None else findings.lines(unseen, config.evaluation.clinical)
+    card = card_of_comparison(config, results, frame, hospitals, evidence, by_chance, edge, outside)
     if found:
         card = dataclasses.replace(card, headline=f"{found} {card.headline}")
     titles = distinct(
@@ -105,10 +102,10 @@ def write_comparison(
     )
     tuned = [] if tried is None else [tuning.sentence(tried.replace({"strategy": titles}))]
     called = [dataclasses.replace(result, label=titles[result.label]) for result in results]
-    said_first = (*before, *tuned, *existing.lines(scores), *training.sentences(called))
-    reasons = (*said_first, *privacy.sentences(called))
+    leading = (*before, *tuned, *existing.lines(scores), *training.sentences(called))
+    reasons = (*leading, *privacy.sentences(called))
     overview = tables.comparison(frame)
-    answer = answer_from(card, shown, by_chance, reasons, names(overview, titles))
+    answer = answer_from(card, evidence, by_chance, reasons, names(overview, titles))
     if by_chance:
         out.csv("noise.csv", noise.table(by_chance))
     federation = results[0].federation
@@ -119,12 +116,12 @@ def write_comparison(
     write_config(out, config.frozen(), federation)
     part = config.evaluation.part
     limited = (*privacy.sentences(called), *attacks.sentences(called))
-    taken = [] if shown is None else [shown.entries[shown.best].key[0]]
-    fitted = [*coefficients.drawn(results, taken), *importance.drawn(results, taken)]
-    alone = None if shown is None or shown.alone is None else shown.references[shown.alone].key
-    chosen = [] if shown is None else [shown.entries[shown.best].key, *([] if alone is None else [alone])]
+    taken = [] if evidence is None else [evidence.entries[evidence.best].key[0]]
+    fitted = [*coefficients.plots(results, taken), *importance.plots(results, taken)]
+    alone = None if evidence is None or evidence.alone is None else evidence.references[evidence.alone].key
+    chosen = [] if evidence is None else [evidence.entries[evidence.best].key, *([] if alone is None else [alone])]
     looks = styles(overview)
-    outside_ways = {way.key: way.name for way in card.ways if way is card.ways[0] or way.key == alone}
+    outside_models = {row.key: row.name for row in card.rows if row is card.rows[0] or row.key == alone}
     taken += dict.fromkeys(each.label for each in scores.results)
     served = clinical_rows.of_runs([(each.label, titles[each.label], each.folder) for each in everything])
     acting = [*taken, *([] if alone is None else [alone[0]])]
@@ -137,22 +134,22 @@ def write_comparison(
         rounds=rounds,
         baseline=config.reference,
         differences=differences,
-        shown=shown,
+        evidence=evidence,
         card=card,
-        before=(*said_first, *limited),
+        before=(*leading, *limited),
         results=results,
         first=first,
         supplement=Supplement(
-            use=[*clinical.drawn(served, part, acting), *fitted],
+            use=[*clinical.plots(served, part, acting), *fitted],
             use_shared=[*clinical.shared(served, part, acting), *fitted],
             equity=[
-                *([] if unseen is None or not outside_ways else said.drawn(unseen, outside_ways, looks)),
+                *([] if unseen is None or not outside_models else findings.plots(unseen, outside_models, looks)),
                 *attribute_figures(out, hospitals, results, overview, chosen, titles, sketched),
                 *_patient_group_figures(frame, results, out, part, titles, [label for label, _ in chosen]),
                 *_patient_cluster_figures(out, results, frame, hospitals, config.reference, titles),
             ],
             cost=_virtual_time_figures(config, results, titles),
-            method=training.drawn(results),
+            method=training.plots(results),
             protections=protection.protections(config, results),
             traffic=protection.traffic(results, titles),
             privacy=limited,
@@ -177,21 +174,16 @@ def _patient_group_figures(
 ) -> list[svg.Figure]:
     """Write the figures of patient groups if the runs have them, and plot these figures for the ``chosen``
     strategies."""
-    grouped = [result for result in results if result.outcome.grouping is not None]
-    if (text := stacked_text(grouped, "patients.csv")) is not None:
-        out.text("patients.csv", text)
-    elif (table := per_group(grouped)) is not None:
-        out.csv("patients.csv", table)
-    for name in ("fairness.csv", "risks_by_group.csv"):
-        table = stacked_files([result for result in grouped if result.outcome.gaps], name)
-        if table is not None:
-            out.csv(name, table)
-    patients = per_group([result for result in grouped if not chosen or result.label in chosen])
-    if patients is None:
+    of_runs = stacked(results, detail_tables.of_groups)
+    for name, table in of_runs.items():
+        out.csv(name, table)
+    if (patients := of_runs.get("patients.csv")) is None:
         return []
     from raysim.report.sections import patient_groups
 
-    return [patient_groups.drawn(frame, patients, part, titles, chosen)]
+    if chosen:
+        patients = patients[patients["strategy"].isin(chosen)].reset_index(drop=True)
+    return [patient_groups.plots(frame, patients, part, titles, chosen)]
 
 
 CLUSTER_FILES = ("patient_clusters.csv", "feature_overlap.csv", "protocol.csv")
@@ -207,7 +199,8 @@ def _patient_cluster_figures(
     titles: Mapping[str, str],
 ) -> list[svg.Figure]:
     """Write the files of patient clusters and plot them, if a run has such clusters."""
-    composition, overlap = (stacked_files(results, name) for name in CLUSTER_FILES[:2])
+    of_runs = stacked(results, detail_tables.tables)
+    composition, overlap = (of_runs.get(name) for name in CLUSTER_FILES[:2])
     if composition is None:
         return []
     from raysim.report.sections import patient_clusters
@@ -216,7 +209,7 @@ def _patient_cluster_figures(
     for name, table in zip(CLUSTER_FILES, (composition, overlap, protocol), strict=True):
         if table is not None:
             out.csv(name, table)
-    return [patient_clusters.drawn(composition, titles)]
+    return [patient_clusters.plot(composition, titles)]
 
 
 def _with_virtual_time(frame: pd.DataFrame, config: Config, results: Sequence[Result]) -> pd.DataFrame:
@@ -235,7 +228,7 @@ def _virtual_time_figures(config: Config, results: Sequence[Result], titles: Map
         return []
     task = results[0].federation.task
     table = timing.by_time(results, task.headline)
-    return virtual_time.drawn(table, task.title, config.system.target.get(task.headline), titles)
+    return virtual_time.plots(table, task.title, config.system.target.get(task.headline), titles)
 
 
 def _runs(folder: Path, results: Sequence[Result]) -> list[tuple[str, list[tuple[str, str]]]]:

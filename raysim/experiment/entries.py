@@ -28,7 +28,7 @@ class Entry:
         return self.config.model.learner
 
     @property
-    def way(self) -> str:
+    def strategy_label(self) -> str:
         """The strategy's label. In a comparison that crosses strategies with models, the model's name is removed from
         its end."""
         return self.label.removesuffix(f", {self.learner}")
@@ -40,12 +40,12 @@ class Entry:
 
         It is not appended to a name that already contains it, such as "boosted trees from sums".
         """
-        learner, words = of_learner(self.learner), re.split(r"\W+", self.way_title.casefold())
-        named = self.way == self.label or learner.split()[-1].casefold() in words
-        return self.way_title if named else f"{self.way_title} with {learner}"
+        learner, words = of_learner(self.learner), re.split(r"\W+", self.strategy_title.casefold())
+        named = self.strategy_label == self.label or learner.split()[-1].casefold() in words
+        return self.strategy_title if named else f"{self.strategy_title} with {learner}"
 
     @property
-    def way_title(self) -> str:
+    def strategy_title(self) -> str:
         """The strategy's readable name: the label in its configuration, else its class's title, else its name.
 
         In a label that begins with the strategy's name, as in a curve, the title replaces the name.
@@ -53,9 +53,9 @@ class Entry:
         cls, section = type(self.strategy), self.config.strategy
         title = vars(cls).get("title")
         title = title if isinstance(title, str) and title else cls.__name__
-        if section.label and f"{self.way}, ".startswith(f"{section.name}, "):
-            return title + self.way.removeprefix(str(section.name))
-        return self.way if section.label else title
+        if section.label and f"{self.strategy_label}, ".startswith(f"{section.name}, "):
+            return title + self.strategy_label.removeprefix(str(section.name))
+        return self.strategy_label if section.label else title
 
 
 def folder_of(label: str) -> str:

@@ -41,34 +41,34 @@ They describe what this mode does anyway: a round is one step on all rows.
 """
 
 
-def check(ways: Iterable[tuple[Config, Strategy]]) -> None:
+def check(runs: Iterable[tuple[Config, Strategy]]) -> None:
     """Raise ``ConfigError`` for the first key that is not at its default and that none of a command's runs uses.
 
-    ``ways`` has the complete configuration and the strategy of each run. A selection without effect is not an error,
+    ``runs`` has the complete configuration and the strategy of each run. A selection without effect is not an error,
     see :func:`remarks`.
     """
-    ways = list(ways)
+    runs = list(runs)
     for key, uses in USED.items():
-        given = [value for config, _ in ways if _is_set(key, value := _at(config, key))]
-        if given and key != SELECTION and not any(uses(*way) for way in ways):
+        given = [value for config, _ in runs if _is_set(key, value := _at(config, key))]
+        if given and key != SELECTION and not any(uses(*run) for run in runs):
             raise ConfigError(
-                f"{key}: {_shown(given[0])} has no effect with {_names(ways)}{_under(ways, key)}; remove the key, or "
-                f"set its default {_shown(_default(key))}"
+                f"{key}: {_as_text(given[0])} has no effect with {_names(runs)}{_under(runs, key)}; remove the key, or "
+                f"set its default {_as_text(_default(key))}"
             )
-    _check_settings(ways)
+    _check_settings(runs)
 
 
-def _check_settings(ways: Sequence[tuple[Config, Strategy]]) -> None:
+def _check_settings(runs: Sequence[tuple[Config, Strategy]]) -> None:
     """Raise ``ConfigError`` for the first setting of a strategy that has no effect in any run, given its other
     settings."""
-    for label in dict.fromkeys(plugins.label(config.strategy) for config, _ in ways):
-        strategies = [strategy for config, strategy in ways if plugins.label(config.strategy) == label]
+    for label in dict.fromkeys(plugins.label(config.strategy) for config, _ in runs):
+        strategies = [strategy for config, strategy in runs if plugins.label(config.strategy) == label]
         for name, by in _unused(strategies[0]).items():
             if all(name in _unused(each) for each in strategies):
                 value, default = getattr(strategies[0], name), _defaults_of(strategies[0])[name]
                 raise ConfigError(
-                    f"strategy.{name}: {_shown(value)} has no effect with {label} without {by}; remove the key, or "
-                    f"set its default {_shown(default)}"
+                    f"strategy.{name}: {_as_text(value)} has no effect with {label} without {by}; remove the key, or "
+                    f"set its default {_as_text(default)}"
                 )
 
 
@@ -84,24 +84,24 @@ def _defaults_of(strategy: Any) -> Mapping[str, Any]:
     return {field.name: field.default for field in dataclasses.fields(strategy)}
 
 
-def remarks(ways: Iterable[tuple[Config, Strategy]]) -> list[str]:
+def remarks(runs: Iterable[tuple[Config, Strategy]]) -> list[str]:
     """Return remarks on settings without effect.
 
     They name the strategies with which all hospitals take part although a selection is configured, and a section that
     only ``raysim audit`` uses.
     """
-    ways, said = list(ways), []
-    without = [way for way in ways if _is_set(SELECTION, way[0].selection) and not way[1].uses_selection()]
+    runs, found = list(runs), []
+    without = [run for run in runs if _is_set(SELECTION, run[0].selection) and not run[1].uses_selection()]
     if without:
         named = _names(without)
-        said += [f"selection: {_shown(without[0][0].selection)} is ignored: with {named} all hospitals take part"]
-    if any(config.privacy is not None and config.privacy.audit is not None for config, _ in ways):
-        said += ["privacy.audit: not used here; raysim audit uses it"]
-    return said
+        found += [f"selection: {_as_text(without[0][0].selection)} is ignored: with {named} all hospitals take part"]
+    if any(config.privacy is not None and config.privacy.audit is not None for config, _ in runs):
+        found += ["privacy.audit: not used here; raysim audit uses it"]
+    return found
 
 
-def _names(ways: Sequence[tuple[Config, Strategy]]) -> str:
-    return listed(list(dict.fromkeys(plugins.label(config.strategy) for config, _ in ways)), 3)
+def _names(runs: Sequence[tuple[Config, Strategy]]) -> str:
+    return listed(list(dict.fromkeys(plugins.label(config.strategy) for config, _ in runs)), 3)
 
 
 def check_comparison(config: Config) -> None:
@@ -144,8 +144,8 @@ def without(config: Config, strategy: Strategy) -> Config:
         if _is_set(key, _at(config, key)) and not uses(config, strategy):
             config = _with(config, key.split("."), _default(key))
     if idle := _unused(strategy):
-        kept = {name: value for name, value in config.strategy.options().items() if name not in idle}
-        config = config.replaced(strategy=config.strategy.having(kept))
+        remaining = {name: value for name, value in config.strategy.options().items() if name not in idle}
+        config = config.replaced(strategy=config.strategy.having(remaining))
     return config
 
 
@@ -155,16 +155,16 @@ def _trains_with(name: str) -> Uses:
     def uses(config: Config, strategy: Strategy) -> bool:
         if name == "stop":
             return strategy.stops_early() or strategy.stops_alone()
-        if config.privacy is not None and config.privacy.way == "pooled" and name in OF_POOLED:
+        if config.privacy is not None and config.privacy.effective_mode == "pooled" and name in OF_POOLED:
             return bool(getattr(config.training, name) == OF_POOLED[name])
         return name not in strategy.unused_training() or (name in OF_FINE_TUNING and _fine_tunes(config))
 
     return uses
 
 
-def _under(ways: Sequence[tuple[Config, Strategy]], key: str) -> str:
+def _under(runs: Sequence[tuple[Config, Strategy]], key: str) -> str:
     """Return the guarantee under which a key has no effect, in words; empty without one."""
-    pooled = all(config.privacy is not None and config.privacy.way == "pooled" for config, _ in ways)
+    pooled = all(config.privacy is not None and config.privacy.effective_mode == "pooled" for config, _ in runs)
     return " under privacy.mode: pooled" if pooled and key.startswith("training.") else ""
 
 
@@ -184,7 +184,7 @@ def _has_rounds(config: Config, strategy: Strategy) -> bool:
     return strategy.asynchrony() is None
 
 
-def _shown(value: Any) -> str:
+def _as_text(value: Any) -> str:
     name = getattr(value, "name", None) or getattr(value, "class_path", None)
     return as_yaml(to_jsonable_python(value if name is None else name))
 

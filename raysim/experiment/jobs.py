@@ -59,7 +59,7 @@ def _secure(config: Config, strategy: Strategy) -> SecureSection | None:
     Under a privacy guarantee, the default applies only if each hospital adds a share of the noise. Without hidden sums
     the server would observe each update with a single share of the noise.
     """
-    in_shares = config.privacy is None or config.privacy.way in ("pooled", "distributed")
+    in_shares = config.privacy is None or config.privacy.effective_mode in ("pooled", "distributed")
     return SecureSection() if config.secure is None and in_shares and strategy.hides_sums() else config.secure
 
 

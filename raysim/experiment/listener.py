@@ -63,7 +63,7 @@ class Listener:
         tags = {"strategy": run.entry.label, "seed": str(run.seed), RUN_TAG: ticket}
         tags |= data_tags(config.data, self._open())
         if config.privacy is not None:
-            tags["privacy"] = f"{config.privacy.unit}, {config.privacy.way}"
+            tags["privacy"] = f"{config.privacy.unit}, {config.privacy.effective_mode}"
         self.services.display.begin(run.name, plugins.rounds(config))
         frozen = run.frozen
         self._record = self.services.recorder.run(run.name, frozen, tags, self._parent, again=again)

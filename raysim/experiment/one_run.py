@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from raysim.config import plugins
-from raysim.core import csv_files
 from raysim.core.errors import ConfigError, RaysimError, ResourceError
 from raysim.data.federation import Federation
 from raysim.engine.job import AHEAD, Job, Outcome, Result, Round
 from raysim.engine.privacy.calibration import guarantee_of
 from raysim.engine.run_state import RunState
 from raysim.experiment import idle_keys
-from raysim.experiment.background_noise_floor import BackgroundNoiseFloor
 from raysim.experiment.entries import Entry
 from raysim.experiment.jobs import make_job
 from raysim.experiment.session import Session
@@ -115,21 +113,15 @@ class Run:
             if outcome.privacy is not None:
                 outcome.privacy = replace(outcome.privacy, further=further)
         result = self.result(federation, outcome)
-        if not self.nested:
-            session.end()
         if finished is None:
             # Imported late: it takes half a second.
             from raysim.storage.run_tables import split_pieces
 
             frozen, evaluation = self.frozen, config.evaluation
             important = self.first and not self.trial and evaluation.importance > 0
-            beside = BackgroundNoiseFloor(evaluation.minimum_events)
-            if not self.nested:
-                beside.add(result)
-                beside.begin()
             if important:
                 self._enter_importance(federation, outcome)
-            with resume.writing(self.folder), csv_files.texts_for(len(federation.hospitals)):
+            with resume.writing(self.folder):
                 with opened.manifest.together():
                     write_run(
                         opened.manifest,
@@ -150,7 +142,7 @@ class Run:
                     from raysim.experiment.run_page import write_run_page
 
                     whole = self.folder.parents[2] if self.nested else None
-                    write_run_page(opened.manifest, result, frozen, config, whole, beside)
+                    write_run_page(opened.manifest, result, frozen, config, whole)
         yield result
 
     def result(self, federation: Federation, outcome: Outcome) -> Result:
@@ -205,7 +197,7 @@ class Run:
         if job.adversary is None or not job.adversary.baseline:
             return attack_figures(job, outcome, None, federation), ()
         further: list[Statement] = []
-        earlier = opened.begins_baseline() if job.draws_anew else 0
+        earlier = opened.begins_baseline() if job.redraws_noise else 0
 
         def last(played: Job) -> Outcome | None:
             *_, end = session.run(played, None, 0, say)
@@ -235,16 +227,16 @@ class Run:
             if since is not None and since.history is not None:
                 yield from since.history.rounds[:-1]
         begun = 0 if since is None else since.round
-        if job.draws_anew:
+        if job.redraws_noise:
             job = replace(job, earlier=opened.begins(begun))
             opened.reaches(min(begun + AHEAD, job.rounds))
-        goes_on, kept = False, begun
+        goes_on, last_stored = False, begun
 
         def lost(line: str) -> None:
             """Record that rounds after the last stored state are repeated, as when a run is resumed."""
-            if job.draws_anew:
+            if job.redraws_noise:
                 reached = opened.ticket.reached
-                opened.begins(kept)
+                opened.begins(last_stored)
                 opened.reaches(reached)
             say(line)
 
@@ -253,13 +245,11 @@ class Run:
                 for event in session.run(job, since, section.every, lost):
                     goes_on = True
                     if isinstance(event, Round):
-                        if job.draws_anew:
+                        if job.redraws_noise:
                             opened.reaches(min(event.round + AHEAD, job.rounds))
                         yield event
-                        if self.first and not self.trial:  # imported while hospitals compute the next round
-                            import raysim.experiment.run_page  # noqa: F401
                     elif isinstance(event, RunState):
-                        kept = event.round
+                        last_stored = event.round
                         writer.offer(event)
                     else:
                         outcome = event

@@ -34,20 +34,20 @@ def going_together(
     strategy, or a model, is left without a partner.
     """
     refused: dict[str, ConfigError] = {}
-    ways = list(dict.fromkeys(entry.way for entry in entries))
+    strategies = list(dict.fromkeys(entry.strategy_label for entry in entries))
     for entry in entries:
         try:
-            check(entry, f"strategies.{ways.index(entry.way)}")
+            check(entry, f"strategies.{strategies.index(entry.strategy_label)}")
         except ConfigError as error:
             refused[entry.label] = error
-    kept = [entry for entry in entries if entry.label not in refused]
-    ways_left, learners_left = {entry.way for entry in kept}, {entry.learner for entry in kept}
+    accepted = [entry for entry in entries if entry.label not in refused]
+    strategies_left, learners_left = {entry.strategy_label for entry in accepted}, {entry.learner for entry in accepted}
     alone = [entry for entry in entries if entry.learner not in learners_left]
-    alone += [entry for entry in entries if entry.way not in ways_left]
+    alone += [entry for entry in entries if entry.strategy_label not in strategies_left]
     if alone:
         raise refused[alone[0].label]
     left = [entry for entry in entries if entry.label in refused]
-    return kept, tuple(Unpaired(each.way_title, each.learner) for each in left)
+    return accepted, tuple(Unpaired(each.strategy_title, each.learner) for each in left)
 
 
 def sentences(left: Sequence[Unpaired]) -> list[str]:

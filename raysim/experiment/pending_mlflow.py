@@ -17,51 +17,51 @@ from raysim.core.atomic import write_json
 from raysim.core.errors import ConfigError, ResourceError
 from raysim.engine.job import Round
 from raysim.storage.manifest import Manifest
-from raysim.storage.resume import UNSENT
-from raysim.tracking.recording import Recorder, Unsent, send
+from raysim.storage.resume import PENDING_MLFLOW
+from raysim.tracking.recording import PendingRun, Recorder, send
 from raysim.tracking.stores import NOWHERE
 
 
 def keep(folder: Path, recorder: Recorder, uri: str) -> str | None:
     """Store what the MLflow store at ``uri`` did not accept, and return a line on it; None if nothing is left."""
-    if not recorder.unsent:
-        (folder / UNSENT).unlink(missing_ok=True)
+    if not recorder.pending:
+        (folder / PENDING_MLFLOW).unlink(missing_ok=True)
         return None
-    write_json(folder / UNSENT, {"format": 1, "runs": [_plain(folder, run) for run in recorder.unsent]})
+    write_json(folder / PENDING_MLFLOW, {"format": 1, "runs": [_plain(folder, run) for run in recorder.pending]})
     return (
-        f"warning: MLflow ({uri}) did not accept {_counted(len(recorder.unsent))}: {recorder.error}; they are stored "
+        f"warning: MLflow ({uri}) did not accept {_counted(len(recorder.pending))}: {recorder.error}; they are stored "
         f"in the folder, and 'raysim resume {folder}' sends them"
     )
 
 
-def send_kept(folder: Path, tracking: TrackingSection) -> str | None:
+def send_pending(folder: Path, tracking: TrackingSection) -> str | None:
     """Send what was stored in ``folder``, and return a line that reports it; None if nothing was stored.
 
     Raises ``ResourceError`` if the MLflow store still rejects it, and ``ConfigError`` for a damaged file.
     """
     try:
-        text = (folder / UNSENT).read_bytes()
+        text = (folder / PENDING_MLFLOW).read_bytes()
     except FileNotFoundError:
         return None
     if tracking.uri == NOWHERE:
         raise ConfigError(
-            f"tracking.uri: none, but {folder / UNSENT} has unsent records; name a store in config.yaml there"
+            f"tracking.uri: none, but {folder / PENDING_MLFLOW} has unsent records; name a store in config.yaml there"
         )
     try:
         runs = [_read(folder, tree) for tree in bounded.json_value(text)["runs"]]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(
-            f"{folder / UNSENT}: cannot be read ({error!r}); remove it to continue without MLflow"
+            f"{folder / PENDING_MLFLOW}: cannot be read ({error!r}); remove it to continue without MLflow"
         ) from None
     try:
         send(runs, tracking)
     except Exception as error:  # any error of MLflow, its database or the network
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
         raise ResourceError(
-            f"tracking.uri: {tracking.uri} does not accept the records in {folder / UNSENT} ({reason}); repair the "
-            "store, then resume again"
+            f"tracking.uri: {tracking.uri} does not accept the records in {folder / PENDING_MLFLOW} ({reason}); repair "
+            "the store, then resume again"
         ) from None
-    (folder / UNSENT).unlink()
+    (folder / PENDING_MLFLOW).unlink()
     return f"sent {_counted(len(runs))} to MLflow ({tracking.uri})"
 
 
@@ -69,7 +69,7 @@ def _counted(runs: int) -> str:
     return f"{runs} run{'s' * (runs > 1)}"
 
 
-def _plain(folder: Path, run: Unsent) -> dict[str, Any]:
+def _plain(folder: Path, run: PendingRun) -> dict[str, Any]:
     """Return a run as JSON values. Its files are given as one folder below ``folder``, whose manifest lists them."""
     (home,) = {path.parent for name, path in run.files.items() if "/" not in name}
     tree = {field.name: getattr(run, field.name) for field in dataclasses.fields(run)}
@@ -79,9 +79,9 @@ def _plain(folder: Path, run: Unsent) -> dict[str, Any]:
     }
 
 
-def _read(folder: Path, tree: Mapping[str, Any]) -> Unsent:
+def _read(folder: Path, tree: Mapping[str, Any]) -> PendingRun:
     home = (folder / tree["files"]).resolve()
     if not home.is_relative_to(folder.resolve()):
         raise ValueError(f"{tree['files']} is not inside the folder of the run")
     rounds: Sequence[Round] = tuple(Round(**row) for row in tree["rounds"])
-    return Unsent(**{**tree, "rounds": rounds, "files": Manifest.read(home).paths()})
+    return PendingRun(**{**tree, "rounds": rounds, "files": Manifest.read(home).paths()})

@@ -72,8 +72,6 @@ class RunActor:
         os.chdir(here)
         host.limit_threads(1)
         self._session = InProcess(rows, resources.model_copy(update={"device": "cpu"}))
-        # Import what runs need before the first run arrives.
-        import raysim.experiment.run_page  # noqa: F401
 
     def ready(self) -> int:
         """Return the id of the process, once it is running."""

@@ -18,7 +18,6 @@ from raysim.core.plain_yaml import dumped
 from raysim.data.federation import PARTS, Federation
 from raysim.engine.job import Result
 from raysim.experiment.answering import FILE, card_of_run
-from raysim.experiment.background_noise_floor import BackgroundNoiseFloor
 from raysim.experiment.stacked_tables import for_plots, per_hospital, per_round, per_seed
 from raysim.report import svg, tables
 from raysim.report.figures import coefficients, importance
@@ -45,30 +44,28 @@ def write_run_page(
     frozen: Mapping[str, object],
     config: Config,
     whole: Path | None = None,
-    beside: BackgroundNoiseFloor | None = None,
 ) -> None:
     """Write the ``report.html`` of a run of ``config``. ``frozen`` is the configuration as written with the run.
 
     ``whole`` is the folder of the experiment that the run belongs to, if any. Single hospitals are then on that
-    experiment's page, under all models. ``beside``: the noise floor, whose computation may have begun.
+    experiment's page, under all models.
     """
     part, counted = config.evaluation.part, not config.hides_sizes
     back = [("all runs together", quote(Path(os.path.relpath(whole / PAGE, out.folder)).as_posix()))] if whole else []
     hospitals = for_plots(per_hospital([result], part), part)
-    floor = beside or BackgroundNoiseFloor(config.evaluation.minimum_events)
-    by_chance = None if whole else floor.of([result])
+    by_chance = None if whole else noise.noise([result], config.evaluation.minimum_events)
     card = card_of_run(config, result, hospitals, by_chance)
     trained = training.of_run(result)
     limited = [text for text in (privacy.of_run(result), attacks.of_run(result)) if text]
     out.json(FILE, answer_from(card, noise=by_chance, before=[text for text in (trained, *limited) if text]).as_json())
-    served, seen = clinical_rows.of_run(result.label, result.folder), per_seed([result])
-    overview, keys = tables.comparison(seen), [(result.label, model) for model in result.outcome.figures]
+    served, own_rows = clinical_rows.of_run(result.label, result.folder), per_seed([result])
+    overview, keys = tables.comparison(own_rows), [(result.label, model) for model in result.outcome.figures]
     titles = {result.label: result.title or result.label}
     kinds = [] if whole else attribute_figures(out, hospitals, [result], overview, keys, titles, sent([result]))
-    fitted = [*coefficients.drawn([result]), *importance.drawn([result])]
+    fitted = [*coefficients.plots([result]), *importance.plots([result])]
     page = run_page(
         f"{result.title or result.label}, seed {result.seed}: {card.predicts}",
-        seen,
+        own_rows,
         page_provenance(frozen, {result.seed: result.federation}, "raysim run config.yaml", counted=counted),
         hospitals=hospitals,
         rounds=per_round([result]),
@@ -79,10 +76,10 @@ def write_run_page(
         card=card,
         noise=by_chance or {},
         supplement=Supplement(
-            use=[*clinical.drawn(served, part), *fitted],
+            use=[*clinical.plots(served, part), *fitted],
             use_shared=[*clinical.shared(served, part), *fitted],
             equity=kinds,
-            method=training.drawn([result]),
+            method=training.plots([result]),
             protections=protection.protections(config, [result]),
             traffic=protection.traffic([result], titles),
             privacy=limited,
@@ -98,11 +95,11 @@ def attribute_figures(
     hospitals: pd.DataFrame,
     results: Sequence[Result],
     overview: pd.DataFrame,
-    shown: Sequence[Key],
+    models: Sequence[Key],
     titles: Mapping[str, str],
     sketched: Sent,
 ) -> list[svg.Figure]:
-    """Write performance by kind of hospital, and return plots for the models ``shown``; empty without attributes.
+    """Write performance by kind of hospital, and return plots for the models ``models``; empty without attributes.
 
     ``overview`` is the table of :func:`raysim.report.tables.comparison`. ``sketched`` is what hospitals sent for the
     covariance of models.
@@ -111,7 +108,7 @@ def attribute_figures(
     if means.empty:
         return []
     out.csv(hospital_attributes.FILE, means)
-    return hospital_attributes.drawn(means, list(dict.fromkeys(shown)), names(overview, titles), styles(overview))
+    return hospital_attributes.plots(means, list(dict.fromkeys(models)), names(overview, titles), styles(overview))
 
 
 def write_page(out: Manifest, page: Page) -> None:

@@ -108,19 +108,19 @@ def entered(results: Sequence[Result], section: EvaluationSection, folder: Path,
             rows = ranges(federation.bounds[:, 2], federation.sizes("test"))
             probability = is_probability(federation, name)
             margins = margins_of(federation.scores[name], probability)
-            kept = rows[~np.isnan(margins[rows])]
-            lacking, tested = lacking + len(rows) - len(kept), tested + len(rows)
-            part = excerpt(federation, kept, scratch / folder_of(name) / f"seed-{seed}")
-            outcome = outcome_of(part, {MODEL: margins[kept]}, section, seed, tests_groups=False)
+            scored = rows[~np.isnan(margins[rows])]
+            lacking, tested = lacking + len(rows) - len(scored), tested + len(rows)
+            part = excerpt(federation, scored, scratch / folder_of(name) / f"seed-{seed}")
+            outcome = outcome_of(part, {MODEL: margins[scored]}, section, seed, tests_groups=False)
             if not probability:
                 only_ranks(outcome, part)
             at = folder / "scores" / folder_of(name) / f"seed-{seed}"
             result = Result(name, True, seed, part, outcome, at)
             found.append(result)
             ((key, of),) = sent([result]).items()
-            if len(kept) < len(rows):
-                beside = [each for each in results if each.seed == seed]
-                of = of._replace(beside=dict(_beside(beside, part, kept)))
+            if len(scored) < len(rows):
+                of_seed = [each for each in results if each.seed == seed]
+                of = of._replace(on_same_rows=dict(_other_models(of_seed, part, scored)))
             known[key] = of
         if lacking:
             notes.append(
@@ -130,7 +130,7 @@ def entered(results: Sequence[Result], section: EvaluationSection, folder: Path,
     return Scores(found, known, notes) if names else NONE
 
 
-def _beside(results: Sequence[Result], part: Federation, rows: NDArray[np.int64]) -> Mapping[Key, Alike]:
+def _other_models(results: Sequence[Result], part: Federation, rows: NDArray[np.int64]) -> Mapping[Key, Alike]:
     """Return the figures of every strategy's models on the rows that have a score, by strategy and model.
 
     ``rows`` are the indices of these rows in the strategy's federation; ``part`` has the same rows.

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Console
 
-from raysim.cluster.connection import Keeper, awaited, connected, dashboard_address, live_nodes
+from raysim.cluster.connection import awaited, connected, dashboard_address, live_nodes
 from raysim.config.schema import Config
 from raysim.data.federation import Federation
 from raysim.experiment import pending_mlflow
@@ -24,11 +23,6 @@ STARTING = "starting Ray"
 """The phase in which hospital actors start."""
 
 
-def _import_pages() -> None:
-    """Import the modules that write pages. This takes half a second, which would otherwise pass at the end of a run."""
-    import raysim.experiment.comparison  # noqa: F401
-
-
 class RunServices:
     """The services that the runs of an experiment share while they execute."""
 
@@ -38,8 +32,7 @@ class RunServices:
     """The actors that execute runs in place of ``session``, if the runs are small enough to execute concurrently."""
     recorder: Recorder
     display: RunProgress
-    unsent: str | None = None
-    _ray: Keeper | None = None
+    mlflow_warning: str | None = None
 
     def __init__(self, config: Config, federation: Federation, folder: Path, console: Console) -> None:
         """Store the settings. ``federation`` may be any seed's federation: all seeds have the same hospitals."""
@@ -67,19 +60,16 @@ class RunServices:
             with RunProgress(self._console, load.runs, rounds) as self.display:
                 yield
         with resume.writing(self._folder):
-            self.unsent = pending_mlflow.keep(self._folder, self.recorder, config.tracking.uri)
+            self.mlflow_warning = pending_mlflow.keep(self._folder, self.recorder, config.tracking.uri)
 
     def _bring_up(self, standing: contextlib.ExitStack, in_process: bool, verbose: bool, load: Load) -> None:
         """Start the hospitals, or the actors that execute whole runs. They end when ``standing`` is closed."""
         federation, resources = self._federation, self._config.resources
         if not in_process and load.runs > 1:
-            self._ray = standing.enter_context(connected(verbose, resources.dashboard))
-            self.recorder.start()  # not before, because its imports would delay Ray's
+            standing.enter_context(connected(verbose, resources.dashboard))
             if (count := at_once(resources, live_nodes(), load)) > 1:
                 self.actors = RunActors(count, federation.totals, resources)
                 standing.callback(self.actors.close)
-                # In parallel with the first runs, which do not need this process.
-                threading.Thread(target=_import_pages, name="pages", daemon=True).start()
                 return
         opened = open_session(
             federation.totals,
@@ -87,22 +77,8 @@ class RunServices:
             in_process=in_process,
             verbose=verbose,
             names=federation.hospitals,
-            meanwhile=self._meanwhile,
         )
         self.session = standing.enter_context(opened)
-
-    def _meanwhile(self) -> None:
-        """Prepare in this process what runs need, while actors start."""
-        self.recorder.start()
-        _import_pages()
-
-    def end_actors(self) -> None:
-        """End the actors that execute whole runs, once no run is left. A Ray that was started for them begins to shut
-        down."""
-        if self.actors is not None:
-            self.actors.close()
-            if self._ray is not None:
-                self._ray.leave()
 
     def _products(self, load: Load) -> float:
         """Return rows times parameters of the training in a round in which all hospitals take part."""

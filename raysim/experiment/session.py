@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from raysim.cluster.answers import cause_of
-from raysim.cluster.connection import Keeper, connected, dashboard_address, live_nodes
+from raysim.cluster.connection import connected, dashboard_address, live_nodes
 from raysim.cluster.coordinator import coordinate
 from raysim.cluster.placement import Placement, balance, check_named, describe, place
 from raysim.cluster.pool import LocalPool, RayPool
@@ -49,10 +49,6 @@ def silent(text: str) -> None:
     """Discard the text."""
 
 
-def _nothing() -> None:
-    """Do nothing."""
-
-
 class Session(Protocol):
     """Running hospitals and a coordinator, ready for jobs."""
 
@@ -70,12 +66,6 @@ class Session(Protocol):
         """Execute a job; see :meth:`Coordinator.run`. ``say`` receives a line when the coordinator's
         process is lost, and when it is restarted."""
 
-    def end(self) -> None:
-        """Begin to free the memory of hospitals in other processes.
-
-        This takes a second, during which the caller can continue. No job may follow.
-        """
-
 
 @contextlib.contextmanager
 def open_session(
@@ -85,25 +75,21 @@ def open_session(
     in_process: bool,
     verbose: bool,
     names: Sequence[str] = (),
-    meanwhile: Callable[[], None] = _nothing,
 ) -> Iterator[Session]:
     """Start the hospitals, whose numbers of rows are ``rows [N]``. On exit, everything started here is shut down.
 
-    ``names``: the names of the hospitals, for ``resources.per_hospital``. ``meanwhile`` is called while Ray's actors
-    start. With ``in_process`` it is called before the hospitals are made, so that it counts in no round's seconds.
-    Raises ``ResourceError`` if the resources do not exist.
+    ``names``: the names of the hospitals, for ``resources.per_hospital``. Raises ``ResourceError`` if the resources do
+    not exist.
     """
     if in_process:
         check_named(resources, names)
-        meanwhile()
         with host.threads(1):  # more threads than cores were 30 times slower
             yield InProcess(rows, resources)
         return
-    with connected(verbose, resources.dashboard) as started:
+    with connected(verbose, resources.dashboard):
         session: OnRay | None = None
         try:
-            session = OnRay(rows, resources, names, started)
-            meanwhile()
+            session = OnRay(rows, resources, names)
             session.wait(ACTOR_START_SECONDS)
             yield session
         finally:
@@ -132,9 +118,6 @@ class InProcess:
     ) -> Iterator[Event]:
         return self._coordinator.run(job, since, every)
 
-    def end(self) -> None:
-        """Do nothing: no other process has hospitals."""
-
 
 class OnRay:
     """Hospital actors and a coordinator actor, on the Ray to which this process is connected. Call :meth:`wait` before
@@ -144,12 +127,8 @@ class OnRay:
     warning: str | None
     dashboard: str | None
 
-    def __init__(
-        self, rows: Ids, resources: ResourcesSection, names: Sequence[str], started: Keeper | None = None
-    ) -> None:
-        """Start the actors. ``started`` ends the Ray that was started for this session; None if Ray must not be
-        ended."""
-        self._started = started
+    def __init__(self, rows: Ids, resources: ResourcesSection, names: Sequence[str]) -> None:
+        """Start the actors."""
         placement, nodes = place_live(rows, resources, names, live_nodes())
         # Without a GPU share, torch is not imported only to find that there is no device.
         uses_gpus = any(placement.share(actor)[1] for actor in range(len(placement.served)))
@@ -183,7 +162,7 @@ class OnRay:
                     yield event
                 return
             except _Lost as lost:
-                if job.draws_anew:
+                if job.redraws_noise:
                     begun = 0 if since is None else since.round
                     reached = min(max(reported, begun) + AHEAD, job.rounds)
                     job = replace(job, earlier=job.earlier.stopped(begun, reached))
@@ -216,12 +195,9 @@ class OnRay:
             yield from events
 
     def end(self) -> None:
-        """See :class:`Session`. The actors would otherwise exist as long as anything refers to them."""
+        """End the actors. They would otherwise exist as long as anything refers to them."""
         import ray
 
-        if self._started is not None:  # its actors end with it
-            self._started.leave()
-            return
         for actor in (*self.actors, self.coordinator) if self.actors else ():
             ray.kill(actor)
         self.actors = []

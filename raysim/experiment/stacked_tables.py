@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pandas as pd
 
-from raysim.core.csv_files import cell
-from raysim.engine.job import Result
-from raysim.engine.measuring import subgroups
+from raysim.data.federation import Federation
+from raysim.engine.job import Outcome, Result
 from raysim.report import tables
-from raysim.storage.manifest import Manifest
 from raysim.storage.results import traffic
 from raysim.storage.run_tables import hospitals_table, judged_rows, split_table
 
@@ -84,48 +82,17 @@ def splits(results: Sequence[Result]) -> pd.DataFrame:
     return pd.concat(stacked, ignore_index=True)
 
 
-def per_group(results: Sequence[Result]) -> pd.DataFrame | None:
-    """Stack the figures of patient groups of all runs, as :func:`stacked_files` stacks files."""
-    return _stacked(
-        (result, subgroups.table(result.federation, result.outcome.grouping, result.outcome.groups))
-        for result in results
-        if result.outcome.grouping is not None
-    )
-
-
-def stacked_text(results: Sequence[Result], name: str) -> str | None:
-    """Return the tables ``name`` of runs as one CSV text, with ``strategy`` and ``seed`` first.
-
-    Returns None if tables are not written, have different columns, or have cells in quotes. Stacking texts takes a
-    tenth of the time of stacking frames.
-    """
-    heads, blocks = set(), []
-    if not all((result.folder / name).is_file() for result in results):
-        return None
+def stacked(
+    results: Sequence[Result], of_run: Callable[[Federation, Outcome], Mapping[str, pd.DataFrame]]
+) -> dict[str, pd.DataFrame]:
+    """Stack the tables ``of_run`` by name over all runs, with ``strategy`` and ``seed`` as first columns."""
+    tables: dict[str, list[pd.DataFrame]] = {}
     for result in results:
-        first = f"{cell(result.label)},{result.seed},"
-        head, _, rows = (result.folder / name).read_text(encoding="utf-8").partition("\n")
-        if any(mark in text for mark in '"\r' for text in (first, head, rows)) or first.count(",") != 2:
-            return None
-        heads.add(head)
-        blocks.append("".join(f"{first}{row}\n" for row in rows.split("\n")[:-1]))
-    return "".join([f"strategy,seed,{heads.pop()}\n", *blocks]) if len(heads) == 1 else None
-
-
-def stacked_files(results: Sequence[Result], name: str) -> pd.DataFrame | None:
-    """Stack the tables ``name`` of all runs, with ``strategy`` and ``seed`` first; None if no run has one."""
-    return _stacked(
-        (result, tables.read_csv(result.folder / name)) for result in results if name in Manifest.read(result.folder)
-    )
-
-
-def _stacked(of_runs: Iterable[tuple[Result, pd.DataFrame]]) -> pd.DataFrame | None:
-    stacked = []
-    for result, table in of_runs:
-        table.insert(0, "strategy", result.label)
-        table.insert(1, "seed", result.seed)
-        stacked.append(table)
-    return pd.concat(stacked, ignore_index=True) if stacked else None
+        for name, table in of_run(result.federation, result.outcome).items():
+            table.insert(0, "strategy", result.label)
+            table.insert(1, "seed", result.seed)
+            tables.setdefault(name, []).append(table)
+    return {name: pd.concat(each, ignore_index=True) for name, each in tables.items()}
 
 
 def comparison_table(frame: pd.DataFrame, differences: pd.DataFrame, *, folds: bool = False) -> pd.DataFrame:

@@ -54,8 +54,8 @@ class BinaryCounts:
 
     @cached_property
     def precision(self) -> Floats:
-        """The sum over bins of precision times events in the bin, ``[S]``. Precision is of the rows in this and higher
-        bins."""
+        """The sum over bins of precision times events in the bin, ``[S]``. A bin's precision is computed from the rows
+        in it and in higher bins."""
         return precision(self.negatives, self.positives)
 
     @cached_property
@@ -70,12 +70,12 @@ class BinaryCounts:
         return self.positives @ (1.0 - p) ** 2 + self.negatives @ p**2
 
     def called(self, counts: Floats) -> Floats:
-        """Return the number of rows with a risk above one half, ``[S]``, of the rows of one class in ``counts [S,
+        """Return how many rows of one class have a risk above one half, ``[S]``, from the class's ``counts [S,
         BINS]``."""
         return np.asarray(counts[:, CENTRES > 0].sum(axis=1))
 
     def not_called(self, counts: Floats) -> Floats:
-        """Return the number of rows with a risk of at most one half, ``[S]``, of the rows of one class in ``counts [S,
+        """Return how many rows of one class have a risk of at most one half, ``[S]``, from the class's ``counts [S,
         BINS]``."""
         return np.asarray(counts[:, CENTRES <= 0].sum(axis=1))
 
@@ -132,15 +132,15 @@ class ClassCounts:
         return self.of_class >= 0.5
 
     @cached_property
-    def beyond_half(self) -> Floats:
-        """The number of other rows below each bin, plus half of those in it, minus half of all other rows, ``[S, C,
-        BINS]``."""
+    def midranks(self) -> Floats:
+        """The number of rows of other classes below each bin, plus half of those in the bin, minus half of all rows of
+        other classes, ``[S, C, BINS]``."""
         return np.cumsum(self.others, axis=2) - 0.5 * self.others - 0.5 * self.rest[:, :, None]
 
     @cached_property
     def precision(self) -> Floats:
-        """The sum over bins of precision times the class's rows in the bin, ``[S, C]``. Precision is of the rows in
-        this and higher bins."""
+        """The sum over bins of precision times the class's rows in the bin, ``[S, C]``. A bin's precision is computed
+        from the rows in it and in higher bins."""
         shape = (self.of_class.size, BINS)
         return precision(self.others.reshape(shape), self.positives.reshape(shape)).reshape(self.of_class.shape)
 
@@ -164,7 +164,7 @@ class ClassCounts:
 
 @dataclass(eq=False)
 class ErrorSums:
-    """The sums over rows of each hospital, ``[S]`` each, as :class:`Errors` defines them."""
+    """The sums over rows of each hospital, ``[S]`` each; :class:`raysim.metrics.summed.Errors` defines them."""
 
     width: float
     """The width of the label's range."""
@@ -183,8 +183,8 @@ class ErrorSums:
 
 
 def precision(negatives: Floats, positives: Floats) -> Floats:
-    """Return the sum over bins of precision times events in the bin, ``[S]``. Precision is of the rows in this and
-    higher bins."""
+    """Return the sum over bins of precision times events in the bin, ``[S]``. A bin's precision is computed from the
+    rows in it and in higher bins."""
     hits = np.cumsum(positives[:, ::-1], axis=1)
     called = hits + np.cumsum(negatives[:, ::-1], axis=1)
     share = np.clip(np.divide(hits, called, out=np.zeros_like(hits), where=called > 0), 0.0, 1.0)

@@ -1,4 +1,5 @@
-"""A hospital's figures, each declared once: its meaning, when it is undefined, and how it is computed.
+"""The figures of a hospital. Each is declared once, with its meaning, its computation, and the case in which it is
+undefined.
 
 Columns of ``hospitals.csv``, means over hospitals, groups of patients, targets, curves and noisy sums follow from these
 lists. Another package adds a figure by an entry point of the group ``raysim.figures`` that names a :class:`ScoreFigure`
@@ -37,10 +38,10 @@ class Figure:
     larger: bool | None
     """Whether a larger value is better; None if neither direction is better."""
     weighted_by: Literal["rows", "events", "other rows", "rows, squared"] | None = None
-    """Weights of a mean over hospitals that equals the figure of all hospitals' rows together.
+    """The weights with which the mean of the hospitals' figures equals the figure of all hospitals' rows together.
 
-    With ``rows, squared``, it is the root of the weighted mean square. None: the figure of all rows does not follow
-    from the hospitals' figures, and is undefined.
+    With ``rows, squared``, the figure of all rows is the root of the weighted mean of squares. None: the figure of all
+    rows does not follow from the hospitals' figures, and is undefined.
     """
 
 
@@ -89,7 +90,7 @@ _SCORES = (
         of_rows=lambda rows: rows.ranks[0],
         of_classes=lambda rows: rows.mean(rows.ranks[0]),
         of_counts=lambda of: (of.positives * of.below).sum(axis=1) / (of.events * of.others),
-        of_class_counts=lambda of: of.mean((of.positives * of.beyond_half).sum(axis=2) / of.pairs + 0.5, of.ranked),
+        of_class_counts=lambda of: of.mean((of.positives * of.midranks).sum(axis=2) / of.pairs + 0.5, of.ranked),
     ),
     ScoreFigure(
         name="auprc",

@@ -20,17 +20,17 @@ BLOCK = 1 << 19
 """Largest number of entries of the matrix of a block of samples, 4 MB. A block has at least :data:`ROWS` samples."""
 
 ROWS = 64
-"""The numbers of samples in a block and of lowest hospitals considered are multiples of these. BLAS works on groups of
-rows and columns; complete groups give the same bits in any block, and additional columns of zeros change no bit.
-"""
+"""The number of samples in a block, and the number of lowest hospitals that are considered, are multiples of this. BLAS
+works on groups of rows and columns; complete groups give the same bits in any block, and additional columns of zeros
+change no bit."""
 
 
 def equity(auroc: ArrayLike, test_rows: ArrayLike, stays: ArrayLike) -> dict[str, float]:
     """Compute figures over ``H`` hospitals of a metric for which larger is better, each argument ``[H]``.
 
     ``auroc`` is NaN if undefined. ``test_rows`` are the rows on which it was measured (weights ``v_i``; 0 leaves the
-    hospital out), and ``stays`` all rows of the hospital (``n_i``). The result has by name, over the ``hospitals``
-    (``M``) with test rows and a defined metric:
+    hospital out), and ``stays`` all rows of the hospital (``n_i``). The result has these figures by name, over the
+    ``M`` hospitals with test rows and a defined metric:
 
     - ``auroc``: mean weighted by test rows; ``mean_unweighted``;
     - ``worst_decile``: mean of the ``ceil(M / 10)`` lowest; ``p10``: the 10 % quantile, linearly interpolated;
@@ -39,8 +39,8 @@ def equity(auroc: ArrayLike, test_rows: ArrayLike, stays: ArrayLike) -> dict[str
       ``size_bias_abs`` is its absolute value;
     - ``undefined``: hospitals with test rows and no defined metric; ``hospitals``: ``M``.
 
-    All except ``auroc`` are unweighted. All except the two counts are NaN for ``M = 0``; the figures of spread
-    (``gini``, ``std`` and the slopes) for ``M < 2``; and the slopes also if all hospitals are of one size.
+    All except ``auroc`` are unweighted. For ``M = 0``, all except the two counts are NaN. For ``M < 2``, ``gini``,
+    ``std`` and the slopes are NaN; the slopes also if all hospitals have the same size.
     """
     return over_hospitals("auroc", auroc, test_rows, stays, larger=True)
 
@@ -88,10 +88,11 @@ def over_hospitals(
 def accuracy_equity(accuracy: ArrayLike, test_rows: ArrayLike) -> dict[str, float]:
     """Compute figures of accuracy over hospitals.
 
-    ``accuracy`` is weighted by test rows. ``ad`` and ``sdad`` are mean and population deviation of ``1 - accuracy``.
-    The others are the least and greatest accuracy, their difference (``accuracy_range``), and the deviation over the
-    mean (``accuracy_cv``). Arguments are ``[H]``; hospitals without test rows, or with NaN, are left out. All are NaN
-    if no hospital is left, deviations and the difference also with one.
+    ``accuracy`` is weighted by test rows. ``ad`` and ``sdad`` are the mean and the population standard deviation of ``1
+    - accuracy``. The others are the least and greatest accuracy, their difference (``accuracy_range``), and the
+    standard deviation divided by the mean (``accuracy_cv``). Arguments are ``[H]``; hospitals without test rows, or
+    with NaN, are left out. If no hospital is left, all figures are NaN; if one is left, the standard deviations and the
+    difference are NaN.
     """
     values, rows = (np.asarray(a, dtype=np.float64) for a in (accuracy, test_rows))
     counted = (rows > 0) & np.isfinite(values)
@@ -140,7 +141,7 @@ def gini(values: NDArray[Any]) -> float:
 
 
 def size_slope(values: NDArray[Any], stays: NDArray[Any]) -> float:
-    """Return the least-squares slope of ``values [M]`` on ``ln stays [M]``; NaN for one size, or a size of 0."""
+    """Return the least-squares slope of ``values [M]`` on ``ln stays [M]``; NaN if all sizes are equal or one is 0."""
     if len(values) < 2 or np.ptp(stays) == 0 or np.min(stays) <= 0:
         return NAN
     x = np.log(stays)
@@ -195,10 +196,11 @@ def paired_interval(
     ``a`` and ``b`` ``[H]``, or ``[S, H]`` for ``S`` seeds, are the metric at the same hospitals under two strategies;
     ``figure`` is ``worst_decile``, or any other name for the mean. Hospitals are sampled with replacement ``draws``
     times, with the same sample for both sides and all seeds. A sample's figure is the difference of the worst deciles,
-    or of the means weighted by ``test_rows`` (of the shape of ``a``). It is computed over the sampled hospitals with
-    test rows and both sides defined, and averaged over seeds. The interval is around the mean of
-    :func:`paired_difference` and measures how much that mean depends on the hospitals. Both leave out seeds without any
-    such hospital. ``larger`` says whether larger metrics are better. NaN, NaN for fewer than two hospitals.
+    or of the means weighted by ``test_rows`` (of the shape of ``a``). The figure is computed over the sampled hospitals
+    with test rows and both sides defined, and averaged over seeds. The interval is around the mean of
+    :func:`paired_difference` and measures how much that mean depends on the hospitals. Seeds without any such hospital
+    are left out of the interval and of the mean. ``larger`` says whether larger metrics are better. NaN, NaN for fewer
+    than two hospitals.
     """
     left, right, rows = (np.atleast_2d(np.asarray(x, dtype=np.float64)) for x in (a, b, test_rows))
     counted = (rows > 0) & np.isfinite(left) & np.isfinite(right)
@@ -214,17 +216,17 @@ def paired_interval(
     for first in range(0, draws, step):
         block = total[first : first + step]
         times = _times(rng, len(block), hospitals)
-        # The number of sampled hospitals that each seed defines, [S, R].
+        # The number of hospitals in each sample whose metric is defined for the seed, [S, R].
         defines = counted.astype(np.float64) @ times.astype(np.float64)
-        with np.errstate(invalid="ignore"):  # a sample without any hospital that a seed defines is 0 / 0, and left out
+        with np.errstate(invalid="ignore"):  # 0 / 0 if the seed defines no sampled hospital: left out
             for p, q, v, there, among in zip(left, right, rows, counted, defines, strict=True):
                 columns = np.flatnonzero(there)
                 if figure == "worst_decile":
                     worst = np.ceil(among / 10).astype(np.int32)
-                    block += _drawn_lowest(p, columns, times, worst) - _drawn_lowest(q, columns, times, worst)
+                    block += _lowest_of_samples(p, columns, times, worst) - _lowest_of_samples(q, columns, times, worst)
                 else:
-                    drawn_here, p, q, v = times[columns].T.astype(np.float64), p[columns], q[columns], v[columns]
-                    block += (drawn_here @ (v * (p - q))) / (drawn_here @ v)
+                    weights, p, q, v = times[columns].T.astype(np.float64), p[columns], q[columns], v[columns]
+                    block += (weights @ (v * (p - q))) / (weights @ v)
     differences = total[np.isfinite(total)] / len(left)
     if not len(differences):
         return NAN, NAN
@@ -243,13 +245,14 @@ def _times(rng: np.random.Generator, draws: int, hospitals: int) -> NDArray[np.i
     return np.bincount(places.ravel(), minlength=hospitals * draws).reshape(hospitals, draws).astype(np.int32)
 
 
-def _drawn_lowest(
+def _lowest_of_samples(
     values: Floats, columns: NDArray[np.int64], times: NDArray[np.int32], count: NDArray[np.int32]
 ) -> Floats:
     """Return the mean of the ``count [R]`` lowest of the hospitals' ``values`` in each bootstrap sample, ``[R]``.
 
-    Hospital ``h`` of ``columns`` is in sample ``r`` ``times[h, r]`` times. Values are sorted once. A sample's lowest
-    values are the first ``count`` copies in this order, which belong to the first few hospitals.
+    ``times[h, r]`` is how often hospital ``h`` of ``columns`` is in sample ``r``. Values are sorted once. In a sample,
+    each value is repeated as often as its hospital is in the sample. The lowest ``count`` values of a sample therefore
+    belong to the first few hospitals in this order.
     """
     order = columns[np.argsort(values[columns])]
     wide = -(-len(order) // (5 * ROWS)) * ROWS

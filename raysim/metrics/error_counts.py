@@ -30,7 +30,7 @@ class ErrorCounts(NamedTuple):
 
     @property
     def scalars(self) -> Ints:
-        """Numbers that each hospital sends, ``[H]``: a bin and a count for each filled bin."""
+        """The number of scalars that each hospital sends, ``[H]``: a bin and a count for each filled bin."""
         return np.asarray(2 * self.filled)
 
     @property
@@ -41,7 +41,8 @@ class ErrorCounts(NamedTuple):
 
 
 def error_counts(predictions: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> ErrorCounts:
-    """Count the errors of ``predictions [n]`` of ``y [n]``; hospital ``h`` has rows ``offsets[h]:offsets[h + 1]``."""
+    """Count the absolute errors of ``predictions [n]`` against labels ``y [n]``; hospital ``h`` has rows
+    ``offsets[h]:offsets[h + 1]``."""
     z, labels = np.asarray(predictions, dtype=np.float64), np.asarray(y, dtype=np.float64)
     segments = Segments.of(offsets, z, labels, classes=None)
     with np.errstate(all="ignore"):

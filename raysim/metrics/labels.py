@@ -1,7 +1,7 @@
-"""The kinds of labels: their numbers, their figures, and which direction is better.
+"""The kinds of labels: their number types, their figures, and which direction is better.
 
-A federation knows its kind (``Federation.task``); from the tables of a run it follows from the names of columns
-(:func:`reporting`).
+A federation stores its kind (``Federation.task``). For a run, :func:`reporting` derives the kind from the column names
+of its tables.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ class TaskKind:
     - ``label``: the type of its numbers.
     - ``figures``: the columns of ``measure`` for a hospital; ``n`` and those in ``counts`` are whole numbers, the
       others are ``declared``.
-    - ``headline``: the figure of which equity is measured, ``title`` its name in texts, ``larger`` whether more is
-      better; ``undefined`` says why a hospital with test rows may have none. ``beside``: means that reports show with
-      it.
-    - ``objectives``: the default objectives of a sweep, accurate and fair; ``reference``: the origin of its
-      hypervolume, no better than chance, or more uneven than realistic. An error has no such value.
-    - ``pooled``: what is also measured on the rows of all hospitals together.
+    - ``headline``: the figure whose equity is measured; ``title``: its name in texts; ``larger``: whether a larger
+      value is better; ``undefined``: why a hospital with test rows may lack it; ``beside``: further means that reports
+      show with it.
+    - ``objectives``: a sweep's default objectives, for accuracy and equity; ``reference``: for each possible objective,
+      a value that is worse than any realistic one: chance, or an extreme inequality. These values are the reference
+      point of the sweep's hypervolume. Errors have none.
+    - ``pooled``: the metrics that are also computed from the rows of all hospitals together.
     - ``measure(outputs, y, offsets)``: figures of each segment of rows; ``summarise(figures [H, ...], stays [H])``: the
       metrics of the federation by name.
     """
@@ -61,7 +62,7 @@ class TaskKind:
 
     @property
     def worst(self) -> str:
-        """The end of the headline figure at which the worst hospitals are."""
+        """Whether the worst hospitals have the ``lowest`` or the ``highest`` headline figures."""
         return "lowest" if self.larger else "highest"
 
     def reported(self) -> list[str]:
@@ -72,7 +73,7 @@ class TaskKind:
     def decimals(self, values: ArrayLike) -> int:
         """Return the number of decimals with which headline figures ``values`` have three digits.
 
-        It is always 3 if larger figures are better, because these are between 0 and 1.
+        It is always 3 if larger figures are better, because such figures are between 0 and 1.
         """
         if self.larger:
             return 3
@@ -104,7 +105,8 @@ def error_metrics(figures: Floats, stays: NDArray[np.int64]) -> dict[str, float]
 
 
 def weighted_mean(values: Floats, weights: Floats) -> float:
-    """Return the weighted mean of the entries that are not NaN. It is NaN if all are, and infinite if an entry is."""
+    """Return the weighted mean of the entries that are not NaN. It is NaN if all entries are NaN, and infinite if an
+    entry is infinite."""
     counted = ~np.isnan(values) & (weights > 0)
     total = weights[counted].sum()
     return float(weights[counted] @ values[counted] / total) if total else float("nan")

@@ -31,7 +31,8 @@ Rows = NDArray[Any]
 
 
 def figures(logits: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> Floats:
-    """Compute the figures of each segment, ``[S, len(FIGURES)]``, by the shape of ``logits``.
+    """Compute the figures of each segment, ``[S, len(FIGURES)]``. The number of classes follows from the shape of
+    ``logits``.
 
     ``[n]`` or ``[n, 1]`` are margins of class 1, and ``[n, 2]`` two logits whose difference is that margin: see
     :func:`binary_figures`. For ``[n, C]`` with three classes or more see :func:`multiclass_figures`.
@@ -77,8 +78,8 @@ def multiclass_figures(logits: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> F
     ``logits`` are ``[n, C]``, ``y [n]`` is in ``0..C-1``, ``offsets [S + 1]`` as in :func:`binary_figures`. Log loss is
     computed from the softmax. Brier sums squared errors over classes (0 to 2). For accuracy, the class with the largest
     logit (the first of equals) is predicted. Recall is the unweighted mean over the classes present in the segment.
-    AUROC and AUPRC are unweighted means of one-class-against-the-rest figures, ranked by the softmax probability, over
-    the classes that have both rows and other rows in the segment; NaN when there is none. ``events`` is NaN, because
+    AUROC and AUPRC are unweighted means of one-versus-rest figures, ranked by the softmax probability. Classes without
+    rows or without other rows in the segment are left out; if none is left, both are NaN. ``events`` is NaN, because
     more than two classes have no event. Equal infinities share the probability; a NaN logit, or a row of ``-inf``
     alone, makes figures NaN.
     """
@@ -190,11 +191,12 @@ def pooled_auroc(histograms: Iterable[ScoreHistogram]) -> tuple[float, float]:
     if pairs == 0 or (total.bins == NAN_BIN).any():
         return float("nan"), float("nan")
     below = np.cumsum(total.negatives) - total.negatives
-    twice = int(np.sum(total.positives * (2 * below + total.negatives)))
-    return twice / (2 * pairs), int(np.sum(total.positives * total.negatives)) / (2 * pairs)
+    doubled = int(np.sum(total.positives * (2 * below + total.negatives)))
+    return doubled / (2 * pairs), int(np.sum(total.positives * total.negatives)) / (2 * pairs)
 
 
 def hanley_mcneil(t: Any, events: Any, non_events: Any) -> Any:
-    """Return Hanley and McNeil's variance for exponential scores; it is conservative for normal scores."""
+    """Return Hanley and McNeil's variance of an AUROC ``t`` for exponential scores; it is conservative for normal
+    scores."""
     above, below = t / (2 - t), 2 * t * t / (1 + t)
     return (t * (1 - t) + (events - 1) * (above - t * t) + (non_events - 1) * (below - t * t)) / (events * non_events)

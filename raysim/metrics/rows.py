@@ -170,19 +170,19 @@ def _ranking(scores: Rows, positive: NDArray[np.bool_], segments: Segments) -> t
     """Return AUROC by midranks, and average precision with equal scores grouped, ``[S]`` each."""
     ids = segments.ids()
     ranked, first = _ranked(scores, positive, ids)
-    seen = cumulative(ranked)
+    cumulative_events = cumulative(ranked)
     edges = np.append(first, len(ranked))
-    hits = np.diff(seen[edges])
+    hits = np.diff(cumulative_events[edges])
     groups = np.flatnonzero(hits > 0)  # runs of equal scores without a positive row add nothing to either figure
     hits, first, last = hits[groups], edges[groups], edges[groups + 1]
     segment = ids[first]
     begin, end = segments.offsets[segment], segments.offsets[segment + 1]
 
     events = segments.counts(positive)
-    below = (first - begin) - (seen[first] - seen[begin])
-    twice = hits * (2 * below + (last - first - hits))  # twice the pairs in order: an integer, exact in float64 sums
-    precision = (seen[end] - seen[first]) / (end - first)
-    auroc = np.bincount(segment, twice, segments.count) / (2.0 * events * (segments.lengths - events))
+    below = (first - begin) - (cumulative_events[first] - cumulative_events[begin])
+    doubled = hits * (2 * below + (last - first - hits))  # twice the ordered pairs: an integer, exact in float64 sums
+    precision = (cumulative_events[end] - cumulative_events[first]) / (end - first)
+    auroc = np.bincount(segment, doubled, segments.count) / (2.0 * events * (segments.lengths - events))
     auprc = np.bincount(segment, hits * precision, segments.count) / events
     return auroc, auprc
 

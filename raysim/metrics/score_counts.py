@@ -84,8 +84,8 @@ def score_counts(margins: ArrayLike, y: ArrayLike, offsets: ArrayLike, threshold
     """Count the rows ``offsets[h]:offsets[h + 1]`` of each hospital ``h``.
 
     ``margins [n]`` are logits of class 1, ``y [n]`` is 0 or 1, and ``thresholds`` are probabilities within 0 and 1. A
-    row is called at a threshold if its margin is at least the threshold's logit. A row with a margin of NaN is called
-    at no threshold.
+    row is called (predicted to have the event) at a threshold if its margin is at least the threshold's logit. A row
+    with a margin of NaN is called at no threshold.
     """
     z, labels = floating(margins), np.asarray(y)
     segments = Segments.of(offsets, z, labels, classes=2)

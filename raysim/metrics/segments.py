@@ -26,7 +26,8 @@ class Segments:
 
     @staticmethod
     def of(offsets: ArrayLike, scores: Rows, y: Rows, classes: int | None) -> Segments:
-        """Build segments of the rows ``scores [n, ...]`` and ``y [n]`` with labels ``0..classes-1`` (None: real).
+        """Build segments of the rows ``scores [n, ...]`` and ``y [n]`` with labels ``0..classes-1``, or real labels if
+        ``classes`` is None.
 
         Raises ``ValueError`` for offsets, shapes or labels that do not fit.
         """
@@ -78,7 +79,7 @@ def cumulative(flags: NDArray[np.bool_]) -> NDArray[np.int64]:
 def sortable(scores: NDArray[np.float32]) -> NDArray[np.uint32]:
     """Return unsigned integers in the same order as the float32 ``scores``.
 
-    All bits of a negative number are flipped, and the sign bit of another number.
+    In a negative number all bits are flipped, in any other number only the sign bit.
     """
     bits = (scores + np.float32(0)).view(np.int32)  # adding 0 turns -0 into 0
     flip = (bits >> 31).view(np.uint32) | np.uint32(1 << 31)

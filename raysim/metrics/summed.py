@@ -27,7 +27,7 @@ anyway."""
 
 
 class SummedFigures(Protocol):
-    """The computation of a kind of label's figures from a sum over rows."""
+    """The computation of figures from a sum over rows, for one kind of label."""
 
     @property
     def width(self) -> int:
@@ -45,7 +45,7 @@ class SummedFigures(Protocol):
         """Return each row's contribution, ``[n, width]``, from ``outputs [n]`` or ``[n, C]`` and labels ``y [n]``."""
 
     def figures(self, sums: ArrayLike) -> Floats:
-        """Compute the figures of the kind of label from ``sums [S, width]``, ``[S, columns]``; NaN if undefined."""
+        """Compute the figures ``[S, columns]`` from ``sums [S, width]``; NaN if undefined."""
 
     def together(self, sum: Floats) -> dict[str, float]:
         """Compute the reported figures of all hospitals' rows together, by name, from their ``sum [width]``."""
@@ -77,8 +77,8 @@ class TwoClasses:
 class Classes:
     """For each of ``C`` classes: counts of margins in fixed bins, and of correctly and wrongly classified rows.
 
-    A class's margin is the log odds of its softmax probability. Its margins are counted separately for rows of the
-    class and for other rows. Each row is in one bin of each class and is classified once, so that it adds ``C + 1``
+    A class's margin is the log odds of its softmax probability. A class's margins are counted separately for rows of
+    the class and for other rows. Each row is in one bin of each class and is classified once, so that it adds ``C + 1``
     ones.
     """
 
@@ -101,7 +101,8 @@ class Classes:
         return math.sqrt(self.count + 1.0)
 
     def added(self, outputs: NDArray[Any], y: ArrayLike) -> Floats:
-        """Return ones in each class's bins ``[C, 2, BINS]`` (other rows, own rows), and in ``[C, 2]`` (wrong, right).
+        """Return each row's entries: ones in a bin of each class, ``[C, 2, BINS]`` (other rows, own rows), and in ``[C,
+        2]`` (wrong, right).
 
         A row is classified by its largest logit, the first of equals; a NaN counts as 0.
         """
@@ -119,7 +120,8 @@ class Classes:
     def figures(self, sums: ArrayLike) -> Floats:
         """Compute :func:`raysim.metrics.measures.multiclass_figures` of rows at the middle of their bins.
 
-        A class is part of means if the noisy counts of its rows and of other rows are both at least about one half.
+        Means over classes leave out a class if the noisy count of its rows is below one half. Means of AUROC and AUPRC
+        also leave it out if the count of all other rows is below one half.
         """
         each = np.asarray(sums, dtype=np.float64)
         bins = each[:, : -2 * self.count].reshape(-1, self.count, 2, BINS)
@@ -129,7 +131,7 @@ class Classes:
         with np.errstate(all="ignore"):
             for figure in SCORES:
                 values = nothing if figure.of_class_counts is None else figure.of_class_counts(of)
-                # Means over classes decide separately which classes count.
+                # Means over classes already leave out classes without rows.
                 some = of.n >= 0.5 if figure.undefined == "without rows" else np.ones(len(each), np.bool_)
                 columns.append(np.where(some, np.clip(values, 0.0, figure.most(of)), np.nan))
         return np.column_stack(columns)
@@ -188,9 +190,9 @@ class Errors:
 def figures_of_counts(counts: ArrayLike) -> Floats:
     """Compute figures ``[S, len(FIGURES)]`` from ``counts [S, 2 BINS]``, sums of :func:`one_of_each_bin`.
 
-    ``n`` and ``events`` are whole numbers, at least 0. Undefined figures are NaN: AUROC and AUPRC if a class has less
-    than about half a row, recall without events, and all except ``n`` and ``events`` without rows. Rows within a bin
-    count as equal, and their loss is computed at its middle.
+    ``n`` and ``events`` are whole numbers, at least 0. Undefined figures are NaN: AUROC if the count of either class is
+    below one half, AUPRC and recall if the count of events is, and all except ``n`` and ``events`` if the count of rows
+    is. Rows within a bin count as equal, and their loss is computed at its middle.
     """
     each = np.asarray(counts, dtype=np.float64)
     of = BinaryCounts(each[:, :BINS], each[:, BINS:])

@@ -1,4 +1,4 @@
-"""The accountant: the epsilon of events at a delta, and the noise with which an epsilon is not exceeded.
+"""The accountant: it computes the epsilon of noisy releases at a delta, and the least noise for a given epsilon.
 
 The numbers are computed by the library dp-accounting (Google), which is imported only here, when it is needed. Normal
 noise alone has a closed form. Other events are composed by privacy loss distributions, or by Rényi divergences if there
@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from raysim.core.errors import ConfigError
-from raysim.privacy import quick, repeated, sampled
+from raysim.privacy import quick, repeated
 from raysim.privacy.events import Event, Gaussian, Laplace, Repeated
 
 TOLERANCE = 1e-5
@@ -23,17 +23,17 @@ TOLERANCE = 1e-5
 INTERVAL, COARSE_INTERVAL, ROUGH_INTERVAL = 1e-4, 1e-3, 1e-2
 """The discretisation steps of privacy loss.
 
-The first is the library's own. The others are for patients at several hospitals: a coarse step for the exact figure,
-and a rough step for a quick one. Their epsilon is never smaller. It is larger by about 1/5000 with the coarse step, and
-for thousands of rounds by about 1/100 with the rough step.
+The first is the library's own. The others are for patients at several hospitals: a coarse step for the reported
+epsilon, and a rough step for quick estimates. Longer steps never make epsilon smaller. The coarse step makes it larger
+by about 1/5000, and the rough step, for thousands of rounds, by about 1/100.
 """
 
 LARGE = 50.0
-"""The epsilon above which steps of privacy loss grow in proportion. This increases epsilon by less than 1/100,000."""
+"""The epsilon above which the discretisation steps grow in proportion to it. This increases epsilon by less than
+1/100,000."""
 
 MOST_DISTRIBUTIONS = 6
-"""The number of different events above which Rényi divergences bound epsilon, because each distribution takes up to a
-second."""
+"""With more different events, Rényi divergences bound epsilon, because each distribution takes up to a second."""
 
 LEAST_LAPLACE = 0.05
 """The multiplier below which the distribution of Laplace noise is too wide to store. Divergences then bound epsilon."""
@@ -42,12 +42,10 @@ LEAST, MOST = 1e-9, 1e9
 """The range of epsilons in the search. Below it an epsilon counts as 0; above it there is no privacy."""
 
 LOW, HIGH = 1e-6, 1e6
-"""The range of epsilons for which noise can be computed. Beyond it the search and its sums exceed floating-point
-numbers."""
+"""The range of epsilons for which noise can be computed. Beyond it sums exceed floating-point numbers."""
 
 LEAST_DELTA = 1e-14
-"""The smallest delta. Sums of distributions omit about 1e-15 of the mass, so that epsilon would be infinite below
-it."""
+"""The smallest delta. Below it epsilon would be infinite: sums of distributions omit about 1e-15 of the mass."""
 
 MOST_NOISELESS = -20.0
 """The logarithm of the smallest multiplier. If a target is met with this little noise, it is met with any noise."""
@@ -65,8 +63,7 @@ def library() -> Any:
 
 
 def epsilon(events: Sequence[Event], delta: float) -> float:
-    """Return the epsilon of all ``events`` composed, at ``delta``, or an upper bound; infinite if any event has no
-    noise."""
+    """Return the epsilon of ``events`` together at ``delta``, or an upper bound; infinite if an event has no noise."""
     return _epsilon(tuple(_merged(events)), delta)
 
 
@@ -97,7 +94,8 @@ def _together(events: Sequence[Gaussian]) -> float:
 def rough(event: Repeated, delta: float, others: tuple[Event, ...] = ()) -> float:
     """Return an upper bound of the epsilon of a patient at several hospitals, faster than :func:`epsilon`.
 
-    ``others`` are the other noisy releases of each of these hospitals; epsilons of Laplace noise are added.
+    ``others`` are the other noisy releases of each of these hospitals. The epsilons of their Laplace noise are added to
+    the bound.
     """
     if event.multiplier <= 0:
         return math.inf
@@ -143,7 +141,6 @@ def _large(events: Sequence[Event], delta: float) -> float:
 
 
 def _distribution(event: Event, interval: float) -> Any:
-    """Return the ``PrivacyLossDistribution`` of an event."""
     from dp_accounting.pld import privacy_loss_distribution as of
 
     if isinstance(event, Laplace):
@@ -154,7 +151,9 @@ def _distribution(event: Event, interval: float) -> Any:
         multiplier = event.multiplier / math.sqrt(event.count)
         return of.from_gaussian_mechanism(multiplier, value_discretization_interval=interval)
     else:
-        once = sampled.distribution(event.multiplier, event.rate, interval)
+        once = of.from_gaussian_mechanism(
+            event.multiplier, value_discretization_interval=interval, sampling_prob=event.rate
+        )
     return once.self_compose(event.count)
 
 

@@ -24,8 +24,7 @@ def norm(vectors: Sequence[Floats]) -> float:
 
 
 def clip_factor(length: float, clip: float) -> float:
-    """Return the factor that shortens a vector of norm ``length`` to ``clip``. It is exactly 1 if the vector is short
-    enough."""
+    """Return the factor that shortens a vector of norm ``length`` to ``clip``: exactly 1 if it is short enough."""
     return 1.0 if length <= clip else clip / length * BELOW
 
 
@@ -49,12 +48,12 @@ def clipped(vectors: Sequence[Floats], clip: float) -> list[Floats]:
 
 
 def update_multiplier(multiplier: float, bits: float) -> float:
-    """Return the noise multiplier of the updates such that updates and bits together cost as much as one
+    """Return the noise multiplier of the updates such that updates and bits together cost as much as one release with
     ``multiplier``.
 
     A bit says whether an update was shorter than the clip; it is 1/2 or -1/2. ``bits`` is the standard deviation of the
-    noise on the sum of the bits. Theorem 1: ``(multiplier^-2 - (2 bits)^-2)^(-1/2)``. Raises ``ValueError`` if the bits
-    alone cost more.
+    noise on the sum of the bits. The result is ``(multiplier^-2 - (2 bits)^-2)^(-1/2)`` (Theorem 1 of the paper above).
+    Raises ``ValueError`` if the bits alone cost more.
     """
     if multiplier == 0 or math.isinf(bits):
         return multiplier

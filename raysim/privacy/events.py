@@ -12,10 +12,10 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Gaussian:
-    """Normal noise of ``multiplier`` times the sensitivity, ``count`` times.
+    """Releases with normal noise.
 
-    With ``rate`` below 1 each unit takes part with that probability, which is hidden from the adversary (Poisson
-    sampling).
+    With ``rate`` below 1 each unit takes part with this probability (Poisson sampling), and the adversary does not know
+    which units take part.
     """
 
     multiplier: float
@@ -28,7 +28,7 @@ class Gaussian:
 
 @dataclass(frozen=True)
 class Laplace:
-    """Laplace noise of scale ``multiplier`` times the sensitivity, ``count`` times."""
+    """Releases with Laplace noise."""
 
     multiplier: float
     """The scale, in units of the sensitivity."""
@@ -38,7 +38,8 @@ class Laplace:
 
 @dataclass(frozen=True)
 class Repeated:
-    """Normal noise on a sum to which a unit may contribute several times, such as a patient at several hospitals."""
+    """Releases of a sum with normal noise, to which a unit may contribute several times, such as a patient at several
+    hospitals."""
 
     multiplier: float
     """The standard deviation, in units of the largest contribution of the unit at one hospital."""

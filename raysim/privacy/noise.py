@@ -26,12 +26,12 @@ def normals(origin: Origin, size: tuple[int, ...], seed: int, purpose: str, *key
         return stream(seed, purpose, *key).standard_normal(size)
     from scipy.special import ndtri
 
-    drawn = np.frombuffer(os.urandom(8 * int(np.prod(size))), dtype=np.uint64) >> np.uint64(11)
-    return np.asarray(ndtri((drawn.astype(np.float64) + 0.5) * 2.0**-53).reshape(size))
+    uniform_bits = np.frombuffer(os.urandom(8 * int(np.prod(size))), dtype=np.uint64) >> np.uint64(11)
+    return np.asarray(ndtri((uniform_bits.astype(np.float64) + 0.5) * 2.0**-53).reshape(size))
 
 
 class StepNormals:
-    """Standard normal numbers for each of ``steps`` steps of a local update, from the same sources.
+    """Standard normal numbers for each of ``steps`` steps of a local update, from the sources of :func:`normals`.
 
     Seeded numbers are in float32, by the transformation of G. E. P. Box, M. E. Muller: *A Note on the Generation of
     Random Normal Deviates*, Ann. Math. Statist. 29, 1958. A pair of numbers is a point in a uniform direction; its
@@ -45,8 +45,7 @@ class StepNormals:
         self._squares, self._numbers = np.empty(0), np.empty((0, 0), np.float32)
 
     def __call__(self, step: int, size: int) -> NDArray[np.floating]:
-        """Return the numbers of a step, ``[size]``. Steps may be called in any order; the next call overwrites the
-        numbers."""
+        """Return the numbers of any step, ``[size]``. The next call overwrites them."""
         if self._origin == "system":
             return normals("system", (size,), self._seed, self._purpose)
         together = max(1, min(self._steps, TOGETHER // size))
@@ -91,6 +90,6 @@ def grid_units(noise: Floats) -> NDArray[np.int64]:
 def with_rounding(clip: float, size: int, share: float) -> float:
     """Return the largest norm of a clipped message of ``size`` scalars after rounding to the grid, before weighting.
 
-    ``share`` is its weight in the sum, above 0.
+    ``share`` is the message's weight in the sum, above 0.
     """
     return clip + float(np.sqrt(size)) * 2.0**-FRACTION_BITS / 2.0 / share

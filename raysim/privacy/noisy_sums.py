@@ -54,8 +54,8 @@ class Mechanism:
         """Return the noise that each hospital adds to a secure sum.
 
         The shares of two thirds of all hospitals, minus one, add up to the whole noise; one share does not count
-        because a hospital knows its own. Shares of Laplace noise do not add up to Laplace noise, so each hospital then
-        adds the whole noise.
+        because each hospital knows its own share. Shares of Laplace noise do not add up to Laplace noise, so each
+        hospital then adds the whole noise.
         """
         if not isinstance(self.event, Gaussian):
             return self
@@ -69,10 +69,10 @@ class Mechanism:
     def noise(self, size: int, seed: int, purpose: str, *key: int) -> Floats:
         """Return the noise of a release of ``size`` scalars, in units of the bound."""
         if isinstance(self.event, Laplace):
-            drawn = laplaces(self.origin, size, seed, purpose, *key)
+            standard = laplaces(self.origin, size, seed, purpose, *key)
         else:
-            drawn = normals(self.origin, (size,), seed, purpose, *key)
-        return np.asarray(self.event.multiplier * drawn)
+            standard = normals(self.origin, (size,), seed, purpose, *key)
+        return np.asarray(self.event.multiplier * standard)
 
     def lengths(self, vectors: Floats) -> Floats:
         """Return the norms of ``vectors [U, K]`` for which the noise is calibrated, ``[U]``."""
@@ -97,8 +97,8 @@ def noisy_sum(
 def total_of(sums: Sequence[Floats], hidden: Hidden | None, seed: int) -> Floats:
     """Return the total of hospitals' noisy ``sums [K]``, in fixed point.
 
-    Only the total is revealed. ``hidden`` is how sums are masked, by streams of ``seed``; with None they are added
-    unmasked, with the same result.
+    Only the total is revealed. ``hidden`` masks the sums by streams of ``seed``. None adds them unmasked, with the same
+    result.
     """
     units = [np.rint(each * 2.0**SUM_BITS).astype(np.int64) for each in sums]
     whole = np.sum(units, axis=0) if hidden is None else hidden.total(units, seed)
@@ -106,8 +106,7 @@ def total_of(sums: Sequence[Floats], hidden: Hidden | None, seed: int) -> Floats
 
 
 def clipped_sum(rows: Floats, unit: NDArray[np.int64], how: Mechanism, bounds: Bounds) -> Floats:
-    """Return the sum ``[K]`` of the units' vectors, each clipped to the bound. A vector that is not finite adds
-    nothing."""
+    """Return the sum ``[K]`` of the units' vectors, each clipped to the bound; a vector that is not finite adds 0."""
     units, vectors = int(unit[-1]) + 1 if len(unit) else 0, rows
     if units < len(unit):
         vectors = np.zeros((units, rows.shape[1]))

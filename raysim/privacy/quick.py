@@ -27,8 +27,7 @@ TOLERANCE = 1e-4
 
 @lru_cache(maxsize=1024)
 def divergences(multiplier: float, rate: float) -> Floats:
-    """Return the Rényi divergence of one step of normal noise with Poisson sampling of ``rate``, for each of
-    ``ORDERS``."""
+    """Return the Rényi divergences, at ``ORDERS``, of a step of normal noise with Poisson sampling of ``rate``."""
     if rate >= 1:
         return ORDERS / (2.0 * multiplier**2)
     from scipy.special import logsumexp  # a tenth of a second to import
@@ -62,10 +61,10 @@ def epsilon(multiplier: float, rate: float, steps: int, delta: float, others: fl
 def epsilon_at_several(
     steps: Sequence[tuple[float, float, int]], places: int, delta: float, others: float = 0.0
 ) -> float:
-    """Return an upper bound of the epsilon of a unit at any ``places`` hospitals.
+    """Return an upper bound of the epsilon of a unit that has data at any ``places`` hospitals.
 
     ``steps`` are the multiplier, rate and count of each hospital. ``others`` is the cost of each hospital's other
-    releases, as in :func:`epsilon`. At each order, the hospitals with the largest divergences count.
+    releases, as in :func:`epsilon`. At each order, the ``places`` largest divergences of hospitals are added.
     """
     made = [(multiplier, rate, count) for multiplier, rate, count in steps if count]
     if any(multiplier <= 0 for multiplier, _, _ in made):
@@ -93,7 +92,8 @@ def epsilon_of(events: Sequence[Single], delta: float) -> float:
 
 
 def least_epsilon(events: Sequence[Single], delta: float) -> float:
-    """Return the smaller of two bounds: :func:`epsilon_of`, and the bound to which Laplace noise adds its epsilons."""
+    """Return the smaller of two bounds: :func:`epsilon_of` all events, and the sum of :func:`epsilon_of` the normal
+    noise and the epsilons of the Laplace noise."""
     normal = [event for event in events if isinstance(event, Gaussian)]
     pure = sum(event.count / event.multiplier for event in events if isinstance(event, Laplace))
     return min(epsilon_of(events, delta), (epsilon_of(normal, delta) if normal else 0.0) + pure)
@@ -116,7 +116,7 @@ def _converted(whole: Floats, delta: float) -> float:
 def calibrated(target: float, rate: float, steps: int, delta: float, others: float = 0.0) -> float:
     """Return a noise multiplier for which the bound of epsilon is at most ``target``; ``others`` as in :func:`epsilon`.
 
-    Raises ``ValueError`` if there is none: at each delta the bound cannot fall below a positive value.
+    Raises ``ValueError`` if there is no such multiplier: at each delta, the bound stays above some positive value.
     """
     from scipy.optimize import brentq  # a third of a second to import, and only a privacy guarantee needs it
 

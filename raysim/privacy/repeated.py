@@ -1,19 +1,19 @@
 """The privacy loss distribution of normal noise on a sum to which a unit contributes several times.
 
 It equals the distribution of dp-accounting bit for bit, and takes less time. The library finds by bisection where a
-loss is reached, for one group of losses after the other, in Python. Here all losses are bisected at once, with the
-library's own steps.
+loss is reached, for one group of losses after the other, in Python. Here all losses are bisected at once, by the same
+arithmetic.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from raysim.core.arrays import Floats
-from raysim.privacy.sampled import discretised
 
 
 def distribution(multiplier: float, places: Sequence[float], chances: Sequence[float], interval: float) -> Any:
@@ -23,7 +23,7 @@ def distribution(multiplier: float, places: Sequence[float], chances: Sequence[f
     The noise has standard deviation ``multiplier``. ``interval`` is the step of privacy loss. The result is a
     ``PrivacyLossDistribution``.
     """
-    from dp_accounting.pld import privacy_loss_distribution
+    from dp_accounting.pld import pld_pmf, privacy_loss_distribution
     from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, MixtureGaussianPrivacyLoss
 
     class Mixture(MixtureGaussianPrivacyLoss):  # type: ignore[misc]
@@ -37,7 +37,10 @@ def distribution(multiplier: float, places: Sequence[float], chances: Sequence[f
 
     def half(change: Any) -> Any:
         mechanism = Mixture(multiplier, places, chances, adjacency_type=change)
-        return discretised(mechanism, interval, mechanism.get_delta_for_epsilon)
+        bounds = mechanism.connect_dots_bounds()
+        low, high = math.floor(bounds.epsilon_lower / interval), math.ceil(bounds.epsilon_upper / interval)
+        deltas = mechanism.get_delta_for_epsilon(np.arange(low, high + 1) * interval)
+        return pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(interval, low, high, deltas)
 
     return privacy_loss_distribution.PrivacyLossDistribution(half(AdjacencyType.REMOVE), half(AdjacencyType.ADD))
 

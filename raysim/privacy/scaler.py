@@ -62,7 +62,6 @@ class ScalerNoise:
         return spread * how.event.multiplier * how.bound(_of_a_row(width))
 
     def _at_each(self, hospitals: int) -> Mechanism:
-        """Return the noise that each of ``hospitals`` hospitals adds."""
         return self.mechanism.in_shares(hospitals) if self.shared else self.mechanism
 
 

@@ -33,14 +33,13 @@ class Statement:
     epsilons: Mapping[str, float] = field(default_factory=dict)
     """Epsilon by adversary; infinite if the adversary observes exact values."""
     covered: Mapping[str, float] = field(default_factory=dict)
-    """By adversary, the epsilon that covers the kinds of egress with noise, whatever else is exact."""
+    """Epsilon by adversary of the kinds of egress with noise alone, as if nothing else had left the hospitals."""
     covers: tuple[str, ...] = ()
     """Kinds of egress with noise."""
     declared_public: tuple[str, ...] = ()
     """Kinds that the configuration declares public."""
     unreleased: tuple[str, ...] = ()
-    """Kinds that the configuration declares public, or for which it reserves epsilon, and that never left a
-    hospital."""
+    """Kinds that are declared public, or have a reserved epsilon, and that never left a hospital."""
     not_private: tuple[str, ...] = ()
     """Kinds of egress that have no noise and are not declared public."""
     noise_multiplier: float | None = None
@@ -107,10 +106,10 @@ class Statement:
     def sentence(self) -> str:
         """Return the guarantee and its limits in one line."""
         guarantee = (
-            f"epsilon = {_shown(self.epsilon)}, delta = {self.delta:g} for one {self.unit} against the {self.against}"
+            f"epsilon = {_as_text(self.epsilon)}, delta = {self.delta:g} for one {self.unit} against the {self.against}"
         )
         if math.isinf(self.epsilon) and math.isfinite(self.covered[self.against]):
-            guarantee += f" ({_shown(self.covered[self.against])} for what noise covers)"
+            guarantee += f" ({_as_text(self.covered[self.against])} for what noise covers)"
         parts = [f"covers {', '.join(self.covers) or 'nothing'}"]
         if self.declared_public:
             parts.append(f"declared public: {', '.join(self.declared_public)}")
@@ -151,5 +150,5 @@ def _json(value: float) -> float | str:
     return value if math.isfinite(value) else "inf"
 
 
-def _shown(value: float) -> str:
+def _as_text(value: float) -> str:
     return "infinite" if math.isinf(value) else f"{value:.4g}"

@@ -1,4 +1,4 @@
 """Tables, figures and pages of finished runs.
 
-Nothing here is imported before the end of a run: loading matplotlib and jinja2 takes longer than computing a round.
+Tables and pages are imported only at the end of a run: loading pandas and jinja2 takes longer than computing a round.
 """

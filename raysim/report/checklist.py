@@ -1,7 +1,7 @@
 """The TRIPOD+AI and TRIPOD-Cluster checklists of a finished run or comparison.
 
-Items that a run can answer are filled in; the rest stay open. Items are in this project's own short words. The item
-numbers are those of the two checklists:
+Items that a run can answer are filled in; the rest stay open. Items are paraphrased briefly. Their numbers come from
+the two checklists:
 
 - TRIPOD+AI: Collins and others, BMJ 2024;385:e078378, checklist of 11 January 2024.
 - TRIPOD-Cluster: Debray and others, BMJ 2023;380:e071018.
@@ -67,7 +67,8 @@ class _Run:
 def checklist(folder: Path, out: Path | None) -> Path:
     """Write the checklist of the run or comparison in ``folder``, and return the file.
 
-    Raises ``ConfigError`` for a folder without results, an unwritable file, and a file that is another result.
+    Raises ``ConfigError`` for a folder without results, and for an output file that cannot be written or would replace
+    a result.
     """
     check_plain(folder)
     try:

@@ -61,8 +61,8 @@ def distinct(labels: Iterable[str], titles: Mapping[str, str]) -> dict[str, str]
     {'chip': 'Trees (chip)', 'ifca': 'Trees (ifca)'}
     """
     each = dict.fromkeys(labels)
-    shown = [titles.get(label, label) for label in each]
-    return {label: f"{t} ({label})" if shown.count(t) > 1 else t for label, t in zip(each, shown, strict=True)}
+    titled = [titles.get(label, label) for label in each]
+    return {label: f"{t} ({label})" if titled.count(t) > 1 else t for label, t in zip(each, titled, strict=True)}
 
 
 def short(name: str) -> str:
@@ -135,8 +135,8 @@ def with_interval(value: float, low: float, high: float, digits: int, *, sign: b
     """
     if (low, high) == NOTHING:
         return SAYS_NOTHING
-    beside = interval(low, high, digits, sign=sign)
-    return f"{number(value, digits, sign=sign)} ({beside})" if beside else number(value, digits, sign=sign)
+    limits = interval(low, high, digits, sign=sign)
+    return f"{number(value, digits, sign=sign)} ({limits})" if limits else number(value, digits, sign=sign)
 
 
 def size(value: float) -> str:

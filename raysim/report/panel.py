@@ -1,4 +1,4 @@
-"""The headline figure of every model at every hospital and seed, arranged once for all pairs of a comparison."""
+"""The headline figures of all models, hospitals and seeds as arrays, from which pairs of models are compared."""
 
 from __future__ import annotations
 
@@ -23,15 +23,14 @@ Key = tuple[str, str]
 """The label of a strategy, and the name of one of its models."""
 
 MANY_HOSPITALS = 30
-"""The number of judged hospitals that the interval of the worst decile's difference needs, because it resamples
-hospitals."""
+"""The fewest judged hospitals for an interval of the difference of worst deciles, which resamples hospitals."""
 
 FRONT_DRAWS = 1000
 """The number of bootstrap samples of hospitals for each pair of strategies; the non-dominated set needs all pairs."""
 
 
 class Alike(NamedTuple):
-    """The headline figure ``[H]`` and ``sums [H, B]`` of a model, computed on the fewer rows of another model."""
+    """A model's headline figure ``[H]`` and ``B`` sums per hospital, on the rows of a model with fewer rows."""
 
     figure: Floats
     sums: NDArray[np.float32]
@@ -40,13 +39,13 @@ class Alike(NamedTuple):
 class Sketched(NamedTuple):
     """The sums ``[H, B]`` that hospitals, listed by name, send about one model for its covariance with other models.
 
-    ``beside`` has the figures and sums of other models on this model's rows; it is needed if this model has fewer rows
-    than they have.
+    ``on_same_rows`` has the figures and sums of other models on this model's rows; it is needed if this model is
+    evaluated on fewer rows than the others.
     """
 
     hospitals: tuple[str, ...]
     sums: NDArray[np.float32]
-    beside: Mapping[Key, Alike] = MappingProxyType({})
+    on_same_rows: Mapping[Key, Alike] = MappingProxyType({})
 
 
 Sent = Mapping[tuple[str, str, int], Sketched]
@@ -64,7 +63,7 @@ def sent(results: Sequence[Result]) -> Sent:
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """The figures of ``K`` models at ``H`` hospitals by name, for ``S`` seeds in ascending order."""
+    """The figures of ``K`` models at ``H`` hospitals in order of names, for ``S`` seeds in ascending order."""
 
     kind: TaskKind
     """The kind of label, with its headline figure."""
@@ -79,7 +78,7 @@ class Panel:
     sketches: Mapping[tuple[int, int], NDArray[np.float32]]
     """The sums ``[H, B]`` that hospitals sent, by model index and seed index. Pairs without sums are missing."""
     alike: Mapping[tuple[int, int, int], Alike]
-    """By model, model with fewer rows, and seed: the first model evaluated on the rows of the second."""
+    """The figures of one model on the rows of a model with fewer rows, by the two models and the seed."""
     names: tuple[str, ...] = ()
     """The names of the hospitals along ``H``."""
 
@@ -118,7 +117,7 @@ class Panel:
                 _in_order(each.hospitals, of.figure[:, None], order)[:, 0], _in_order(each.hospitals, of.sums, order)
             )
             for (strategy, model, of_seed), each in (sent or {}).items()
-            for key, of in each.beside.items()
+            for key, of in each.on_same_rows.items()
             if key in place
         }
         return Panel(kind, place, figure, rows, present, sketches, alike, tuple(order))
@@ -132,7 +131,7 @@ class Panel:
             present=self.present[..., hospitals],
             sketches={key: sums[hospitals] for key, sums in self.sketches.items()},
             alike={key: Alike(of.figure[hospitals], of.sums[hospitals]) for key, of in self.alike.items()},
-            names=tuple(name for name, kept in zip(self.names, hospitals, strict=True) if kept),
+            names=tuple(name for name, selected in zip(self.names, hospitals, strict=True) if selected),
         )
 
     def sides(self, first: Key, second: Key) -> tuple[Floats, Floats, Floats]:
@@ -193,8 +192,8 @@ class Panel:
     def worst_decile(self, first: Key, second: Key, level: float) -> Limits:
         """Return the interval of the difference ``first - second`` of two models' worst decile.
 
-        The limits are NaN if fewer than :data:`MANY_HOSPITALS` define both. Each pair of models has a separate random
-        stream.
+        The limits are NaN if fewer than :data:`MANY_HOSPITALS` hospitals define both figures. Each pair of models has a
+        separate random stream.
         """
         sides = self.sides(first, second)
         if paired(*sides).hospitals < MANY_HOSPITALS:

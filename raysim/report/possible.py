@@ -25,7 +25,8 @@ SAYS_NOTHING = "says nothing"
 
 
 def within(interval: Limits, low: float, high: float, widest: float = math.inf) -> Limits:
-    """Cut the ``interval`` to ``low`` to ``high``; return :data:`NOTHING` if it was wider than ``widest`` before.
+    """Cut the ``interval`` to the range from ``low`` to ``high``; return :data:`NOTHING` if it was wider than
+    ``widest`` before.
 
     An interval that excludes 0 is a finding at any width, so its limits are printed. NaN stays NaN.
 
@@ -40,7 +41,7 @@ def within(interval: Limits, low: float, high: float, widest: float = math.inf) 
 
 
 def difference(interval: Limits, larger: bool, reference: float = math.nan) -> Limits:
-    """Cut the interval of a difference of two AUROCs to ``-reference`` and ``1 - reference``.
+    """Cut the interval of a difference of two AUROCs to the range from ``-reference`` to ``1 - reference``.
 
     ``reference`` is the subtracted AUROC; NaN if unknown. Errors (not ``larger``) have no bounds.
     """
@@ -51,7 +52,7 @@ def difference(interval: Limits, larger: bool, reference: float = math.nan) -> L
 
 
 def level(interval: Limits, larger: bool) -> Limits:
-    """Cut the interval of an AUROC to 0 and 1, or the interval of an error (not ``larger``) to at least 0."""
+    """Cut the interval of an AUROC to the range from 0 to 1, or of an error (not ``larger``) to at least 0."""
     if not larger:
         return within(interval, 0.0, math.inf)
     cut = within(interval, 0.0, 1.0)

@@ -13,6 +13,7 @@ Output rows are in the order in which strategies first appear.
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Container, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -45,7 +46,8 @@ def read_csv(path: Path) -> pd.DataFrame:
 
     pandas does not guess types here. Therefore a hospital remains ``007`` or ``NA``, and an empty name remains empty.
     """
-    figures = pd.read_csv(path, nrows=0).columns.difference([*NAMES])
+    with path.open(encoding="utf-8", newline="") as file:
+        figures = {*next(csv.reader(file), ())} - {*NAMES}
     return csv_files.read_csv(
         path, dtype=dict.fromkeys(NAMES, str), keep_default_na=False, na_values={name: [""] for name in figures}
     )
@@ -58,7 +60,8 @@ def figures_in(table: Container[str]) -> tuple[str, ...]:
 
 
 def comparison(per_seed: pd.DataFrame) -> pd.DataFrame:
-    """Return ``strategy, model``, each figure and its ``_std`` over seeds (``ddof=1``), ``seeds``, ``undefined``.
+    """Return a table of ``strategy, model``, each figure and its ``_std`` over seeds (``ddof=1``), ``seeds``,
+    ``undefined`` and ``judged``.
 
     The mean of a figure leaves out seeds where it is undefined. The deviation of fewer than two seeds is NaN.
     ``undefined`` and ``judged`` are the numbers of hospitals without and with a defined headline figure, each in the
@@ -67,18 +70,18 @@ def comparison(per_seed: pd.DataFrame) -> pd.DataFrame:
     figures = list(figures_in(per_seed))
     groups = complete(per_seed).groupby(KEYS, sort=False)
     means, deviations = groups[figures].mean(), groups[figures].std(ddof=1)
-    columns = {}
-    for figure in figures:
-        columns[figure] = means[figure]
-        columns[f"{figure}_std"] = deviations[figure]
-    table = pd.DataFrame(columns)
-    table["seeds"] = groups["seed"].nunique()
-    table["undefined"] = groups["undefined"].max()
-    table["judged"] = groups["hospitals"].max()
-    table["yardstick"] = groups["yardstick"].first()
+    # As arrays: pandas would match the keys of each column's rows with those of the others.
+    columns: dict[str, Any] = {key: means.index.get_level_values(key) for key in KEYS}
     if "learner" in per_seed:
-        table.insert(0, "learner", groups["learner"].first())
-    return table.reset_index()
+        columns["learner"] = groups["learner"].first().array
+    for figure in figures:
+        columns[figure] = means[figure].array
+        columns[f"{figure}_std"] = deviations[figure].array
+    columns["seeds"] = groups["seed"].nunique().array
+    columns["undefined"] = groups["undefined"].max().array
+    columns["judged"] = groups["hospitals"].max().array
+    columns["yardstick"] = groups["yardstick"].first().array
+    return pd.DataFrame(columns)
 
 
 def few(table: pd.DataFrame) -> bool:
@@ -109,8 +112,8 @@ def differences(
     - Each interval holds separately; the intervals of the answer hold jointly.
 
     ``sent`` has the sums that hospitals sent about the models (:func:`raysim.report.panel.sent`), for the variance over
-    patients. The baseline is the ``global`` model of that strategy or, without one, its first model. There are no rows
-    if the baseline was not run.
+    patients. The baseline is the ``global`` model of the strategy ``baseline`` or, without one, its first model. There
+    are no rows if the baseline was not run.
     """
     figures, kind = complete(per_seed), reporting(per_seed)
     names = ["strategy", "model", "figure", "mean", "std", "pairs", "low", "high"]

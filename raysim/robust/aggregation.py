@@ -58,10 +58,10 @@ class Aggregation:
         """Return the aggregate of ``updates [m, P]``.
 
         ``centre [P]`` is the start of centred clipping; None means 0. ``root [P]`` is the server's own update, for
-        FLTrust. ``order [m]`` is the order in which updates fill buckets; None means as given. ``weights [m]`` are for
-        the rules in :data:`raysim.robust.breakdown.WEIGHTED`, without pre-aggregation. If a small cluster has too few
-        updates for the rule's formula, ``f`` is lowered until the formula can be computed. Raises ``ValueError``
-        without updates, and for FLTrust without ``root``.
+        FLTrust. ``order [m]`` is the order in which updates fill buckets; None means the order of ``updates``.
+        ``weights [m]`` are for the rules in :data:`raysim.robust.breakdown.WEIGHTED`, without pre-aggregation. If a
+        small cluster has too few updates for the rule's formula, ``f`` is lowered until the formula can be computed.
+        Raises ``ValueError`` without updates, and for FLTrust without ``root``.
         """
         if not len(updates):
             raise ValueError("there is no update to aggregate")
@@ -116,8 +116,8 @@ def _mean(updates: Floats) -> Aggregate:
 
 
 def nearest_neighbours(updates: Floats, f: int) -> Floats:
-    """Return weights that replace each update by the mean of its ``m - f`` nearest updates, itself included, ``[m,
-    m]``; ties go to the first."""
+    """Return weights ``[m, m]`` that replace each update by the mean of its ``m - f`` nearest updates, itself included.
+    Ties go to the first."""
     m = len(updates)
     distances = squared_distances(updates)
     np.fill_diagonal(distances, -1.0)

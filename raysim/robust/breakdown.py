@@ -20,7 +20,8 @@ NEEDS: dict[str, tuple[str, Callable[[int, int], bool]]] = {
     "norm_bound": ("any number", lambda m, f: True),
     "fltrust": ("any number", lambda m, f: True),
 }
-"""For each rule, the number of hospitals needed for ``f`` wrong ones, as text and as a test of ``m`` hospitals."""
+"""For each rule, the number of hospitals needed to tolerate ``f`` wrong ones: as text, and as a function that returns
+whether ``m`` hospitals are enough."""
 
 WEIGHTED = ("median", "trimmed_mean", "geometric_median")
 """The rules that accept weights of hospitals."""

@@ -16,8 +16,8 @@ from raysim.core.arrays import Floats
 from raysim.robust.rule import Aggregate, by_columns, distances_to, uniform
 
 PASSES, MOVE = 1000, 1e-10
-"""The largest number of passes for the geometric median, and the relative move (in median distances) at which it
-stops."""
+"""The largest number of passes for the geometric median, and the length of a step, relative to the median distance, at
+which the search stops."""
 
 
 def geometric_median(
@@ -30,8 +30,8 @@ def geometric_median(
 ) -> Aggregate:
     """Return the point with the smallest sum of distances to the updates (smoothed Weiszfeld).
 
-    The search starts at their weighted mean or at ``start [P]``. The weight of an update does not grow further below
-    the distance ``nu``.
+    The search starts at their weighted mean or at ``start [P]``. An update closer than ``nu`` has the weight of an
+    update at the distance ``nu``.
     """
     mass = np.ones(len(updates)) if weights is None else weights
     first = updates[0]
@@ -39,11 +39,12 @@ def geometric_median(
     point: Floats = first + shares @ apart if start is None else start
     distances = distances_to(point, updates)
     for _ in range(passes):
-        pull = mass / np.maximum(nu, distances)
-        shares = pull / pull.sum()
+        strength = mass / np.maximum(nu, distances)
+        shares = strength / strength.sum()
         reached = first + shares @ apart
         distances = distances_to(reached, updates)
-        # Against the middle distance: neither the origin nor an update far away may end the search early.
+        # The step is compared with the median distance, so that neither the origin nor a distant update ends the search
+        # early.
         moved, scale = np.linalg.norm(reached - point), np.median(distances)
         point = reached
         if moved <= MOVE * scale:
@@ -74,8 +75,7 @@ def norm_bound(updates: Floats, bound: float) -> Aggregate:
 
 
 def clipping(norms: Floats, bound: float) -> Floats:
-    """Return the factors that shorten vectors of these ``norms`` to the ``bound``. The factor is 1 for shorter
-    vectors."""
+    """Return the factors that shorten vectors with ``norms`` to length ``bound``. Shorter vectors have factor 1."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(norms > bound, bound / norms, 1.0)
 
@@ -104,8 +104,8 @@ def _weighted_middle(updates: Floats, weights: Floats) -> Floats:
 def trimmed_mean(updates: Floats, trimmed: int, weights: Floats | None = None) -> Aggregate:
     """Return the mean of each coordinate without its ``trimmed`` lowest and highest values; ``2 * trimmed < m``.
 
-    With ``weights [m]``, a share ``trimmed / m`` of the total weight is left out at either end. The last hospital there
-    may be left out in part. Raises ``ValueError`` if nothing would remain.
+    With ``weights [m]``, a share ``trimmed / m`` of the total weight is left out at either end. The last hospital at
+    that end may be left out in part. Raises ``ValueError`` if nothing would remain.
     """
     m = len(updates)
     if 2 * trimmed >= m:

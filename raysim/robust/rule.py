@@ -34,10 +34,10 @@ Rule = Callable[[Floats, int], Aggregate]
 
 
 def by_columns(of: Callable[[Floats], Floats], updates: Floats) -> Floats:
-    """Return ``of(updates) [P]``, computed for some columns ``[m, w]`` at a time. The columns of the result must be
-    independent."""
+    """Return ``of(updates) [P]``, computed for some columns ``[m, w]`` at a time. ``of`` must treat each column
+    independently."""
     columns = updates.shape[1]
-    # Never one column alone: numpy adds up a single column in another order.
+    # A part has at least two columns, because numpy adds a single column in another order.
     parts = np.array_split(updates, max(1, min(updates.size // PIECE, columns // 2)), axis=1)
     return np.concatenate([of(part) for part in parts])
 

@@ -16,8 +16,8 @@ from raysim.core.streams import stream
 
 
 def default_neighbours(m: int) -> int:
-    """Return the number of neighbours of each of ``m`` hospitals. It is even, and 30 for 208 hospitals; with few
-    hospitals it is all others."""
+    """Return the number of neighbours of each of ``m`` hospitals. It is even (30 for 208 hospitals), unless all ``m -
+    1`` other hospitals are neighbours."""
     return min(m - 1, 2 * ceil(1.5 * log2(max(m, 2))) + 6)
 
 

@@ -26,7 +26,7 @@ def check_installed() -> None:
 
 
 def private_key(secret: bytes) -> Any:
-    """Return the X25519 private key of these 32 bytes."""
+    """Return the X25519 private key whose 32 bytes are ``secret``."""
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
     return X25519PrivateKey.from_private_bytes(secret)

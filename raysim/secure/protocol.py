@@ -3,10 +3,10 @@
 K. Bonawitz et al.: *Practical Secure Aggregation for Privacy-Preserving Machine Learning*, CCS 2017.
 
 Hospitals agree pairwise on masks that cancel in the sum, and each adds a mask of its own. A hospital and its neighbours
-store shares of the secrets behind these masks. After the sum, the remaining hospitals reveal shares of two kinds. If a
-hospital's vector is in the sum, they reveal the hospital's own mask. If a hospital was lost after sharing, they reveal
-its key. They never reveal both for the same hospital. Arithmetic is modulo 2^64, so that the sum of masked vectors
-equals the sum of the vectors to the last bit.
+store shares of the secrets behind these masks. After the sum, the remaining hospitals reveal shares of two kinds. For a
+hospital whose vector is in the sum, they reveal shares of its own mask. For a hospital that was lost after sharing,
+they reveal shares of its private key. The remaining hospitals never reveal both for the same hospital. Arithmetic is
+modulo 2^64, so that the sum of masked vectors equals the sum of the vectors to the last bit.
 
 Secrets are generated from the run's seed, so that a run can be repeated. The protocol is simulated and protects nobody.
 """
@@ -52,7 +52,8 @@ class SecureSum:
     ids: Ids
     """The hospitals of the group, ``[m]``, ascending."""
     neighbours: int
-    """The number of other hospitals with which each hospital masks; see :func:`raysim.secure.graph.neighbours`."""
+    """The number of neighbours of each hospital, with which it shares masks; see
+    :func:`raysim.secure.graph.neighbours`."""
     threshold: int
     """The number of shares that reveal a secret."""
     minimum: int
@@ -69,7 +70,7 @@ class SecureSum:
     _agreed: dict[tuple[int, int], bytes] = field(default_factory=dict)
 
     def __getstate__(self) -> dict[str, Any]:
-        # Keys are made again where they are needed: they do not travel.
+        # Keys are not serialised: a process that needs them makes them again.
         return {**self.__dict__, "_keys": {}, "_agreed": {}}
 
     @cached_property
@@ -155,7 +156,7 @@ class SecureSum:
         return opened.view(np.int64)
 
     def _held_shares(self) -> dict[tuple[int, int], tuple[int, int]]:
-        """Return the shares of own masks and private keys that revealing hospitals hold: ``{(hospital, holder):
+        """Return the shares that the revealing hospitals hold, of own masks and of private keys: ``{(hospital, holder):
         shares}``."""
         held, revealing = {}, set(self.revealing)
         for i in self.sharing:
@@ -174,10 +175,10 @@ class SecureSum:
         return held
 
     def _shares(self, hospital: int, what: str, secret: int, holders: list[int]) -> dict[int, int]:
-        drawn = stream(self.seed, f"secagg {what} shares", self.round, self.group, hospital).bytes(
+        random_bytes = stream(self.seed, f"secagg {what} shares", self.round, self.group, hospital).bytes(
             40 * (self.threshold - 1)
         )
-        rest = [int.from_bytes(drawn[40 * k : 40 * (k + 1)], "little") for k in range(self.threshold - 1)]
+        rest = [int.from_bytes(random_bytes[40 * k : 40 * (k + 1)], "little") for k in range(self.threshold - 1)]
         return shamir.split(secret, [value % shamir.PRIME for value in rest], [j + 1 for j in holders])
 
     @property
@@ -185,8 +186,8 @@ class SecureSum:
         return masks.INFO + self.round.to_bytes(8, "little") + self.group.to_bytes(8, "little")
 
     def _secret(self, hospital: int, what: str) -> bytes:
-        drawn: bytes = stream(self.seed, f"secagg {what}", self.round, self.group, hospital).bytes(32)
-        return drawn
+        random_bytes: bytes = stream(self.seed, f"secagg {what}", self.round, self.group, hospital).bytes(32)
+        return random_bytes
 
     def _own_secret(self, hospital: int) -> int:
         return int.from_bytes(self._secret(hospital, "own"), "little")

@@ -13,15 +13,15 @@ from raysim.secure import graph
 from raysim.secure.protocol import Lost, SecureSum
 
 BEFORE = 0
-"""The round number of such sums; rounds of training are numbered from 1."""
+"""The round number of these sums; rounds of training are numbered from 1."""
 
 
 @dataclass(frozen=True)
 class SetupSums:
-    """How sums before the first round are masked."""
+    """The settings of the secure sums before the first round."""
 
     neighbours: Literal["auto", "all"] | int
-    """The number of other hospitals with which each hospital masks; see :func:`raysim.secure.graph.degree`."""
+    """The number of neighbours of each hospital, with which it shares masks; see :func:`raysim.secure.graph.degree`."""
     threshold: Literal["auto"] | int
     """The number of shares that reveal a secret; see :func:`raysim.secure.graph.threshold`."""
     group: int

@@ -1,1 +1,1 @@
-"""Scores new rows with a run's models; exports them."""
+"""Score rows with a run's models, or export models."""

@@ -1,8 +1,8 @@
 """Exports a run's model as a folder that works without raysim, with its preprocessing.
 
 The available formats depend on the model. Networks become a program of ``torch.export`` or ONNX. Linear models can also
-become plain JSON, and trees plain JSON, a model of xgboost, or ONNX. The exported model is tested first, and not
-written if its outputs differ from the outputs of the run's model.
+become plain JSON, and trees plain JSON, a model of xgboost, or ONNX. Programs of torch and ONNX models are tested
+first, and not written if their outputs differ from the outputs of the run's model.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ Write = Callable[[Path], None]
 def export(predictor: Predictor, folder: Path, form: Format | None, hospital: str | None, model: str | None) -> str:
     """Write the model of ``hospital`` into ``folder``; return the owner of its parameters.
 
-    ``hospital`` None: the model for all hospitals. ``form`` None: the first format that the model has. ``model`` is the
-    name of a model used; None: the headline. Raises ``ConfigError`` if there is no such model or format, if the
-    architecture cannot be exported, and for a folder that exists or cannot be made.
+    If ``hospital`` is None, the model for all hospitals is written. If ``form`` is None, the first available format is
+    used. ``model`` is the name of a model used; None means the headline model. Raises ``ConfigError`` if there is no
+    such model or format, if the architecture cannot be exported, and for a folder that exists or cannot be made.
     """
     if folder.exists():
         raise ConfigError(f"--out: {folder} exists; name a new folder")
@@ -116,13 +116,13 @@ def formats(model: Model) -> tuple[Format, ...]:
 
 
 def check_format(form: Format | None) -> None:
-    """Raise ``ConfigError`` if a package that this format needs is missing. Called before long work."""
+    """Raise ``ConfigError`` if a package that this format needs is missing. Call it before long work."""
     if form == "onnx" and find_spec("onnx") is None:
         raise ConfigError("--format: onnx needs the package onnx; pip install 'raysim[onnx]'")
 
 
 def _writer(predictor: Predictor, owner: str, form: Format) -> Write:
-    """Return a function that writes the model of ``owner`` to a path; the model has been tested."""
+    """Return a function that writes the model of ``owner`` to a path; torch programs and ONNX have been tested."""
     there = formats(predictor.model)
     if form not in there:
         name = reading.resolve(predictor.folder / "config.yaml", reads=("model",)).model.learner

@@ -38,8 +38,7 @@ class Exported:
     outputs: Outputs
     """The function from features ``[n, F]`` to outputs: ``[n]``, ``[n, 1]``, or ``[n, 2]`` for both classes."""
     preprocessing: Preprocessing | None
-    """The preprocessing of the source's columns. None: the features are these columns, unchanged, which must be
-    numbers."""
+    """The preprocessing of the source's columns. None: the features are these columns, which must be numbers."""
     trained_on: Mapping[str, Any] | None = None
     """The digests of :func:`raysim.serving.trained_on.trained_on`; None if raysim did not export the model."""
 
@@ -50,16 +49,16 @@ class Exported:
             check_plain(path)
             if not (path / DESCRIBED).is_file():
                 raise ConfigError(f"{path}: holds no exported model; {REMEDY}")
-            told = _told(path / DESCRIBED)
-            file = path / str(told.get("file"))
+            content = _description(path / DESCRIBED)
+            file = path / str(content.get("file"))
             if file.parent != path:
                 raise ConfigError(
                     f"{path / DESCRIBED}: names {file}, which is not a file of its folder; export it again"
                 )
-            return Exported(path.name, _outputs(file), read_preprocessing(path), told.get("trained_on", {}))
+            return Exported(path.name, _outputs(file), read_preprocessing(path), content.get("trained_on", {}))
         fitted = read_preprocessing(path.parent) if path.with_name(PREPROCESSING).is_file() else None
         described = path.with_name(DESCRIBED)
-        trained_on = _told(described).get("trained_on", {}) if described.is_file() else None
+        trained_on = _description(described).get("trained_on", {}) if described.is_file() else None
         return Exported(path.stem, _outputs(path), fitted, trained_on)
 
     def risks(self, columns: pd.DataFrame) -> tuple[Floats, tuple[str, ...]]:
@@ -96,15 +95,14 @@ class Exported:
         return risks, notes
 
 
-def _told(described: Path) -> dict[str, Any]:
-    """Read the description of an exported model."""
+def _description(described: Path) -> dict[str, Any]:
     try:
-        told = bounded.read_json(described)
+        content = bounded.read_json(described)
     except (OSError, ValueError) as error:
         raise ConfigError(f"{described}: cannot be read ({error}); export it again") from None
-    if not isinstance(told, dict) or not isinstance(told.get("trained_on", {}), dict):
+    if not isinstance(content, dict) or not isinstance(content.get("trained_on", {}), dict):
         raise ConfigError(f"{described}: does not describe an exported model; export it again")
-    return told
+    return content
 
 
 def _outputs(file: Path) -> Outputs:

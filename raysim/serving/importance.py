@@ -37,7 +37,7 @@ from raysim.training.base import Grows
 from raysim.training.kernels.linear import LinearModel
 
 SHARES = (0.05, 0.15, 0.25, 0.35, 0.5, 0.65, 0.75, 0.85, 0.95)
-"""Shares of rows below the values of a numeric column at which dependence is evaluated."""
+"""The quantiles of a numeric column at which dependence is evaluated."""
 
 CATEGORIES = 8
 """Largest number of categories at which dependence is evaluated; the most frequent ones are used."""
@@ -63,7 +63,7 @@ class Evaluated:
 
     @staticmethod
     def of(predictor: Predictor, federation: Federation, part: str) -> Evaluated:
-        """Take the rows of ``part``."""
+        """Select the rows of ``part`` at the hospitals with a trained model."""
         owners = predictor.served.owners[predictor.served.headline]
         names = federation.hospitals
         there = [h for h, name in enumerate(names) if owners.get(name) != NOBODY and federation.sizes(part)[h]]
@@ -94,7 +94,7 @@ def importances(predictor: Predictor, federation: Federation, part: str, repeats
 
     whole, sizes = figure(rows.X, rows.observed), np.diff(rows.offsets)
     gain, spread = _gains(predictor, rows), _spreads(predictor, rows)
-    told = []
+    found = []
     for name, (values, features) in columns_of(predictor.preprocessing).items():
         of_repeats = []
         for repeat in range(repeats):
@@ -108,8 +108,8 @@ def importances(predictor: Predictor, federation: Federation, part: str, repeats
         row |= dict(zip(("low", "high"), pair.population(), strict=True)) | {"hospitals": pair.hospitals}
         row |= {} if gain is None else {"gain": float(gain[features].sum())}
         row |= {} if spread is None else {"spread": float(np.std(spread[:, features].sum(axis=1)))}
-        told.append(row)
-    return pd.DataFrame(told).sort_values("importance", ascending=False, kind="stable", ignore_index=True)
+        found.append(row)
+    return pd.DataFrame(found).sort_values("importance", ascending=False, kind="stable", ignore_index=True)
 
 
 def dependence(predictor: Predictor, federation: Federation, part: str, columns: list[str]) -> pd.DataFrame:
@@ -119,7 +119,7 @@ def dependence(predictor: Predictor, federation: Federation, part: str, columns:
     prediction over all rows. The table is empty for labels with more than two classes.
     """
     fitted = predictor.preprocessing
-    told: list[tuple[str, str, object, float]] = []
+    found: list[tuple[str, str, object, float]] = []
     if len(fitted.classes) <= 2:
         rows, places = Evaluated.of(predictor, federation, part), columns_of(fitted)
         by_name = {column.name: column for column in fitted.columns}
@@ -129,8 +129,8 @@ def dependence(predictor: Predictor, federation: Federation, part: str, columns:
                 X, observed = rows.X.copy(), rows.observed.copy()
                 X[:, places[name][1]], observed[:, places[name][0]] = setting, True
                 outputs = predictor.outputs(X, observed, rows.hospitals).astype(np.float64)
-                told.append((name, kind, value, float((expit(outputs) if fitted.classes else outputs).mean())))
-    return pd.DataFrame(told, columns=["column", "kind", "value", "mean"])
+                found.append((name, kind, value, float((expit(outputs) if fitted.classes else outputs).mean())))
+    return pd.DataFrame(found, columns=["column", "kind", "value", "mean"])
 
 
 def columns_of(fitted: Preprocessing) -> dict[str, tuple[list[int], list[int]]]:
@@ -158,10 +158,10 @@ def _settings(
     settings: list[tuple[object, NDArray[np.float32]]] = []
     first, width = features[0], len(features)
     if isinstance(column, Numeric):
-        seen = rows.X[rows.observed[:, values[0]], first]
-        for x in np.unique(np.quantile(seen, SHARES, method="inverted_cdf")) if len(seen) else []:
-            told = float(x) * column.scale + column.mean if np.isfinite(column.scale) else column.mean
-            settings.append((f"{told:.6g}", np.r_[x, np.zeros(width - 1)].astype(np.float32)))
+        recorded = rows.X[rows.observed[:, values[0]], first]
+        for x in np.unique(np.quantile(recorded, SHARES, method="inverted_cdf")) if len(recorded) else []:
+            found = float(x) * column.scale + column.mean if np.isfinite(column.scale) else column.mean
+            settings.append((f"{found:.6g}", np.r_[x, np.zeros(width - 1)].astype(np.float32)))
         return settings
     coded, count = column.coded, len(column.categories)
     codes = rows.X[:, first] if coded else np.where(rows.X[:, values].any(axis=1), rows.X[:, values].argmax(axis=1), -1)
@@ -173,8 +173,7 @@ def _settings(
 
 
 def _vectors(predictor: Predictor, rows: Evaluated) -> list[tuple[slice, Floats]] | None:
-    """Return the parameter vector that scores each hospital's rows; None if a hospital's patient groups have separate
-    vectors."""
+    """Return the vector that scores each hospital's rows; None if a hospital's patient groups have separate ones."""
     owners = predictor.served.owners[predictor.served.headline]
     found = []
     for a, b in pairwise(rows.offsets.tolist()):

@@ -28,7 +28,7 @@ def output_names(fitted: Preprocessing) -> list[str]:
     return [f"probability_{name}" for name in fitted.classes]
 
 
-def said(predictor: Predictor, owner: str, X: NDArray[np.float32]) -> NDArray[Any]:
+def outputs_of(predictor: Predictor, owner: str, X: NDArray[np.float32]) -> NDArray[Any]:
     """Compute the outputs of ``owner``'s model for ``X [n, F]``: ``[n]``, or ``[n, C]`` for several classes."""
     theta, shift = predictor.served.of(owner)
     logits = predictor.model.logits(theta, X)
@@ -38,8 +38,10 @@ def said(predictor: Predictor, owner: str, X: NDArray[np.float32]) -> NDArray[An
 
 
 def check_same(predictor: Predictor, owner: str, X: NDArray[np.float32], got: NDArray[Any]) -> None:
-    """Raise ``ConfigError`` if an exported model's outputs ``got`` differ from the run's model's for ``X``."""
-    expected = said(predictor, owner, X)
+    """Raise ``ConfigError`` if the outputs ``got`` of an exported model differ from the outputs of the run's model for
+    ``X``.
+    """
+    expected = outputs_of(predictor, owner, X)
     if not np.allclose(got, expected, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True):
         apart = float(np.nanmax(np.abs(got - expected)))
         raise ConfigError(

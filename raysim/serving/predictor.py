@@ -63,8 +63,9 @@ class Predictor:
         - ``scored_by``: the owner of the model that scored the row: ``global``, ``cluster/0``, ``personal/north``.
 
         ``hospital``: the hospital of all rows; it replaces a column of the table. ``model``: the name of the model
-        used; None: the headline. Rows of a hospital that did not take part in the run are scored by the model for all
-        hospitals, with a warning that names the hospital. If the table is a data frame, the result has the same index.
+        used; None: the headline model. Rows of a hospital that did not take part in the run are scored by the model for
+        all hospitals, with a warning that names the hospital. If the table is a data frame, the result has the same
+        index.
 
         Raises ``DataError`` for a table that does not fit, and for an unknown hospital if there is no model for all
         hospitals. Raises ``ConfigError`` for a ``model`` that was not used for any hospital.
@@ -97,7 +98,7 @@ class Predictor:
         """Return the owner of the parameter vector for a hospital's rows (None: a hospital that did not take part in
         the run).
 
-        Raises ``ConfigError`` if there is no owner, or if each group of rows has its own.
+        Raises ``ConfigError`` if there is no owner, or if groups of patients have separate owners.
         """
         served = self._served_by(model)
         theirs = self.served.owners[served]
@@ -194,7 +195,6 @@ class Predictor:
         return f"the {served} model of hospital '{hospital}' was never trained, so it cannot score rows; {remedy}"
 
     def _groups(self, X: NDArray[np.float32], observed: NDArray[np.bool_], hospital: str) -> NDArray[np.int64]:
-        """Return the patient group of each row ``[n]``."""
         if self.served.division is None:
             raise ConfigError(f"{self.folder}: does not describe the groups that its models belong to; run it again")
         hospitals = list(self.served.owners[self.served.headline])
@@ -202,8 +202,7 @@ class Predictor:
         return np.asarray(self.served.division.assign(X, observed, number), np.int64)
 
     def _nobodys(self, served: str, n: int) -> NDArray[Any]:
-        """Return an empty hospital name for each row ``[n]``. Raises ``DataError`` if scoring depends on the
-        hospital."""
+        """Return an empty hospital name for each row ``[n]``. Raises ``DataError`` if scoring needs the hospital."""
         owners: Sequence[Owners] = list(set(self.served.owners[served].values()))
         if len(owners) > 1 or self.served.elsewhere(served) != owners[0]:
             raise DataError(

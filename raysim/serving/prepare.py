@@ -77,8 +77,7 @@ def _is_category(given: pd.Series, category: str, compared_as: str) -> pd.Series
 
 
 def _value(text: str, compared_as: str) -> Any:
-    """Return a text in the form in which it is compared with categories; None if it cannot be converted to this
-    form."""
+    """Return a text in the form in which categories are compared; None if it cannot be converted to this form."""
     if compared_as == "truth":
         return {"true": 1, "1": 1, "false": 0, "0": 0}.get(text.strip().lower())
     if compared_as == "text":
@@ -128,8 +127,8 @@ def read(path: str) -> pd.DataFrame:
 
 def _unquoted(text: str) -> str:
     """Return the text inside a spreadsheet formula such as ``="007"``; other texts are returned unchanged."""
-    kept = re.fullmatch('="((?:[^"]|"")*)"', text.strip(), re.DOTALL)
-    return text if kept is None else kept[1].replace('""', '"')
+    match = re.fullmatch('="((?:[^"]|"")*)"', text.strip(), re.DOTALL)
+    return text if match is None else match[1].replace('""', '"')
 
 
 def _described() -> dict[str, Any]:

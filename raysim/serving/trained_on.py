@@ -42,7 +42,8 @@ def trained_on(config: Config) -> dict[str, Any]:
 
 
 def shared(stored: Mapping[str, Any] | None, config: Config) -> tuple[str | None, bool]:
-    """Return a remark on rows that also trained the model, and whether the model's test rows are those of ``config``.
+    """Return a remark on rows that also trained the model, and whether ``config`` has the same test rows as the model's
+    run.
 
     The remark is None if there are no such rows. ``stored``: the digests of :func:`trained_on`; None for a model that
     raysim did not export.

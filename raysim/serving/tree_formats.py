@@ -37,8 +37,9 @@ OBJECTIVES = {
 
 
 def writer(predictor: Predictor, owner: str, form: str) -> Callable[[Path], None]:
-    """Return a function that writes ``owner``'s model to a path. Raises ``ConfigError`` if the outputs of ONNX
-    differ."""
+    """Return a function that writes ``owner``'s model to a path. Raises ``ConfigError`` if the outputs of the ONNX
+    model differ from the outputs of the run's model.
+    """
     theta, shift = predictor.served.of(owner)
     model = cast(Grows, predictor.model)
     tree = shifted(as_json(model.forest(theta), predictor.preprocessing.features), shift)
@@ -96,8 +97,7 @@ def _stored(tree: Tree) -> _Stored:
 
 
 def xgboost_model(tree: Tree) -> dict[str, Any]:
-    """Convert the trees to xgboost's format (3), which ``Booster(model_file=...)`` reads. The base is a tree without
-    splits."""
+    """Convert the trees to xgboost's format 3, for ``Booster(model_file=...)``. The base is a tree without splits."""
     objective, start = OBJECTIVES[tree["loss"]]
     outputs, columns = len(tree["base"]), len(tree["columns"])
     bases = [
@@ -192,8 +192,8 @@ def _below(node: Mapping[str, Any]) -> float:
 def onnx_model(tree: Tree) -> bytes:
     """Convert the trees to ONNX: ``features [n, F]`` to ``scores``, ``[n]``, or ``[n, C]`` for more than two classes.
 
-    A split by categories compares an additional feature, which a lookup table derives from the category: 0 if it goes
-    left, 1 otherwise.
+    A split by categories compares an additional feature, which a lookup table derives from the category: 0 for
+    categories that go left, 1 for all others.
     """
     from onnx import TensorProto, checker, helper, numpy_helper
 
@@ -260,7 +260,6 @@ def _last(loss: str, constants: dict[str, NDArray[Any]]) -> list[Any]:
 
 
 def _ensemble(tree: Tree) -> dict[str, Any]:
-    """Return the attributes of ONNX's operator TreeEnsembleRegressor."""
     names = ("treeids", "nodeids", "featureids", "values", "modes", "truenodeids", "falsenodeids")
     nodes: dict[str, list[Any]] = {f"nodes_{name}": [] for name in (*names, "missing_value_tracks_true")}
     targets: dict[str, list[Any]] = {f"target_{name}": [] for name in ("treeids", "nodeids", "ids", "weights")}

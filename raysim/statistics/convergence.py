@@ -16,7 +16,7 @@ A run has
   ``max(.1 gain, .02 L_0) + 2 se`` and ``m1 > m0``; or if the last window has a loss above ``L_0`` and its range is more
   than ``max(gain, .2 L_0)``;
 - otherwise it is *falling* if there are fewer than five points, or if ``m0 - m1 > max(.01 gain, 2 se, 1e-4 L_0)``;
-- otherwise it has *converged*: its loss no longer changes. This need not be the least possible loss: federated
+- otherwise it has *converged*: its loss no longer changes. The loss need not be the least possible one: federated
   averaging with several local steps has another fixed point.
 """
 
@@ -47,7 +47,7 @@ class Convergence:
     """Remarks on the curve.
 
     - ``few_points``: it has fewer than five points.
-    - ``no_progress``: the loss was never a thousandth below its start.
+    - ``no_progress``: the loss never fell by a thousandth of its initial value.
     - ``oscillating``: the end oscillates without falling.
     """
     before: float

@@ -37,9 +37,10 @@ has the interval of a share of its effective rows.
 """
 
 OF_RARER, OF_COMMONER = 0.4, 0.2
-"""Factors of the variance of an AUROC A: times A (1 - A), divided by the rows of the rarer and of the commoner class.
+"""The variance of an AUROC A is ``A (1 - A) (OF_RARER / r + OF_COMMONER / c)`` with ``r`` rows of the rarer class and
+``c`` rows of the other.
 
-They hold if the rarer class's scores have the larger spread. With equal spreads both are about a third.
+The factors hold if the rarer class's scores have the larger spread. With equal spreads both are about a third.
 """
 
 
@@ -100,7 +101,7 @@ def few_rows_interval(auroc: ArrayLike, events: ArrayLike, non_events: ArrayLike
 
 
 def auroc_interval(auroc: ArrayLike, variance: ArrayLike, events: ArrayLike, non_events: ArrayLike) -> Interval:
-    """Return the interval of each AUROC that is printed.
+    """Return the interval that is printed for each AUROC.
 
     With at least :data:`FEW_ROWS` rows of the rarer class, it is DeLong's interval on the logit scale if the rows are
     enough (:data:`ENOUGH`), and the score interval otherwise. With fewer rows it is :func:`few_rows_interval`.
@@ -166,7 +167,7 @@ def _floats(values: ArrayLike) -> Floats:
 
 
 def stdtrit(df: Any, p: Any) -> Any:
-    """Return the quantile at ``p`` of Student's t with ``df`` degrees of freedom; it imports SciPy if called."""
+    """Return the quantile at ``p`` of Student's t with ``df`` degrees of freedom; the first call imports SciPy."""
     from scipy import special  # a tenth of a second to import
 
     return special.stdtrit(df, p)

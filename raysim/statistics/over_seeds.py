@@ -1,9 +1,9 @@
 """One hospital's figure over several training seeds, with an interval for other patients and other seeds.
 
 Seeds share many test patients, and the server does not know which. The patients' part of the interval is therefore as
-wide as if all seeds had tested the same patients: it is the mean half-width of the seeds' own intervals. Its square and
-the square of the seeds' part are added, each part with the quantile of its own degrees of freedom. The same rule
-applies to the mean of all hospitals (:meth:`raysim.statistics.differences.paired.Paired.fixed`). Definitions:
+wide as if all seeds had tested the same patients: it is the mean half-width of the seeds' own intervals. The squares of
+the patients' part and of the seeds' part are added, each part with the quantile of its own degrees of freedom. The same
+rule applies to the mean of all hospitals (:meth:`raysim.statistics.differences.paired.Paired.fixed`). Definitions:
 ``docs/statistics.md``.
 """
 
@@ -20,10 +20,10 @@ from raysim.statistics.intervals import stdtrit
 
 
 class OverSeeds(NamedTuple):
-    """The mean ``value`` of a figure over the seeds that define it, its interval ``low`` to ``high``, and their number
-    ``seeds``, all ``[...]``.
+    """The mean ``value`` of a figure over the seeds that define it, its interval ``low`` to ``high``, and the number of
+    these ``seeds``, all ``[...]``.
 
-    They are NaN if no seed defines the figure, or if no seed has an interval of it.
+    ``value`` is NaN if no seed defines the figure; the limits are NaN also if no seed has an interval.
     """
 
     value: Floats
@@ -37,8 +37,8 @@ def over_seeds(
 ) -> OverSeeds:
     """Return the mean of ``value [S, ...]`` over seeds; ``low`` and ``high`` are seeds' 95 % intervals over patients.
 
-    A figure that only one seed defines keeps that seed's interval, which excludes the effect of other seeds. Limits are
-    cut to the possible range ``within``, two numbers or two ``[...]``.
+    A figure that only one seed defines keeps that seed's interval, which does not cover differences between seeds.
+    Limits are cut to the possible range ``within``, two numbers or two ``[...]``.
     """
     v, lower, upper = (np.asarray(each, dtype=np.float64) for each in (value, low, high))
     defined = np.isfinite(v)

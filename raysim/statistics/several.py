@@ -1,9 +1,11 @@
-"""Tests of several hospitals at once: a lower bound on the number with an effect, and the names of some.
+"""Tests of several hospitals at once: a lower bound on the number of hospitals with an effect, and the names of some of
+them.
 
-The count is a lower bound by closed testing with Simes' test, by Hommel's shortcut; the names are Holm's. Each is wrong
-in at most 5 % of federations, whatever the effects at other hospitals. The count needs independent hospitals; the names
-do not. Counting the hospitals whose own interval excludes the null has no such property: with 208 equal hospitals the
-count is about ten. Sources: Holm 1979; Hommel 1988; Goeman and Solari 2011.
+The count is the lower bound of closed testing with Simes' test (Hommel's shortcut); the names come from Holm's
+procedure. The count and the names are each wrong in at most 5 % of federations, whatever the effects at other
+hospitals. The count needs independent hospitals; the names do not. Counting the hospitals whose own interval excludes
+the null has no such property: with 208 equal hospitals the count is about ten. Sources: Holm 1979; Hommel 1988; Goeman
+and Solari 2011.
 """
 
 from __future__ import annotations
@@ -18,10 +20,11 @@ from raysim.core.levels import ALPHA
 
 
 class Bound(NamedTuple):
-    """The lower bound ``at_least`` on the number of hospitals with the effect, among ``of`` judged hospitals.
+    """The lower bound ``at_least`` on the number of hospitals that have the tested effect, among ``of`` tested
+    hospitals.
 
-    ``named`` are the indices of hospitals that are known to have it, in the order of p. ``at_least`` is never less than
-    ``len(named)``. If it is more, further hospitals have the effect, but which is unknown.
+    ``named`` are the indices of hospitals that are known to have the effect, in the order of p. ``at_least`` is never
+    less than ``len(named)``. If it is larger, further hospitals have the effect, but it is unknown which.
     """
 
     at_least: int
@@ -30,11 +33,11 @@ class Bound(NamedTuple):
 
 
 def bound(p: ArrayLike, alpha: float = ALPHA) -> Bound:
-    """Bound the number of hospitals that have the effect from p-values ``p [H]``. Hospitals with NaN are not judged.
+    """Bound the number of hospitals that have the effect from p-values ``p [H]``. Hospitals with NaN are not tested.
 
-    With ``H`` judged hospitals, ``h`` is the size of the largest set of them that Simes' test does not reject. It is
-    the largest ``i`` for which the ``i`` largest p-values, in ascending order, are above ``alpha j / i``, ``j = 1..i``.
-    Then at least ``H - h`` have the effect. If the test has no power at a hospital, its p is 1.
+    With ``H`` tested hospitals, ``h`` is the size of the largest set of them that Simes' test does not reject. ``h``
+    equals the largest ``i`` for which the ``i`` largest p-values, in ascending order, are above ``alpha j / i``, ``j =
+    1..i``. Therefore at least ``H - h`` hospitals have the effect. If the test has no power at a hospital, its p is 1.
     """
     values = np.asarray(p, dtype=np.float64)
     judged = np.flatnonzero(~np.isnan(values))

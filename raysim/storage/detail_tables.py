@@ -7,7 +7,6 @@ hospitals' messages. No patient's row is read.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
@@ -15,13 +14,29 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from raysim.core.atomic import plain
 from raysim.data.federation import Federation
 from raysim.engine.job import Outcome
+from raysim.engine.measuring import subgroups
 from raysim.statistics.patient_groups.within import NOTHING, PairGap, WithinGap
 from raysim.strategies.base import Floats, Ids
 
 if TYPE_CHECKING:
     from raysim.adversaries.attack_effect import AttackFigures
+
+
+def of_groups(federation: Federation, outcome: Outcome) -> dict[str, pd.DataFrame]:
+    """Return ``patients.csv``, ``fairness.csv`` and ``risks_by_group.csv`` by these names, if the run has patient
+    groups."""
+    tables = {}
+    if outcome.grouping is not None:
+        tables["patients.csv"] = subgroups.table(federation, outcome.grouping, outcome.groups)
+    if outcome.gaps:
+        model = list(outcome.figures)[-1]
+        tables["fairness.csv"] = fairness_table(model, outcome.gaps)
+        if any(gap.risks for gap in outcome.gaps.values()):
+            tables["risks_by_group.csv"] = risks_table(model, outcome.gaps)
+    return tables
 
 
 def fairness_table(model: str, gaps: Mapping[str, WithinGap]) -> pd.DataFrame:
@@ -86,10 +101,7 @@ def as_json(figures: AttackFigures) -> dict[str, Any]:
     """Return the figures as plain values; undefined values become None."""
     tree = dataclasses.asdict(figures)
     tree.pop("per_hospital")
-    return {
-        name: {key: _defined(entry) for key, entry in value.items()} if isinstance(value, dict) else _defined(value)
-        for name, value in tree.items()
-    }
+    return dict(plain(tree))
 
 
 def table(federation: Federation, outcome: Outcome, figures: AttackFigures) -> pd.DataFrame:
@@ -103,10 +115,6 @@ def table(federation: Federation, outcome: Outcome, figures: AttackFigures) -> p
             "harm": figures.per_hospital,
         }
     )
-
-
-def _defined(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 TOP = (5, 10, 20)

@@ -76,11 +76,11 @@ def load_finished(folder: Path) -> Outcome | None:
     try:
         arrays, header = read_tensors((folder / FINISHED).read_bytes())
         metrics = validated(dict[str, dict[str, float]], header["metrics"], "metrics")
-        kept: dict[str, Any] = {name: unpack(header[name], arrays) for name in (*AS_THEY_ARE, *COUNTED)}
-        kept |= {name: {model: cls(*each) for model, each in kept[name].items()} for name, cls in COUNTED.items()}
-        hospitals = len(next(iter(kept["figures"].values())))
+        entries: dict[str, Any] = {name: unpack(header[name], arrays) for name in (*AS_THEY_ARE, *COUNTED)}
+        entries |= {name: {model: cls(*each) for model, each in entries[name].items()} for name, cls in COUNTED.items()}
+        hospitals = len(next(iter(entries["figures"].values())))
         return Outcome(
-            **kept,
+            **entries,
             rounds=validated(list[Round], header["rounds"], "rounds"),
             gaps=validated(dict[str, WithinGap], header["gaps"], "gaps"),
             grouping=None if header["grouping"] is None else Grouping(*unpack(header["grouping"], arrays)),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import platform
 import tempfile
@@ -15,13 +14,13 @@ from typing import Any
 
 from raysim.config.sections.evaluation import EvaluationSection
 from raysim.config.sections.system import SystemSection
+from raysim.core.atomic import plain
 from raysim.core.errors import ConfigError
 from raysim.core.package import __version__, versions
 from raysim.core.plain_yaml import dumped
 from raysim.data.federation import Federation
 from raysim.engine import timing
 from raysim.engine.job import Outcome
-from raysim.engine.measuring import subgroups
 from raysim.storage import detail_tables, served
 from raysim.storage.coefficients import COEFFICIENTS, coefficients
 from raysim.storage.manifest import NAME, Manifest, check_plain
@@ -87,7 +86,6 @@ def write_run(
     """
     # Imported late: they take a fifth of a second.
     from raysim.storage import clinical_tables
-    from raysim.storage.detail_tables import fairness_table, risks_table
     from raysim.storage.run_tables import (
         egress_table,
         hospitals_table,
@@ -103,14 +101,8 @@ def write_run(
         out.csv("egress.csv", egress_table(federation, outcome))
         for name, table in clinical_tables.tables(federation, outcome, evaluation.clinical).items():
             out.csv(name, table)
-    if outcome.grouping is not None:
-        out.csv("patients.csv", subgroups.table(federation, outcome.grouping, outcome.groups))
-    if outcome.gaps:
-        model = list(outcome.figures)[-1]
-        out.csv("fairness.csv", fairness_table(model, outcome.gaps))
-        if any(gap.risks for gap in outcome.gaps.values()):
-            out.csv("risks_by_group.csv", risks_table(model, outcome.gaps))
-    for name, table in detail_tables.tables(federation, outcome).items():
+    of_groups, of_clusters = (each(federation, outcome) for each in (detail_tables.of_groups, detail_tables.tables))
+    for name, table in (of_groups | of_clusters).items():
         out.csv(name, table)
     if outcome.attack is not None:
         out.csv(detail_tables.ATTACK, detail_tables.table(federation, outcome, outcome.attack))
@@ -122,7 +114,7 @@ def write_run(
     if models:
         _write_models(out, federation, outcome, precision)
     timed = {} if system is None else timing.summary(outcome, system, federation.task)
-    out.json("summary.json", summary(federation, outcome) | {"part": evaluation.part} | timed)
+    out.json("summary.json", plain(summary(federation, outcome) | {"part": evaluation.part} | timed))
 
 
 def _write_models(out: Manifest, federation: Federation, outcome: Outcome, precision: str) -> None:
@@ -151,8 +143,8 @@ def summary(federation: Federation, outcome: Outcome) -> dict[str, Any]:
     model, headline = list(outcome.metrics.items())[-1]
     return {
         "model": model,
-        **{name: _json(value) for name, value in headline.items()},
-        "models": {name: {k: _json(v) for k, v in metrics.items()} for name, metrics in outcome.metrics.items()},
+        **headline,
+        "models": outcome.metrics,
         "rounds": max((row.round for row in outcome.rounds), default=0),
         "seconds": outcome.seconds,
         "seconds_rounds": sum(row.seconds for row in outcome.rounds),
@@ -161,7 +153,7 @@ def summary(federation: Federation, outcome: Outcome) -> dict[str, Any]:
         "federation_rows": int(outcome.stays(federation, model).sum()),
         "parameters": outcome.layout.size,
         "data": federation.fingerprint,
-        "facts": {name: _json(value) for name, value in outcome.facts.items()},
+        "facts": outcome.facts,
         **converged(outcome),
         **stopped(outcome),
         **({} if outcome.attack is None else {"adversary": detail_tables.as_json(outcome.attack)}),
@@ -179,9 +171,9 @@ def converged(outcome: Outcome) -> dict[str, Any]:
         "convergence": training.verdict,
         "convergence_notes": list(training.notes),
         "training_loss_of": model,
-        "training_loss_before": _json(training.before),
-        "training_loss": _json(training.last),
-        "training_loss_fall": _json(training.fall),
+        "training_loss_before": training.before,
+        "training_loss": training.last,
+        "training_loss_fall": training.fall,
     }
 
 
@@ -195,8 +187,8 @@ def stopped(outcome: Outcome) -> dict[str, Any]:
         "stop_reason": "patience" if how.early else "rounds",
         "served_round": how.served,
         "validation_loss_of": how.model,
-        "validation_loss_before": _json(how.before),
-        "validation_loss": _json(how.loss),
+        "validation_loss_before": how.before,
+        "validation_loss": how.loss,
     }
 
 
@@ -228,7 +220,3 @@ def write_config(out: Manifest, frozen: Mapping[str, Any], federation: Federatio
     made_by = dumped(provenance(federation))
     comments = "".join(f"# {line}\n" for line in made_by.splitlines())
     out.text("config.yaml", comments + dumped(frozen))
-
-
-def _json(value: float) -> float | None:
-    return value if math.isfinite(value) else None

@@ -38,7 +38,7 @@ from raysim.storage.manifest import Kind, Manifest, check_plain
 from raysim.storage.results import write_config
 
 FILE = "resume.json"
-UNSENT = "unsent.json"
+PENDING_MLFLOW = "unsent.json"
 CHECKPOINTS = "checkpoints"
 OWNER = "owner.json"
 """Name of the file that names the owner of checkpoints outside a run's folder; it is next to these checkpoints."""
@@ -314,7 +314,7 @@ def opened(
         location = _checkpoints_at(outside, f"{frozen['name']}-{run_id[:12]}")
         ticket = Ticket(kind, settings, location, os.getcwd(), run_id)
         with writing(folder):
-            for name in (FINISHED, UNSENT):
+            for name in (FINISHED, PENDING_MLFLOW):
                 (folder / name).unlink(missing_ok=True)
             # Otherwise a run of an earlier comparison could be resumed in this one, or be counted as one of its runs.
             for other in folder.glob(f"runs/*/seed-*/{FILE}"):

@@ -149,8 +149,8 @@ def judged_rows(federation: Federation, outcome: Outcome, part: str) -> pd.DataF
     blocks = []
     for model, outputs in outcome.predictions.items():
         margins = outputs[index]
-        said = {"model": model, "margin": margins, **predictions(margins, federation.classes)}
-        blocks.append(pd.DataFrame(rows | said | trained | groups))
+        predicted = {"model": model, "margin": margins, **predictions(margins, federation.classes)}
+        blocks.append(pd.DataFrame(rows | predicted | trained | groups))
     return pd.concat(blocks, ignore_index=True)
 
 

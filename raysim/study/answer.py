@@ -14,7 +14,7 @@ from raysim.report.terminal.block import ROWS, Block, Warning
 from raysim.study.charts import MODELS, NAMES
 from raysim.study.predictors import ALL
 
-TOLD = {"log_alpha": "ln alpha", "alpha": "alpha"}
+TARGETS = {"log_alpha": "ln alpha", "alpha": "alpha"}
 
 EQUAL = 0.01
 """Differences in R² below this are reported as equal: other seeds of the grid change R² by as much."""
@@ -28,19 +28,19 @@ def ranking(shares: pd.DataFrame) -> pd.Series:
 
 def headline(shares: pd.DataFrame, target: str) -> str:
     """Return a sentence on the metric that predicts the skew best, or the equally good ones, with R²."""
-    alone, told = ranking(shares), TOLD[target]
+    alone, named = ranking(shares), TARGETS[target]
     if not alone.notna().any():
-        return f"No metric predicts {told}: R² is undefined."
+        return f"No metric predicts {named}: R² is undefined."
     best = float(alone.iloc[0])
     if best <= 0:
-        return f"No metric predicts {told} better than its mean does (R² {best:.3f})."
+        return f"No metric predicts {named} better than its mean does (R² {best:.3f})."
     equal = [called(metric) for metric, value in alone.items() if best - value < EQUAL]
     if len(equal) == 1:
         then = f", before {called(alone.index[1])} ({alone.iloc[1]:.3f})" if len(alone) > 1 else ""
-        return f"{equal[0]} predicts {told} best (R² {best:.3f}){then}."
+        return f"{equal[0]} predicts {named} best (R² {best:.3f}){then}."
     least = float(alone.iloc[len(equal) - 1])
-    shown = f"{best:.3f}" if f"{best:.3f}" == f"{least:.3f}" else f"{least:.3f} to {best:.3f}"
-    return f"{some(equal)} predict {told} equally well (R² {shown})."
+    reached = f"{best:.3f}" if f"{best:.3f}" == f"{least:.3f}" else f"{least:.3f} to {best:.3f}"
+    return f"{some(equal)} predict {named} equally well (R² {reached})."
 
 
 def block(folder: Path, shares: pd.DataFrame, seconds: str, report: str, next: str) -> Block:

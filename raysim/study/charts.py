@@ -32,8 +32,7 @@ PANELS = (
 
 
 def figures(table: pd.DataFrame, shares: pd.DataFrame, metrics: Sequence[str]) -> Iterator[Figure]:
-    """Yield the plots: metrics by alpha, how well each metric predicts the skew, and clusters if a strategy chose
-    some."""
+    """Yield the plots: metrics by alpha, each metric's prediction of the skew, and clusters if there are any."""
     yield metrics_by_alpha(table, metrics)
     yield importances(shares)
     if "clusters" in table:
@@ -41,7 +40,9 @@ def figures(table: pd.DataFrame, shares: pd.DataFrame, metrics: Sequence[str]) -
 
 
 def metrics_by_alpha(table: pd.DataFrame, metrics: Sequence[str]) -> Figure:
-    """Plot each metric in a panel by alpha: one line per number of clients has the mean over seeds, with its range."""
+    """Plot each metric in a panel by alpha: for each number of clients, a line of the mean over seeds, with its
+    range.
+    """
     groups = list(table[table["feasible"]].groupby("clients", sort=True))
     styles = [Style((9 - k) % COLOURS, SHAPES[k % len(SHAPES)]) for k in range(len(groups))]
     charts = []
@@ -67,13 +68,13 @@ def metrics_by_alpha(table: pd.DataFrame, metrics: Sequence[str]) -> Figure:
 
 def importances(shares: pd.DataFrame) -> Figure:
     """Plot every metric and model in three panels; the metric that predicts best alone is on top."""
-    shown = shares[shares["clients"] == ALL]
-    models = [str(model) for model in dict.fromkeys(shown["model"])]
-    order = shown.groupby("metric", sort=False)["r2_alone"].mean().sort_values(ascending=False, kind="stable").index
+    rows = shares[shares["clients"] == ALL]
+    models = [str(model) for model in dict.fromkeys(rows["model"])]
+    order = rows.groupby("metric", sort=False)["r2_alone"].mean().sort_values(ascending=False, kind="stable").index
     names = [NAMES.get(str(metric), str(metric)) for metric in order]
     charts = []
     for column, title in PANELS:
-        values = shown.pivot(index="metric", columns="model", values=column).loc[order, models].to_numpy(float)
+        values = rows.pivot(index="metric", columns="model", values=column).loc[order, models].to_numpy(float)
         charts.append(
             svg.heat_map(
                 names,
@@ -86,7 +87,7 @@ def importances(shares: pd.DataFrame) -> Figure:
                 high=1.0,
             )
         )
-    together = shown.groupby("model", sort=False)["r2"].first()
+    together = rows.groupby("model", sort=False)["r2"].first()
     description = ", ".join(f"{MODELS.get(str(model), str(model))} {value:.2f}" for model, value in together.items())
     caption = (
         "Over all partitions. The first panel has R² of each metric alone. The others are for models of all metrics: "
@@ -97,8 +98,7 @@ def importances(shares: pd.DataFrame) -> Figure:
 
 
 def clusters(table: pd.DataFrame) -> Figure:
-    """Plot the number of clusters that were chosen, by clients and alpha: the mean over seeds, with its range if it
-    varies."""
+    """Plot the number of clusters by clients and alpha: the mean over seeds, with its range if it varies."""
     alphas, sizes = sorted(table["alpha"].unique()), sorted(table["clients"].unique())
     means, lows, highs = (
         table.pivot_table(index="clients", columns="alpha", values="clusters", aggfunc=how, dropna=False)

@@ -77,13 +77,13 @@ def lead(table: pd.DataFrame, shares: pd.DataFrame, study: Study) -> list[str]:
 
 
 def _figures(shares: pd.DataFrame, clients: object) -> Figures:
-    shown = shares[shares["clients"] == clients]
-    models = list(dict.fromkeys(shown["model"]))
+    of_clients = shares[shares["clients"] == clients]
+    models = list(dict.fromkeys(of_clients["model"]))
     columns = [f"R² alone, {MODELS.get(model, model)}" for model in models]
-    wide = shown.pivot(index="metric", columns="model", values="r2_alone")
+    wide = of_clients.pivot(index="metric", columns="model", values="r2_alone")
     values = np.round(wide[models].to_numpy(), 3)
     best = values == values.max(axis=0)
-    ranks = shown.groupby("metric", sort=False)["spearman"].first()
+    ranks = of_clients.groupby("metric", sort=False)["spearman"].first()
     position = {metric: k for k, metric in enumerate(wide.index)}
     rows = [
         Row(

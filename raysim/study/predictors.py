@@ -41,7 +41,8 @@ def predictors() -> dict[str, Callable[[], Any]]:
 def importances(table: pd.DataFrame, metrics: Sequence[str], target: str) -> pd.DataFrame:
     """Evaluate how well ``metrics`` predict ``target`` (``log_alpha`` or ``alpha``) over a study's feasible rows.
 
-    Returns one row per number of clients (and ``all``), model and metric. R² is of predictions for held-out seeds.
+    Returns one row per number of clients (and ``all``), model and metric. R² is computed from predictions for held-out
+    seeds.
 
     - ``importance``: the model's own importance; importances sum to 1.
     - ``permutation``: the fall of R² when the metric is shuffled.
@@ -101,8 +102,7 @@ def _predicted(make: Callable[[], Any], X: Floats, y: Floats, folds: Sequence[ND
 def _together(
     make: Callable[[], Any], X: Floats, y: Floats, folds: Sequence[NDArray[np.bool_]]
 ) -> tuple[float, Floats]:
-    """Compute R² of all metrics together, and how much it falls when each metric is shuffled on held-out rows,
-    ``[D]``."""
+    """Compute R² of all metrics together, and its fall when each metric is shuffled on held-out rows, ``[D]``."""
     predicted, shuffled = np.empty_like(y), np.empty((X.shape[1], SHUFFLES, len(y)))
     for k, out in enumerate(folds):
         model = make().fit(X[~out], y[~out])

@@ -1,4 +1,4 @@
-"""``raysim study``: from a study's file to its folder."""
+"""Runs ``raysim study``: reads a study's file, and writes its folder."""
 
 from __future__ import annotations
 
@@ -65,7 +65,6 @@ def begin(path: Path, overrides: Sequence[str], out: Path | None, console: Conso
 
 
 def _check_read(config: Config) -> None:
-    """Raise ``ConfigError`` for settings that would have no effect."""
     for key in sorted(config.model_fields_set - {*READ}):
         instead = "; study.seeds are the seeds of its partitions" if key in ("seed", "seeds") else ""
         raise ConfigError(f"{key}: has no effect in a study, which trains no model{instead}; remove the key")

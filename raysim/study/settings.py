@@ -49,7 +49,7 @@ class Study(Section):
 
     @field_validator("alphas")
     @classmethod
-    def _can_be_told_apart(cls, values: tuple[float, ...]) -> tuple[float, ...]:
+    def _comparable(cls, values: tuple[float, ...]) -> tuple[float, ...]:
         if len(values) < 2:
             raise ValueError(f"{list(values)} are too few to compare; name at least two")
         for value in values:

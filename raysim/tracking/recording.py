@@ -2,7 +2,7 @@
 
 MLflow needs seconds to import and to open its store; this happens in a thread while actors start. Rounds are buffered,
 and written every few seconds and at the end of a run. An unreachable store costs only time: raysim retries during the
-runs, and once more at the end. Anything that is still unsent can be sent later; see :class:`Unsent`.
+runs, and once more at the end. Anything that is still unsent can be sent later; see :class:`PendingRun`.
 
 If the command fails or is stopped, the final status of its runs is set at once, even while a slow store is busy: no run
 may remain RUNNING.
@@ -56,7 +56,7 @@ KILLED_SECONDS = 15.0
 
 
 @dataclass(frozen=True)
-class Unsent:
+class PendingRun:
     """A run that the store has not accepted completely, in plain values.
 
     ``tags`` contain its ``RUN_TAG``; ``parent`` is the ``RUN_TAG`` of the run that it is nested in. ``rounds`` are all
@@ -153,12 +153,12 @@ class Sender:
 class Recorder(Sender):
     """Creates records of runs. A separate thread makes the calls of MLflow, in the order of runs.
 
-    When its context ends, ``unsent`` contains the successful runs that are not yet stored, and ``error`` the reason.
+    When its context ends, ``pending`` contains the successful runs that are not yet stored, and ``error`` the reason.
     """
 
     def __init__(self, tracking: TrackingSection, verbose: bool = False) -> None:
         super().__init__(tracking)
-        self.unsent: list[Unsent] = []
+        self.pending: list[PendingRun] = []
         self._verbose = verbose
         self._host = contextlib.ExitStack()
         self._news = threading.Condition()
@@ -181,7 +181,7 @@ class Recorder(Sender):
         self._left_behind = not self._joined(error, stopped=self._stopped)
         self._host.close()
         if error is None and self._thread is not None:
-            self.unsent = [record.unsent() for record in self._records if not record.over]
+            self.pending = [record.as_pending() for record in self._records if not record.over]
 
     def run(
         self,
@@ -354,14 +354,14 @@ class Record:
         """
         self.summary, self.files, self.note, self.title, self.verdict = summary, files, note, title, verdict
 
-    def unsent(self) -> Unsent:
+    def as_pending(self) -> PendingRun:
         """Return the record as plain values."""
         parent = self.parent.tags[RUN_TAG] if self.parent is not None else None
         name, tags = self.title or self.name, {**self.tags, **self.verdict}
-        return Unsent(name, self.params, tags, parent, tuple(self.rounds), self.summary, self.files, self.note)
+        return PendingRun(name, self.params, tags, parent, tuple(self.rounds), self.summary, self.files, self.note)
 
 
-def send(unsent: Iterable[Unsent], tracking: TrackingSection) -> None:
+def send(runs: Iterable[PendingRun], tracking: TrackingSection) -> None:
     """Send runs that ended, parents before the runs nested in them. Raises MLflow's errors; may be repeated."""
     check_reachable(tracking.uri)
     with host.environment(SETTINGS, keep=True):
@@ -369,8 +369,8 @@ def send(unsent: Iterable[Unsent], tracking: TrackingSection) -> None:
 
         with host.quiet(*LOGGERS):
             tracker = Tracker(tracking.uri, tracking.experiment)
-            for run in unsent:
-                above = tracker.run_of(run.parent) if run.parent is not None else None
-                run_id = tracker.go_on(run.name, run.params, run.tags, above)
-                tracker.complete(run_id, run.summary, run.files, None, run.note, run.rounds, run.name, run.tags)
+            for each in runs:
+                above = tracker.run_of(each.parent) if each.parent is not None else None
+                run_id = tracker.go_on(each.name, each.params, each.tags, above)
+                tracker.complete(run_id, each.summary, each.files, None, each.note, each.rounds, each.name, each.tags)
                 tracker.end(run_id, "FINISHED")

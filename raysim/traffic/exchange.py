@@ -61,16 +61,16 @@ class Traffic:
         self._view = view
         self._size = size
         self._losses = losses
-        self._checked: list[tuple[Floats, Ids]] = []
-        self._shown: list[tuple[Floats, Ids]] = []
-        self._told: dict[int, list[tuple[NDArray[Any], Ids]]] = {}
+        self._checked_models: list[tuple[Floats, Ids]] = []
+        self._models_received: list[tuple[Floats, Ids]] = []
+        self._news_received: dict[int, list[tuple[NDArray[Any], Ids]]] = {}
         self.begin(0)
 
     def begin(self, round: int) -> None:
         """Begin a round; all following traffic belongs to it."""
         self._round = round
         self.down, self.up = 0, 0
-        self._shown, self._checked = self._checked, []
+        self._models_received, self._checked_models = self._checked_models, []
 
     @property
     def setup(self) -> Bytes:
@@ -79,11 +79,11 @@ class Traffic:
 
     def uses_losses(self, problem: LocalProblem) -> bool:
         """Return whether hospitals that minimise ``problem`` send their losses before training."""
-        # Without sent answers there are no losses: in fine-tuning, also for hospitals without rows.
+        # A problem that sends nothing, such as fine-tuning, sends no losses either.
         return problem.sent is not None and (problem.sent.losses or self._losses)
 
     def answered(self, call: Call) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Record a call that was sent at once, and its answers.
+        """Record a call by ``view.call``, and its answers.
 
         Returns the bytes that each of the call's hospitals received, and the bytes that each sent, ``[H]``.
         """
@@ -98,7 +98,7 @@ class Traffic:
         received = received + sum(np.size(array) // (len(ids) or 1) for array in call.each_of.values())
         if "models" in call.received:
             models = np.asarray(call.received["models"])
-            self._show(models, ids, self._shown)
+            self._note(models, ids, self._models_received)
             received = received + len(models) * self._size
         received = received * SCALAR_BYTES
         self.down += int(received.sum())
@@ -107,20 +107,22 @@ class Traffic:
         return received, sum(sizes.values(), np.zeros(len(ids), dtype=np.int64)) * SCALAR_BYTES
 
     def summed(self, kind: str, ids: Ids, sent: int, down: int) -> None:
-        """Record that hospitals ``ids [h]`` each sent ``sent`` bytes for one secure sum, and all received ``down``."""
+        """Record that hospitals ``ids [h]`` each sent ``sent`` bytes for one secure sum, and together received ``down``
+        bytes."""
         self.up += self.ledger.add_bytes(self._round, kind, ids, np.full(len(ids), sent, dtype=np.int64))
         self.down += down
         if self._round == 0:
             self.setup_down = self.down
 
     def called(self, program: str, kind: str, ids: Ids, sent: NDArray[np.int64], down: int) -> None:
-        """Record that a call of ``program`` sent ``sent [h]`` bytes from hospitals ``ids [h]`` and ``down`` bytes to
-        each."""
+        """Record that hospitals ``ids [h]`` each sent ``sent [h]`` bytes in a call of ``program``, and that hospitals
+        together received ``down`` bytes."""
         self.up += self.ledger.add_bytes(self._round, kind, ids, sent, program)
         self.down += down
 
     def recalibrated(self, round: int, ids: Ids, sent: NDArray[np.int64], received: int) -> Bytes:
-        """Record that hospitals ``ids [h]`` sent ``sent`` scalars ``[h]`` after a ``round`` and ``received`` as many.
+        """Record that hospitals ``ids [h]`` each sent ``sent [h]`` scalars after a ``round``, and each received
+        ``received`` scalars.
 
         Returns the bytes of all these hospitals.
         """
@@ -135,10 +137,10 @@ class Traffic:
         """Record that hospitals ``ids [h]`` sent the losses on validation rows of the models in ``serve``, after a
         round.
 
-        For this they received the models of the server in ``serve``, or only what is new in these
-        (:meth:`Strategy.news`). With row 0 they also received the ``shared`` part of their own models. None of these is
-        sent again in the next round. Returns the bytes that each hospital received, and the bytes that each sent,
-        ``[h]``.
+        For this they received the server's models in ``serve``, or only the news of these models
+        (:meth:`Strategy.news`). If hospitals' own models have a ``shared`` part, it was received with row 0. None of
+        these arrays is sent again in the next round. Returns the bytes that each hospital received, and the bytes that
+        each sent, ``[h]``.
         """
         received = np.zeros(len(ids), dtype=np.int64)
         named = [rows[ids].reshape(len(ids), -1) for rows in serve.values()]
@@ -147,7 +149,7 @@ class Traffic:
             holders = (each == row).any(axis=1)
             news = self._strategy.news(self._view, state, row)
             if news is None:
-                self._show(state.models[[row]], ids[holders], self._checked)
+                self._note(state.models[[row]], ids[holders], self._checked_models)
                 received += holders * self._size * SCALAR_BYTES
                 continue
             for array, receive in self._new(row, news, ids, holders):
@@ -167,22 +169,24 @@ class Traffic:
 
         In a repeated round the news are the same, and hospitals do not receive them again.
         """
-        before = self._told.get(row, [])
+        before = self._news_received.get(row, [])
         same = len(before) == len(news) and all(
             np.array_equal(array, old) for (array, _), (old, _) in zip(news, before, strict=True)
         )
-        told, new = [], []
+        received, new = [], []
         for at, (array, receivers) in enumerate(news):
             receive = holders & np.isin(ids, receivers)
-            self._show(array[None], ids[receive], self._checked)
-            told.append((array, ids[receive]))
+            self._note(array[None], ids[receive], self._checked_models)
+            received.append((array, ids[receive]))
             new.append((array, receive & ~np.isin(ids, before[at][1]) if same else receive))
-        self._told[row] = told
+        self._news_received[row] = received
         return new
 
     def known(self, array: NDArray[Any], ids: Ids) -> int:
         """Return how many of hospitals ``ids [h]`` received this ``array`` with the last check on validation rows."""
-        return sum(int(np.isin(ids, holders).sum()) for shown, holders in self._shown if np.array_equal(shown, array))
+        return sum(
+            int(np.isin(ids, holders).sum()) for model, holders in self._models_received if np.array_equal(model, array)
+        )
 
     def trained(self, ids: Ids, problem: LocalProblem, state: State, bits: NDArray[np.int64] | None = None) -> None:
         """Record the messages of the cohort ``ids [H]`` for ``problem``, and the models that it received.
@@ -215,8 +219,8 @@ class Traffic:
             self.trained(ids, problem, state)
 
     def exchanged(self, ids: Ids, problem: LocalProblem, state: State) -> tuple[Floats, Floats]:
-        """Return the bytes that hospitals ``ids [H]`` will receive and send for ``problem``, when their local updates
-        begin.
+        """Return the bytes that hospitals ``ids [H]``, whose local updates begin, will receive and send for
+        ``problem``.
 
         These bytes are recorded when the updates arrive.
         """
@@ -246,15 +250,15 @@ class Traffic:
         mixture = self._strategy.mixture(self._view, state)
         return len(state.models) if mixture is None else int(mixture.any(axis=0).sum())
 
-    def _show(self, models: Floats, ids: Ids, shown: list[tuple[Floats, Ids]]) -> None:
-        """Record in ``shown`` that hospitals ``ids [h]`` have received ``models [M, P]``, each model once."""
+    def _note(self, models: Floats, ids: Ids, received: list[tuple[Floats, Ids]]) -> None:
+        """Record in ``received`` that hospitals ``ids [h]`` have received ``models [M, P]``, each model once."""
         for model in models:
-            for at, (earlier, hospitals) in enumerate(shown):
+            for at, (earlier, hospitals) in enumerate(received):
                 if np.array_equal(earlier, model):
-                    shown[at] = (earlier, np.union1d(hospitals, ids))
+                    received[at] = (earlier, np.union1d(hospitals, ids))
                     break
             else:
-                shown.append((model, ids))
+                received.append((model, ids))
 
     def _held(self, ids: Ids, problem: LocalProblem, state: State) -> tuple[Ids, Ids]:
         """Return the hospital of each entry in ``ids [H]``, and how many models each of these hospitals already has.
@@ -263,11 +267,11 @@ class Traffic:
         """
         hospitals, entry = np.unique(ids, return_inverse=True)
         held = np.zeros(len(hospitals), dtype=np.int64)
-        if not self._shown:
+        if not self._models_received:
             return hospitals, held
         # A mixture consists of many models and names none; its proximal terms are towards these models.
         named = np.where(problem.start[:, None] == MIXTURE, -1, np.maximum(named_rows(problem), -1))
-        for model, holders in self._shown:
+        for model, holders in self._models_received:
             if model.shape != state.models.shape[1:]:
                 continue
             # Models are compared by content: one model may be in several rows, and received models may be outdated.

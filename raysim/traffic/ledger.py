@@ -1,4 +1,4 @@
-"""The egress ledger: everything that ever left a hospital, and everything that was sent to it.
+"""The egress ledger, which lists everything that left a hospital, and the bytes of local updates in both directions.
 
 One entry is one kind of message of one round from some hospitals; a scalar counts 4 bytes. Messages to the experimenter
 (the kinds ``TOLD``) are listed too, but do not count as traffic.
@@ -19,25 +19,25 @@ from raysim.strategies.base import MIXTURE, OWN, POOLED, Ids, LocalProblem
 SCALAR_BYTES = 4
 
 UPDATE = "update"
-"""Kind of a hospital's model update in a round."""
+"""The kind of hospitals' model updates."""
 
 MEASURED = "metrics"
-"""Kind of figures for the experimenter alone, and of counts of scores by class for calibration and thresholds."""
+"""The kind of figures for the experimenter alone, and of counts of scores by class for calibration and thresholds."""
 
 VALIDATION = "validation_loss"
-"""Kind of the losses on validation rows for early stopping."""
+"""The kind of losses on validation rows for early stopping."""
 
 RECALIBRATION = "recalibration"
-"""Kind of histograms of validation rows, from which the server estimates the prior of recalibrations."""
+"""The kind of histograms of validation rows, from which the server estimates the prior of recalibrations."""
 
 LOSS_SCALARS = 4
 """The loss of a model in scalars of 4 bytes: a sum as float64 and a number of rows as int64."""
 
 PREDICTIONS = "predictions"
-"""Kind of models' outputs for single rows, which leave hospitals only if the experimenter configures it."""
+"""The kind of models' outputs for single rows, which leave hospitals only if the experimenter configures it."""
 
 IMPORTANCE = "importance"
-"""Kind of the figures of permuted columns, and of the sums of predictions with a column set to one value."""
+"""The kind of figures with a permuted column, and of sums of predictions with a column set to one value."""
 
 TOLD = (MEASURED, PREDICTIONS, IMPORTANCE)
 """Kinds of messages to the experimenter: no strategy needs them, and they do not count as traffic."""
@@ -52,7 +52,7 @@ class Bytes:
 
     @property
     def both(self) -> int:
-        """The sum of both."""
+        """The bytes in both directions."""
         return self.down + self.up
 
 
@@ -66,7 +66,8 @@ class Entry(NamedTuple):
     sent: NDArray[np.int64]
     """The bytes that each of these hospitals sent, ``[h]``."""
     program: str = ""
-    """The name of the client program that sent the message; empty for local training and for messages of every run."""
+    """The name of the client program that sent the message; empty for local training, and for messages that do not
+    depend on the strategy."""
 
 
 @dataclass(eq=False)
@@ -159,7 +160,7 @@ def record_training(
     ``size`` is the number of scalars of a model. A participant sends its vector and the number of its rows, its loss if
     the selection receives ``losses``, and the further answers of its program. A hospital that trains on groups of its
     rows sends a vector for each; it has sent the groups' numbers of rows before. ``vector_bytes [H]`` is the size of
-    each entry's vector if it is compressed, otherwise None. Pooled rows are trained where they are, and add no bytes.
+    each entry's vector if it is compressed, otherwise None. Training on pooled rows adds no bytes.
     """
     if POOLED in ids:
         return 0, 0
@@ -167,12 +168,14 @@ def record_training(
     up, program = 0, "" if problem.program is None else problem.program.name
     senders, entries = np.unique(ids, return_counts=True)
     if problem.sent is not None and vector_bytes is not None:
-        beside = entries * ((problem.groups is None) + losses) * SCALAR_BYTES
+        single_scalars = entries * ((problem.groups is None) + losses) * SCALAR_BYTES
         vectors = np.bincount(np.searchsorted(senders, ids), weights=vector_bytes, minlength=len(senders))
-        up += ledger.add_bytes(round, UPDATE, senders, vectors.astype(np.int64) + beside, program)
+        up += ledger.add_bytes(round, UPDATE, senders, vectors.astype(np.int64) + single_scalars, program)
     elif problem.sent is not None:
         vector = (
-            size * (problem.sent.sums if problem.spread else 1) + problem.sent.beside + _extras(problem).pop(UPDATE, 0)
+            size * (problem.sent.sums if problem.spread else 1)
+            + problem.sent.extra_numbers
+            + _extras(problem).pop(UPDATE, 0)
         )
         up += ledger.add(round, UPDATE, senders, entries * (vector + (problem.groups is None) + losses), program)
     for kind, scalars in _extras(problem).items():

@@ -1,7 +1,7 @@
 """The interface of local training, shared by all models and kernels.
 
-A kernel runs LocalSGD for many hospitals at once or one after another. Its result for a hospital depends only on that
-hospital's task and never on the other tasks of the call. Placement therefore changes no result.
+A kernel runs LocalSGD for many hospitals at once or one after another. A kernel's result for a hospital depends only on
+that hospital's task and never on the other tasks of the call. Placement therefore changes no result.
 """
 
 from __future__ import annotations
@@ -92,9 +92,9 @@ class Optimizer:
     """The local optimiser. Each task starts with a fresh state, unless ``Task.moments`` is set.
 
     ``name`` is ``sgd``, ``momentum`` (coefficient .9) or ``adam`` (betas .9 and .999, eps 1e-8, bias-corrected).
-    ``batch_size`` 0 is the full batch. ``learning_rate`` may be overridden per task. ``weight_decay`` adds
-    ``weight_decay/2 * |theta|^2`` to the loss of every batch, over the parameters for which :meth:`Layout.penalised` is
-    true. Its gradient is added to the batch's gradient, also for Adam.
+    ``batch_size`` 0 is the full batch. A task's own learning rate has precedence over ``learning_rate``.
+    ``weight_decay`` adds ``weight_decay/2 * |theta|^2`` to the loss of every batch, over the parameters for which
+    :meth:`Layout.penalised` is true. The gradient of this term is added to the batch's gradient, also for Adam.
     """
 
     name: str
@@ -121,17 +121,18 @@ class Moments:
 class Task:
     """One hospital's local training in one round.
 
-    It minimises the mean loss of a batch, plus ``sum_j weight_j/2 * |theta - towards_j|^2`` and the terms below.
+    The training minimises the mean loss of a batch, plus ``sum_j weight_j/2 * |theta - towards_j|^2`` and the terms
+    below.
 
     - ``X [n, F]``, ``y [n]`` (class indices, or real labels): the hospital's training rows. Without rows the result is
       ``start``.
     - ``start [P]``: the parameters from which training begins.
     - ``proximal``: the pairs ``(weight_j, towards_j [P])``.
     - ``epochs``, ``learning_rate``: the number of epochs and the learning rate of the local update.
-    - ``batches(epoch)``: a function that returns a random generator at the beginning of that epoch's stream. Kernels
-      draw the epoch's permutation from it, and then the model's random numbers. They call it once for each epoch, in
-      order. For a full batch (``batch_size`` 0, or at least ``n``) they call it only if the model draws random numbers.
-      The next call, for any task, may re-seed the generator.
+    - ``batches(epoch)``: a function that returns a random generator at the beginning of that epoch's stream. From this
+      generator kernels draw the epoch's permutation, and then the model's random numbers. Kernels call ``batches`` once
+      for each epoch, in order. For a full batch (``batch_size`` 0, or at least ``n``) they call it only if the model
+      draws random numbers. The next call, for any task, may re-seed the generator.
     - ``linear [P]``: a vector that is added to every gradient (the term ``linear . theta``).
     - ``frozen [P]``: a mask of the parameters that do not change.
     - ``contrast``: a contrastive term, which few models support; see :attr:`raysim.strategies.base.Objective.contrast`.
@@ -140,7 +141,7 @@ class Task:
     - ``moments``: the optimiser's state to continue from; None: a fresh state.
     - ``private``: steps of DP-SGD, which replace ``epochs`` and ``batches``. Only models that are
       :class:`raysim.training.kernels.clipped.Clippable` support them.
-    - ``held``: validation rows by which trees stop early; other models have none.
+    - ``held``: validation rows for early stopping of trees; None for other models.
     """
 
     X: NDArray[Any]
@@ -177,11 +178,11 @@ class ContrastTerm:
     temperature: float
     """Temperature, which divides similarities (tau)."""
     received: Vector
-    """The parameters ``[P]`` of the model that the hospital received. The term draws representations towards those of
-    this model."""
+    """The parameters ``[P]`` of the model that the hospital received. The term draws representations towards the
+    representations by this model."""
     previous: Vector
-    """The parameters ``[P]`` of the hospital's last local model. The term draws representations away from those of this
-    model."""
+    """The parameters ``[P]`` of the hospital's last local model. The term draws representations away from the
+    representations by this model."""
 
 
 class DeviceFull(Exception):

@@ -1,4 +1,4 @@
-"""The model ``boosted_trees``: trees grown from sums over rows, on the recorded columns.
+"""The model ``boosted_trees``: gradient-boosted trees on the recorded columns, grown from sums over rows.
 
 Numbers are not scaled, missing values are not replaced, and categories are indices. Like all models, it is stored, used
 and evaluated as a vector of parameters (:mod:`raysim.trees.stored`). No gradient changes it: strategies for trees grow
@@ -43,8 +43,8 @@ class BoostedTrees(TreeSettings):
 
 
 class TreeModel:
-    """A model of trees, with vectors as in :class:`raysim.trees.stored.Shape`. The vector of zeros ``[P]`` has no
-    trees."""
+    """A model of trees, whose vectors have the form of :class:`raysim.trees.stored.Shape`. The vector of zeros ``[P]``
+    has no trees."""
 
     unclippable = "is grown without steps of gradient descent"
 
@@ -85,9 +85,9 @@ class TreeModel:
     def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
         """Append a hospital's ``own_trees``, grown on its training rows, to the trees that it starts from.
 
-        See :meth:`raysim.trees.settings.TreeTask.personal`. The validation rows of the task decide how many trees are
-        kept, provided that these rows are :func:`raysim.trees.boosting.enough`. If no tree lowers their loss, none is
-        kept.
+        See :meth:`raysim.trees.settings.TreeTask.personal`. If the task's validation rows are
+        :func:`raysim.trees.boosting.enough`, they determine how many of the new trees are stored: none if no tree
+        lowers their loss.
         """
         return np.stack([self._with_own(task) for task in tasks]).astype(self._dtype)
 

@@ -1,9 +1,9 @@
 """A model with canaries among its rows: patients whose gradients an auditor has chosen.
 
-A canary's rows are 0 except in one column. Each canary has its own column; these columns come last. At every model, a
-canary's gradient has a fixed direction in the first layer, and the clipping norm as its length. Unlike the gradient of
-a real row that has been learned, it does not become small. Sampling, clipping, noise and sums are the same as in the
-run; only the gradient is replaced.
+A canary's rows are 0 except in one column. Each canary has its own column; these columns come last. For any parameters,
+a canary's gradient has a fixed direction in the first layer, and the clipping norm as its length. Unlike the gradient
+of a real row that has been learned, a canary's gradient does not become small. Sampling, clipping, noise and sums are
+the same as in the run; only the gradient is replaced.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class CanaryModel(DenseLayers):
         return np.asarray(self._inner.row_losses(outputs, y))
 
     def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
-        """Train the inner model. Its private steps have canaries planted among their rows."""
+        """Train the inner model. Canaries are planted among the rows of private steps."""
         planted = [
             task
             if task.private is None

@@ -18,24 +18,25 @@ FIELD = "training.class_weights"
 
 
 def check(weights: ClassWeights, classes: int) -> None:
-    """Raise ``ConfigError`` for weights that do not fit a label of ``classes`` (0: a real number)."""
+    """Raise ``ConfigError`` for weights that do not fit a label with this number of ``classes`` (0: a real label)."""
     if weights == "none":
         return
     if not classes:
-        raise ConfigError(f"{FIELD}: {_said(weights)} is for classes, but this label is a number; set none")
+        raise ConfigError(f"{FIELD}: {_plain(weights)} is for classes, but this label is a number; set none")
     if isinstance(weights, tuple) and len(weights) != classes:
         raise ConfigError(
-            f"{FIELD}: {_said(weights)} has {len(weights)} weights, but this label has {classes} classes; "
+            f"{FIELD}: {_plain(weights)} has {len(weights)} weights, but this label has {classes} classes; "
             "give one for each"
         )
     if isinstance(weights, tuple) and not any(weights):
         raise ConfigError(
-            f"{FIELD}: {_said(weights)} gives every row the weight 0; give at least one class a weight above 0"
+            f"{FIELD}: {_plain(weights)} gives every row the weight 0; give at least one class a weight above 0"
         )
 
 
 def balanced(counts: NDArray[Any]) -> NDArray[np.float64]:
-    """Return ``n / (C * n_c)`` as in scikit-learn, from all hospitals' training rows of each class ``counts [C]``.
+    """Return the weights ``n / (C * n_c)``, as in scikit-learn; ``counts [C]`` are all hospitals' training rows of each
+    class.
 
     Every class then has the same total weight, and the mean weight of a row is 1 if all classes occur. A class without
     rows has the weight 1.
@@ -59,5 +60,5 @@ def row_weights(weights: ClassWeights, y: NDArray[Any]) -> NDArray[np.float64] |
     return each
 
 
-def _said(weights: ClassWeights) -> Sequence[float] | str:
+def _plain(weights: ClassWeights) -> Sequence[float] | str:
     return list(weights) if isinstance(weights, tuple) else weights

@@ -21,7 +21,7 @@ LOG_LOSS = "log_loss"
 REGRESSION = ("squared", "absolute")
 
 RATE, RATE_OF_SQUARES = 0.1, 0.005
-"""Default learning rates: for all losses except the squared loss, and for the squared loss.
+"""Default learning rates: ``RATE_OF_SQUARES`` for the squared loss, and ``RATE`` for all other losses.
 
 The gradient of the squared loss is unbounded: steps overshoot if the rate times the squared norm of a row's features is
 above 2.
@@ -65,7 +65,7 @@ def default_rate(loss: str | None, *, real_label: bool) -> float:
 
 
 def choose(loss: str | None, n_classes: int) -> str:
-    """Return the loss for a label with ``n_classes`` (0: a real number).
+    """Return the loss for a label with ``n_classes`` classes (0: a real label).
 
     ``loss`` is the configured name; None means the log loss for classes, and the squared loss for a real label. Raises
     ``ConfigError`` for a loss that does not fit the label.

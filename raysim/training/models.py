@@ -74,7 +74,7 @@ def takes_raw(cls: type[Any]) -> bool:
 
 
 def check_label(cls: type[Any], name: str, n_classes: int) -> None:
-    """Raise ``ConfigError`` if the family ``cls`` does not predict labels of ``n_classes`` (0: a real number).
+    """Raise ``ConfigError`` if the family ``cls`` does not predict labels with ``n_classes`` classes (0: a real label).
 
     The family's attribute ``labels`` lists its tasks; a family without it predicts classes.
     """

@@ -34,11 +34,12 @@ class PrivateSteps:
     batch: Callable[[int], NDArray[np.int64]]
     """A function that returns, for a step, the rows of its sampled patients, ascending."""
     noise: Callable[[int, int], NDArray[np.floating]]
-    """A function of the step and ``P`` that returns standard normal numbers ``[P]``. Its next call overwrites them."""
+    """A function of the step and ``P`` that returns standard normal numbers ``[P]``. The next call overwrites these
+    numbers."""
     planted: NDArray[np.bool_] | None = None
     """A mask ``[n]`` of an auditor's rows, whose gradients are replaced; None without an auditor.
 
-    Their gradient by the first layer's outputs is set to a unit vector, and by other layers' outputs to 0.
+    The gradient of these rows by the first layer's outputs is set to a unit vector, and by other layers' outputs to 0.
     """
 
 
@@ -85,7 +86,7 @@ def heads(coins: np.random.Generator, tosses: int, rate: float) -> NDArray[np.in
     return at[: np.searchsorted(at, tosses)]
 
 
-def drawn(
+def sampled(
     coins: np.random.Generator, patients: int, rate: float, patient: NDArray[np.int64] | None
 ) -> NDArray[np.int64]:
     """Sample each of ``patients`` with probability ``rate``; return the rows of the sampled patients, ascending.

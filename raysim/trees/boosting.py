@@ -1,5 +1,5 @@
-"""Boosting on rows in one place: for local-only training, and as the reference whose trees federated boosting
-equals."""
+"""Boosting on rows in one place: for local-only training, and as the reference. Federated boosting grows the same
+trees."""
 
 from __future__ import annotations
 
@@ -73,8 +73,7 @@ class Validation:
         return self._checks.waited(self._stop.tolerance) >= self._stop.patience
 
     def best(self, forest: Forest) -> Forest:
-        """Return ``forest`` with the trees up to the smallest loss. At least one tree remains if the start had no
-        trees."""
+        """Return ``forest`` with the trees up to the smallest loss; at least one tree if the start had none."""
         checks, start = self._checks, len(self._start)
         if checks.best is None or (start and checks.before <= checks.losses[checks.best]):
             return forest.first(start) if start else forest
@@ -120,8 +119,8 @@ def boosted(
     - ``forest``: the trees to which trees are added; None: no trees.
     - ``columns(t)`` and ``rows(t)``: the columns ``[F]`` that tree ``t`` may split by, and the rows ``[n]`` on which it
       is grown.
-    - ``held``: validation rows, which decide how many trees are grown and kept, if they are :func:`enough`; None: all
-      trees are kept.
+    - ``held``: validation rows, which decide how many trees are grown and kept, if there are enough of them
+      (:func:`enough`); None: all trees are kept.
     """
     bins = bins_of(task, X) if bins is None else bins
     forest = starting(task, y) if forest is None else forest

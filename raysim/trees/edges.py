@@ -62,8 +62,7 @@ def unordered(codes: NDArray[Any]) -> Floats:
 
 
 def ranked(X: NDArray[Any]) -> NDArray[np.uint32]:
-    """Return each column of rows ``X [n, F]`` as sorted :func:`ordered` integers, ``[F, n]``. :data:`MISSING` comes
-    last."""
+    """Return the columns of rows ``X [n, F]`` as sorted :func:`ordered` integers, ``[F, n]``, :data:`MISSING` last."""
     made = np.empty(X.shape[::-1], np.uint32)
     for column, values in zip(made, X.T, strict=True):
         column[:] = np.where(np.isnan(values), MISSING, ordered(values))

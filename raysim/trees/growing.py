@@ -89,8 +89,7 @@ def reached(codes: NDArray[np.uint8], column: NDArray[Any], left: NDArray[np.boo
 
 
 def members(node: NDArray[np.uint16], asked: Sequence[int], taken: NDArray[np.bool_] | None = None) -> list[Ints]:
-    """Return the rows at each of the nodes ``asked``, ascending. If ``taken [n]`` is given, only rows marked in it
-    count."""
+    """Return the rows at each of the nodes ``asked``, ascending; only rows marked in ``taken [n]`` if it is given."""
     found = []
     for each in asked:
         inside = node == each
@@ -134,8 +133,7 @@ def grow(
         known = dict(zip(asked, received, strict=True))
         if not depth:
             for (k, _), histogram in known.items():
-                # Every row is in one bin of the first column, so that column's bins add up to all
-                # rows.
+                # Every row is in one bin of the first column, so the bins of this column add up to all rows.
                 trees[k].sums[0] = histogram[: int(bins.sizes[0]) + 1].sum(axis=0)
         for k, node in asked:
             if node:
@@ -166,8 +164,7 @@ def grow(
 
 
 def leaf_values(tree: Grown, settings: TreeSettings) -> Ints:
-    """Return the value ``-rate G / (H + l2)`` of each leaf in steps of a margin, ``[N]``; 0 for nodes that are not
-    leaves."""
+    """Return leaves' values ``-rate G / (H + l2)`` in steps of a margin, ``[N]``; 0 for nodes that are not leaves."""
     G, H = tree.sums[:, 0] / GRID, tree.sums[:, 1] / GRID + settings.l2
     values = np.divide(-settings.rate * G, H, out=np.zeros_like(G), where=H > 0)
     leaf = tree.sums[:, 2] > 0

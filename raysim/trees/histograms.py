@@ -18,8 +18,7 @@ CHANNELS = 3
 """The number of sums: gradients, second derivatives, and rows."""
 
 MOST_CELLS = 2**11
-"""The largest number of cells of neighbouring columns that are counted together, so that their sums stay in the
-cache."""
+"""The largest number of cells of neighbouring columns counted together, so that their sums stay in the cache."""
 
 FEW = 2**12
 """The number of rows of a node below which adding each column separately is faster than adding up cells."""
@@ -76,11 +75,10 @@ def cells_of(sizes: tuple[int, ...]) -> Cells:
 
 
 class Binned:
-    """Rows as numbers of ``bins``, ``codes [n, F]``, prepared for fast histograms."""
+    """Rows whose values are replaced by their ``bins``, ``codes [n, F]``, prepared for fast histograms."""
 
     def __init__(self, bins: Bins, codes: NDArray[np.uint8], cells: NDArray[np.int32] | None = None) -> None:
-        """Store the rows. ``cells`` is an earlier result of :meth:`cells` for these rows; None: it is computed when
-        needed."""
+        """Store the rows. ``cells`` is an earlier result of :meth:`cells` for them; None: computed when needed."""
         self.bins, self.codes = bins, codes
         self._cells = cells
 

@@ -22,8 +22,7 @@ MARGIN = 2.0**40
 """The number of steps in one unit of a margin."""
 
 LARGEST = 2**46
-"""The largest magnitude of margins and leaf values, in steps. It is a margin of 64, which models in use do not
-reach."""
+"""The largest magnitude of margins and leaf values, in steps: a margin of 64, which models in use do not reach."""
 
 LOG_MEAN = 30.0
 """The largest logarithm of a mean of counts."""

@@ -20,8 +20,7 @@ NOBODY: Ids = np.empty(0, dtype=np.int64)
 
 @dataclass(frozen=True, eq=False)
 class Clock:
-    """The state of the virtual clock, in plain values for a checkpoint. ``F`` is the number of hospitals in
-    training."""
+    """The state of the virtual clock in plain values, for a checkpoint; ``F``: the number of hospitals in training."""
 
     now: float
     """Virtual seconds since the beginning. NaN after an operation that no real federation could perform."""
@@ -83,7 +82,7 @@ class Clock:
     def resumed(self, versions: Ids, round: int, state: State, problem: LocalProblem) -> tuple[State, LocalProblem]:
         """Return the state extended by older models, and the problem whose local training starts from these models.
 
-        ``versions [H]`` are the rounds whose global models the cohort received. The last model is that of ``round``.
+        ``versions [H]`` are the rounds whose global models the cohort received; the newest model is from ``round``.
         """
         old = np.unique(versions[versions != round])
         if not len(old):
@@ -112,8 +111,8 @@ def checked(clock: Any) -> Clock | None:
         raise ValueError("its virtual clock has no valid time")
     if type(clock.waits) is not int or clock.waits < 0:
         raise ValueError(f"its virtual clock has waited {clock.waits!r:.50} times")
-    under_way = (clock.hospital, clock.version, clock.ends, clock.lost)
-    if any(each.shape != (len(clock.hospital),) for each in under_way) or len(clock.models) != len(clock.kept):
+    running = (clock.hospital, clock.version, clock.ends, clock.lost)
+    if any(each.shape != (len(clock.hospital),) for each in running) or len(clock.models) != len(clock.kept):
         raise ValueError("its virtual clock lacks the end times of some hospitals")
     if not np.isin(clock.version, clock.kept).all() or not np.isfinite(clock.models).all():
         raise ValueError("its virtual clock lacks a model that a hospital has started from")
@@ -126,7 +125,7 @@ def trained_rows(view: FederationView, ids: Ids, problem: LocalProblem) -> Float
     for phase in problem.chain:
         epochs = np.asarray(view.local_epochs if phase.training.epochs is None else phase.training.epochs, dtype=float)
         if groups is not None:
-            # Its entries are groups of its rows: each row is in one of them.
+            # The entries are groups of a hospital's rows: each row is in one of them.
             entries = np.searchsorted(groups.hospital, ids)
             epochs = np.broadcast_to(epochs, groups.hospital.shape)[np.minimum(entries, len(groups.hospital) - 1)]
         rows += epochs * view.sizes[ids]
@@ -145,8 +144,8 @@ class Answers:
     def taken(self, wanted: int, deadline: float, ids: Ids) -> tuple[Mask, float]:
         """Return which updates are used, ``[H]``, and the time at which the server continues.
 
-        It continues when ``wanted`` updates have arrived, when every hospital has replied or is known to be lost, or at
-        the ``deadline``. Updates that arrive simultaneously are used in the order of ids.
+        The server continues when ``wanted`` updates have arrived, when every hospital has replied or is known to be
+        lost, or at the ``deadline``. Updates that arrive simultaneously are used in the order of ids.
         """
         order = np.lexsort((ids, self.ends))
         order = order[~self.lost[order]]

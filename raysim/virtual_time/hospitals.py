@@ -85,7 +85,6 @@ def _check_values(key: str, values: Floats, names: Sequence[str]) -> None:
 
 
 def _read_table(path: Path, names: Sequence[str]) -> dict[str, Hospital]:
-    """Return the quantities in a CSV file, by hospital's name."""
     hospitals: dict[str, Hospital] = {}
     federation = frozenset(names)
     for line, row in read_rows(path, "system.table", ("hospital",), tuple(LIMITS)):
@@ -147,14 +146,14 @@ class Trace:
 
     @property
     def moments(self) -> int:
-        """Return the number of moments of a period at which a hospital becomes available."""
+        """Return the number of moments in a period at which at least one hospital becomes available."""
         return len(np.unique(self.begin))
 
     def _split(self, now: float) -> tuple[float, float]:
         """Return the beginning of the period of ``now``, and the time since it."""
         if not np.isfinite(self.period):
             return 0.0, now
-        # A moment that was reached by adding up periods may be just short of the one that begins there.
+        # A moment that is a sum of periods may be rounded to just before the beginning of the next period.
         base = np.floor((now + ROUNDING * (1 + now)) / self.period) * self.period
         return float(base), float(max(0.0, now - base))
 

@@ -1,7 +1,7 @@
 """The hospitals of each round, and the models from which they start.
 
 A round's hospitals are all sampled hospitals, or those that reply in time. Of unreliable hospitals, only those whose
-updates are used are trained. A hospital that is lost, late or superfluous keeps nothing of its round, as if it had
+updates are used are trained. A hospital that is lost, late or superfluous stores nothing of its round, as if it had
 never been called. Its memory (a control variate, its own model) therefore always agrees with what the server has
 received.
 """
@@ -62,8 +62,8 @@ class CohortScheduler(Protocol):
         """Return the cohort of the next round."""
 
     def questions_answered(self, ids: Ids, down: Ids, up: Ids) -> None:
-        """Record that hospitals ``ids [H]`` have replied to a request. The arguments include the bytes that each
-        received and sent, ``[H]``."""
+        """Record that hospitals ``ids [H]`` have replied to a request. ``down [H]`` and ``up [H]`` are the bytes that
+        each received and sent."""
 
 
 class PerfectScheduler:
@@ -107,7 +107,8 @@ class ClockedScheduler:
         self.clock: Clock = clock
 
     def questions_answered(self, ids: Ids, down: Ids, up: Ids) -> None:
-        # A question goes to all at once, and the server waits for all answers. Those who answer are taken to be there.
+        # The server sends a request to all hospitals at once, and waits for all replies. Hospitals that reply count as
+        # available.
         if len(ids):
             seconds = self._system.seconds(ids, np.zeros(len(ids)), down.astype(float), up.astype(float))
             self._at(self.clock.now + float(seconds.max()))
@@ -132,7 +133,7 @@ class ClockedScheduler:
             )
         self.clock = self.clock.at(later, waits)
 
-    def _there(self, *key: int) -> tuple[NDArray[np.bool_], Floats | None]:
+    def _availability(self, *key: int) -> tuple[NDArray[np.bool_], Floats | None]:
         """Return which hospitals are available, ``[N]``, and when each becomes unavailable (None: none does).
 
         Availability is sampled from the stream ``key``.
@@ -145,7 +146,7 @@ class ClockedScheduler:
             return chance < self._system.availability, None
         return np.ones(len(self._system.availability), dtype=np.bool_), None
 
-    def _visit(
+    def _called(
         self, view: FederationView, ids: Ids, problem: LocalProblem, state: State, until: Floats | None, *key: int
     ) -> tuple[Answers, Floats, Floats]:
         """Return the times and outcomes of a call to hospitals ``ids [H]`` now, and the bytes that each receives and
@@ -166,9 +167,9 @@ def keyed(view: FederationView, attempt: int) -> Callable[..., np.random.Generat
 
 
 def check_one_model(state: State, problem: LocalProblem, what: str, instead: str) -> None:
-    """Raise ``ConfigError`` if a strategy needs old models but has other models than the global model.
+    """Raise ``ConfigError`` unless a strategy's only model is the global model, and ``problem`` is one local training.
 
-    ``what`` is the key that needs old models, and ``instead`` is the remedy in the message.
+    ``what`` is the key that allows nothing else, and ``instead`` is the remedy in the message.
     """
     several = problem.sent is not None and problem.sent.sums > 1
     further = problem.then or problem.groups or problem.program

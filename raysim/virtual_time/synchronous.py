@@ -21,40 +21,39 @@ class SynchronousScheduler(ClockedScheduler):
     def schedule(self, view: FederationView, state: State, round: int) -> ScheduledCohort:
         rules, done = self._section.rounds, ScheduledCohort(NOBODY, None, state)
         for attempt in range(1 + rules.retries):
-            seen, until = self._seen(view, round, attempt)
-            ids = self._strategy.select(seen, state, round)
-            problem = self._strategy.problem(seen, state, ids) if len(ids) else None
+            current, until = self._view_when_enough(view, round, attempt)
+            ids = self._strategy.select(current, state, round)
+            problem = self._strategy.problem(current, state, ids) if len(ids) else None
             if POOLED in ids:
                 self._at(np.nan)  # no federation could do this, however fast its hospitals are
                 return replace(done, ids=ids, problem=problem)
-            if problem is None and not len(self.clock.hospital) and self._calls_nobody(seen, state, round):
+            if problem is None and not len(self.clock.hospital) and self._calls_nobody(current, state, round):
                 self.clock = self.clock.at(self.clock.now)
                 return done
             needed = rules.minimum_cohort if problem is None or problem.sent else 1
             if problem is not None and self._wanted(ids, problem) < needed and not len(self.clock.hospital):
-                self._check_selection(seen)
+                self._check_selection(current)
                 self._wait(f"fewer than {needed} hospitals could be called")
                 continue
-            fresh, in_vain = self._answering(seen, state, ids, problem, until, round, attempt)
+            fresh, in_vain = self._answering(current, state, ids, problem, until, round, attempt)
             done = replace(done, asked=done.asked + len(ids), in_vain=done.in_vain + in_vain)
             stale = self.clock.ends <= self.clock.now
             if len(fresh) + stale.sum() >= needed:
                 self.clock = self.clock.at(self.clock.now)
-                return self._merged(seen, state, ids, problem, fresh, stale, round, done)
+                return self._merged(current, state, ids, problem, fresh, stale, round, done)
             if len(fresh):
-                again = self._strategy.problem(self._measuring(seen), state, fresh)
+                again = self._strategy.problem(self._measuring(current), state, fresh)
                 done = replace(done, unused=(*done.unused, (fresh, again)))
             self._wait(f"fewer than {needed} updates arrived")
         return done
 
-    def _seen(self, view: FederationView, round: int, attempt: int) -> tuple[FederationView, Floats | None]:
-        """Return the server's view once enough hospitals are available, and the time at which each becomes
-        unavailable."""
-        available, until = self._there(round, attempt)
+    def _view_when_enough(self, view: FederationView, round: int, attempt: int) -> tuple[FederationView, Floats | None]:
+        """Return the server's view once enough hospitals are available, and when each becomes unavailable."""
+        available, until = self._availability(round, attempt)
         least = self._section.rounds.minimum_cohort
         while until is not None and (available & (view.sizes > 0)).sum() < least and np.isfinite(self.clock.now):
             self._wait(f"fewer than {least} hospitals are available")
-            available, until = self._there(round, attempt)
+            available, until = self._availability(round, attempt)
         available[self.clock.hospital] = False
         return replace(view, available=available, rng=keyed(view, attempt)), until
 
@@ -69,15 +68,15 @@ class SynchronousScheduler(ClockedScheduler):
     ) -> tuple[Ids, int]:
         """Return the hospitals whose updates are used, and the bytes that the other hospitals received without effect.
 
-        The clock advances until the updates have arrived. A late hospital continues if late updates are used.
+        The clock advances until the updates have arrived. A late hospital continues to train if late updates are used.
         """
         rules, round = self._section.rounds, key[0]
         deadline = np.inf if rules.deadline is None else self.clock.now + rules.deadline
         if problem is None:
-            if len(self.clock.hospital):  # everybody is still at work on an earlier round
+            if len(self.clock.hospital):  # all hospitals are still training for an earlier round
                 self._at(deadline)
             return ids, 0
-        result, down, up = self._visit(view, ids, problem, state, until, *key)
+        result, down, up = self._called(view, ids, problem, state, until, *key)
         if problem.sent is None:
             deadline = np.inf
         taken, close = result.taken(self._wanted(ids, problem), deadline, ids)
@@ -130,8 +129,8 @@ class SynchronousScheduler(ClockedScheduler):
         return int(np.ceil(len(ids) / share - 1e-9))
 
     def _measuring(self, view: FederationView, late: Ids = NOBODY) -> FederationView:
-        """Return the view for requests to this round's hospitals. Only requests to ``late`` hospitals take time and
-        traffic."""
+        """Return the view with which a request of this round is repeated. Only ``late`` hospitals have not answered it
+        before, so only their replies take time and traffic."""
 
         def call(call: Call) -> Answers:
             unheard = np.isin(call.ids, late)
@@ -177,8 +176,7 @@ class SynchronousScheduler(ClockedScheduler):
 
 
 def discounted(problem: LocalProblem, factor: Floats) -> LocalProblem:
-    """Return the problem with each hospital's weight multiplied by ``factor [H]``. Weights are rescaled to the same
-    total."""
+    """Return the problem with hospitals' weights multiplied by ``factor [H]`` and rescaled to the same total."""
     upload = problem.upload
     if upload is None or upload.weight is None:
         raise ValueError("the problem has no weights to discount")

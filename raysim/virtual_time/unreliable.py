@@ -79,7 +79,7 @@ def check_system(section: SystemSection, selection: Selection, names: Sequence[s
 
 
 def check_progress(cohorts: Sequence[int], clock: Clock | None, section: SystemSection) -> None:
-    """Raise ``ConfigError`` if a run's rounds, with these ``cohorts`` until ``clock``, never used an update."""
+    """Raise ``ConfigError`` if a run used no update in any round, from its ``cohorts`` and its ``clock``."""
     if clock is not None and clock.waits and not any(cohorts):
         raise ConfigError(
             f"system.rounds: none of {len(cohorts)} rounds brought {section.rounds.minimum_cohort} updates; lower "
@@ -105,7 +105,7 @@ class AsynchronousScheduler(ClockedScheduler):
             if not len(self.clock.hospital):
                 self._wait("no hospital is available")
                 continue
-            # The first of those that end at once is the one that started first.
+            # If several end at the same time, the hospital that started first comes first.
             first = np.arange(len(self.clock.ends)) == self.clock.ends.argmin()
             now = max(self.clock.now, float(self.clock.ends[first][0]))
             if self.clock.lost[first][0]:
@@ -126,21 +126,20 @@ class AsynchronousScheduler(ClockedScheduler):
         return replace(done, ids=ids, problem=problem, state=later, staleness=float(staleness[ids].mean()))
 
     def _start(self, view: FederationView, state: State, arrived: Ids, *key: int) -> tuple[int, int]:
-        """Start available hospitals until enough are training. Return how many started, and the bytes sent to lost
-        hospitals."""
+        """Start available hospitals until enough train. Return how many started, and bytes sent to lost hospitals."""
         room = self._concurrency - len(self.clock.hospital)
-        available, until = self._there(*key)
+        available, until = self._availability(*key)
         available[self.clock.hospital] = available[arrived] = False
         if room < 1 or not (available & (view.sizes > 0)).any():
             return 0, 0
         round, tries = key
-        seen = replace(view, available=available, rng=keyed(view, tries), selection=resized(view.selection, room))
-        ids = self._strategy.select(seen, state, round)
+        current = replace(view, available=available, rng=keyed(view, tries), selection=resized(view.selection, room))
+        ids = self._strategy.select(current, state, round)
         if len(ids) > room:
             ids = np.sort(stream(self._seed, "room", *key).permutation(ids)[:room])
         if not len(ids):
             return 0, 0
-        problem = self._strategy.problem(seen, state, ids)
-        result, down, _ = self._visit(view, ids, problem, state, until, *key)
+        problem = self._strategy.problem(current, state, ids)
+        result, down, _ = self._called(view, ids, problem, state, until, *key)
         self.clock = self.clock.started(ids, round - 1, state.models[0], result.ends, result.lost)
         return len(ids), int(down[result.lost].sum())

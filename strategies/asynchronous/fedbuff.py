@@ -9,9 +9,9 @@ often the server's model has changed since the hospital received it. Deltas are 
 
 Choices: a hospital is not called again while its delta is in the buffer. With K at least the number of hospitals, the
 buffer is full when all hospitals have sent; this is federated averaging. The configured selection samples the hospital
-that starts next among the available, idle hospitals. The virtual clock (``system``) decides when it has finished;
-without a clock all hospitals are equally fast. A round is one full buffer. Traffic: per update P scalars down, P + 1
-up.
+that starts next among the available, idle hospitals. The virtual clock (``system``) decides when a hospital has
+finished; without a clock all hospitals are equally fast. A round is one full buffer. Traffic: per update P scalars
+down, P + 1 up.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from raysim.strategies.checks.values import (
     check_count,
     check_kind,
     check_rows,
-    shown,
+    short_form,
 )
 from raysim.strategies.fields import Invalid
 from raysim.strategies.problem import OWN, POOLED
@@ -31,10 +31,10 @@ from raysim.strategies.uncertainty import Effect
 def check_state(state: Any, view: FederationView) -> None:
     """Raise :class:`Invalid` for a state whose models or clusters do not fit the federation."""
     if not isinstance(state, State):
-        raise Invalid(f"state: {shown(state)} is not a State; return one")
+        raise Invalid(f"state: {short_form(state)} is not a State; return one")
     models, size = state.models, len(view.initial)
     if not isinstance(models, np.ndarray) or models.dtype.kind != "f" or models.ndim != 2:
-        raise Invalid(f"models: {shown(models)} is not a float array [M, {size}]; give a row for each model")
+        raise Invalid(f"models: {short_form(models)} is not a float array [M, {size}]; give a row for each model")
     if not len(models):
         raise Invalid("models: has no rows; give at least row 0, the global model")
     if models.shape[1] != size:
@@ -50,7 +50,7 @@ def check_state(state: Any, view: FederationView) -> None:
 def check_cohort(ids: Any, hospitals: int) -> None:
     """Raise :class:`Invalid` for a cohort that is not ascending ids of hospitals, or ``[POOLED]``."""
     if not isinstance(ids, np.ndarray) or ids.ndim != 1 or ids.dtype.kind not in INTEGERS:
-        raise Invalid(f"select: {shown(ids)} is not an array of ids; return ascending ids, or [POOLED]")
+        raise Invalid(f"select: {short_form(ids)} is not an array of ids; return ascending ids, or [POOLED]")
     if not len(ids) or (len(ids) == 1 and ids[0] == POOLED):
         return
     outside = ids[(ids < 0) | (ids >= hospitals)]
@@ -64,7 +64,8 @@ def check_serve(serve: Any, view: FederationView, models: int, groups: int | Non
     """Raise :class:`Invalid` if ``serve`` returns model rows that do not exist, or no row for some hospital."""
     if not isinstance(serve, Mapping) or not serve:
         raise Invalid(
-            f"serve: {shown(serve)} names no model; return {{name: a row of state.models, or OWN, for each hospital}}"
+            f"serve: {short_form(serve)} names no model; return "
+            f"{{name: a row of state.models, or OWN, for each hospital}}"
         )
     hospitals = len(view.sizes)
     for name, rows in serve.items():
@@ -104,12 +105,12 @@ def check_asynchrony(asynchrony: Any) -> None:
 
 
 def check_facts(facts: Any) -> None:
-    """Raise :class:`Invalid` unless facts are numbers by name. Facts are stored at a run's end."""
+    """Raise :class:`Invalid` unless ``facts`` maps names to numbers."""
     if not isinstance(facts, Mapping) or not all(isinstance(name, str) for name in facts):
-        raise Invalid(f"facts: {shown(facts)} is not a mapping of names to numbers; return one, or {{}}")
+        raise Invalid(f"facts: {short_form(facts)} is not a mapping of names to numbers; return one, or {{}}")
     for name, value in facts.items():
         if not isinstance(value, Real):
-            raise Invalid(f"facts.{name}: {shown(value)} is not a number")
+            raise Invalid(f"facts.{name}: {short_form(value)} is not a number")
 
 
 def check_uncertainty(uncertainty: Any, size: int) -> None:
@@ -118,13 +119,17 @@ def check_uncertainty(uncertainty: Any, size: int) -> None:
         return
     check_kind("uncertainty", uncertainty, Uncertainty)
     if uncertainty.effect not in get_args(Effect):
-        raise Invalid(f"uncertainty.effect: {shown(uncertainty.effect)}; choose one of {', '.join(get_args(Effect))}")
+        raise Invalid(
+            f"uncertainty.effect: {short_form(uncertainty.effect)}; choose one of {', '.join(get_args(Effect))}"
+        )
     for field in dataclasses.fields(Uncertainty):
         values = getattr(uncertainty, field.name)
         if field.name == "effect":
             continue
         if not isinstance(values, np.ndarray) or values.shape != (size,) or values.dtype.kind != "f":
-            raise Invalid(f"uncertainty.{field.name}: {shown(values)} for {size} parameters; give a number for each")
+            raise Invalid(
+                f"uncertainty.{field.name}: {short_form(values)} for {size} parameters; give a number for each"
+            )
 
 
 def check_division(division: Division | None) -> int | None:
@@ -133,5 +138,5 @@ def check_division(division: Division | None) -> int | None:
         return None
     count = getattr(division, "count", None)
     if not isinstance(count, Integral) or count < 1:
-        raise Invalid(f"division.count: {shown(count)} is not a number of groups; give at least 1")
+        raise Invalid(f"division.count: {short_form(count)} is not a number of groups; give at least 1")
     return int(count)

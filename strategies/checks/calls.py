@@ -20,7 +20,7 @@ from raysim.strategies.checks.values import (
     check_kind,
     check_mapping,
     check_number,
-    shown,
+    short_form,
 )
 from raysim.strategies.fields import Invalid
 from raysim.strategies.programs import Added, Array, Bound, Call, Keep, Program, Reply, Send, TrainLocally
@@ -40,10 +40,10 @@ def check_call(call: Any, sizes: Array) -> None:
     if isinstance(call, TrainLocally):
         return
     if not isinstance(call, Call):
-        raise Invalid(f"round: yields {shown(call)}; yield a Call")
+        raise Invalid(f"round: yields {short_form(call)}; yield a Call")
     program = call.program
     if not isinstance(program, Program):
-        raise Invalid(f"program: {shown(program)} is not a Program; derive its class from raysim.Program")
+        raise Invalid(f"program: {short_form(program)} is not a Program; derive its class from raysim.Program")
     if not isinstance(program.name, str) or not program.name:
         raise Invalid(f"program: {type(program).__name__} has no name; give its class a name")
     where = f"program '{program.name}'"
@@ -71,7 +71,7 @@ def check_call(call: Any, sizes: Array) -> None:
         try:
             array = as_array(name, value)
         except Invalid:
-            raise Invalid(f"{where}: received '{name}' is {shown(value)}; send numbers") from None
+            raise Invalid(f"{where}: received '{name}' is {short_form(value)}; send numbers") from None
         if name in call.each_of and array.shape[:1] != (len(call.ids),):
             raise Invalid(f"{where}: each_of '{name}' has shape {list(array.shape)} for {len(call.ids)} hospitals")
         size += array.nbytes // (len(call.ids) or 1) if name in call.each_of else array.nbytes
@@ -99,7 +99,7 @@ def _check_send(field: str, send: Any, terms: int) -> None:
         check_kind(f"{field}.bound", send.bound, Bound)
         check_choice(f"{field}.bound.unit", send.bound.unit, ("row", "patient", "hospital"))
         if not send.bound.l2 > 0:
-            raise Invalid(f"{field}.bound.l2: {shown(send.bound.l2)} is not a length above 0")
+            raise Invalid(f"{field}.bound.l2: {short_form(send.bound.l2)} is not a length above 0")
         if (send.by == "row") != (send.bound.unit != "hospital") or (send.how == "each" and send.by != "row"):
             raise Invalid(f"{field}.bound: {send.bound.unit} does not fit a send by {send.by}, {send.how}")
     most = send.largest if send.bound is None else send.bound.l2
@@ -112,7 +112,6 @@ def _check_send(field: str, send: Any, terms: int) -> None:
 
 
 def _check_joint(where: str, program: Program) -> None:
-    """Raise :class:`Invalid` for ``joint`` arrays whose bounds differ."""
     first: dict[str, str] = {}
     for name, send in program.sends.items():
         if not send.joint:
@@ -126,18 +125,17 @@ def _check_joint(where: str, program: Program) -> None:
 
 
 def _check_dtype(field: str, dtype: Any) -> None:
-    """Raise :class:`Invalid` unless ``dtype`` names a type of numbers."""
     try:
         fits = np.dtype(dtype).kind in "biuf"
     except TypeError:
         fits = False
     if not fits:
-        raise Invalid(f"{field}: {shown(dtype)} is not a type of numbers; write f8, for example")
+        raise Invalid(f"{field}: {short_form(dtype)} is not a type of numbers; write f8, for example")
 
 
 def _check_shape(field: str, shape: Any) -> None:
     if not isinstance(shape, tuple) or not all(isinstance(length, int) and length >= 0 for length in shape):
-        raise Invalid(f"{field}.shape: {shown(shape)} is not a tuple of lengths")
+        raise Invalid(f"{field}.shape: {short_form(shape)} is not a tuple of lengths")
 
 
 def largest(send: Send, terms: int) -> float:
@@ -151,10 +149,12 @@ def check_reply(reply: Any, program: Program, rows: int, terms: Mapping[str, int
     ``terms`` has the number of terms of each sum, by name.
     """
     sends = _checked_sends(reply, program, rows, finite=False)
-    check_kept(reply.memory, program, rows)
+    check_stored(reply.memory, program, rows)
     groups = max((send.groups for send in sends.values()), default=1)
     if not isinstance(reply.group, Integral) or not 0 <= int(reply.group) < groups:
-        raise Invalid(f"group: {shown(reply.group)} is not the number of a sum; sums are numbered 0 to {groups - 1}")
+        raise Invalid(
+            f"group: {short_form(reply.group)} is not the number of a sum; sums are numbered 0 to {groups - 1}"
+        )
     for name, send in sends.items():
         array = np.asarray(reply.sent[name])
         if send.undefined:
@@ -178,17 +178,17 @@ def check_reply(reply: Any, program: Program, rows: int, terms: Mapping[str, int
 def check_sent(reply: Any, program: Program, rows: int, *, finite: bool) -> None:
     """Raise :class:`Invalid` for a reply whose names or shapes differ from the declaration.
 
-    Raises it also for a value that must be ``finite`` and is not.
+    With ``finite``, it also refuses values that are not finite.
     """
     _checked_sends(reply, program, rows, finite=finite)
-    check_kept(reply.memory, program, rows, finite=finite)
+    check_stored(reply.memory, program, rows, finite=finite)
 
 
 def _checked_sends(reply: Any, program: Program, rows: int, *, finite: bool) -> Mapping[str, Send]:
-    """Return the declaration that the arrays of ``reply`` fit. It is read once, because a program may compute it at
-    each access."""
+    """Return the program's declared ``sends`` after a check that ``reply`` fits them. They are read once, because a
+    program may compute them at each access."""
     if not isinstance(reply, Reply):
-        raise Invalid(f"run: returns {shown(reply)}; return a Reply")
+        raise Invalid(f"run: returns {short_form(reply)}; return a Reply")
     sends = program.sends
     check_mapping("sent", reply.sent)
     _check_names("sends", reply.sent, sends, complete=True)
@@ -199,7 +199,7 @@ def _checked_sends(reply: Any, program: Program, rows: int, *, finite: bool) -> 
     return sends
 
 
-def check_kept(memory: Mapping[str, Any], program: Program, rows: int, *, finite: bool = True) -> None:
+def check_stored(memory: Mapping[str, Any], program: Program, rows: int, *, finite: bool = True) -> None:
     """Raise :class:`Invalid` if a hospital with ``rows`` rows stores arrays that differ from the declaration."""
     check_mapping("memory", memory)
     _check_names("keeps", memory, program.keeps if program.remembers else {}, complete=False)
@@ -210,10 +210,11 @@ def check_kept(memory: Mapping[str, Any], program: Program, rows: int, *, finite
 
 
 def check_added(added: Any, program: Program, hospitals: int, terms: Mapping[str, int]) -> None:
-    """Raise :class:`Invalid` for sums over ``hospitals`` hospitals that differ from the declared sums or are too
-    large."""
+    """Raise :class:`Invalid` for sums over ``hospitals`` hospitals that are too large or not as declared."""
     if not isinstance(added, Added) or not 0 <= added.hospitals <= hospitals:
-        raise Invalid(f"run_added: returns {shown(added)}; return an Added with sums of at most {hospitals} hospitals")
+        raise Invalid(
+            f"run_added: returns {short_form(added)}; return an Added with sums of at most {hospitals} hospitals"
+        )
     check_mapping("sums", added.sums)
     _check_names("sends", added.sums, program.sends, complete=True)
     for name, send in program.sends.items():
@@ -230,8 +231,7 @@ def _of_rows(shape: tuple[Any, ...], rows: int) -> tuple[int, ...]:
 
 
 def check_memory(memory: Mapping[str, Array], program: Program, rows: int) -> None:
-    """Raise :class:`Invalid` if an array stored at a hospital with ``rows`` rows has a shape that ``program`` does not
-    declare."""
+    """Raise :class:`Invalid` if an array stored at a hospital with ``rows`` rows has an undeclared shape."""
     for name, keep in program.keeps.items():
         if name in memory:
             _checked_array(name, memory[name], _of_rows(keep.shape, rows))

@@ -20,7 +20,7 @@ from raysim.strategies.checks.values import (
     check_kind,
     check_number,
     check_rows,
-    shown,
+    short_form,
 )
 from raysim.strategies.fields import Invalid
 from raysim.strategies.problem import (
@@ -58,7 +58,7 @@ class Frame:
 def check_problem(problem: Any, ids: Ids, frame: Frame) -> None:
     """Raise :class:`Invalid` for a problem that the cohort ``ids [H]`` cannot minimise."""
     if not isinstance(problem, LocalProblem):
-        raise Invalid(f"problem: {shown(problem)} is not a LocalProblem; return one")
+        raise Invalid(f"problem: {short_form(problem)} is not a LocalProblem; return one")
     if problem.groups is not None:
         _check_groups(problem.groups, ids, frame)
     entries, of = len(problem.entries(ids)), "hospitals" if problem.groups is None else "groups of rows"
@@ -84,8 +84,8 @@ def check_personal(problem: LocalProblem) -> None:
 def _check_phase(
     phase: LocalProblem, before: LocalProblem | None, path: str, entries: int, of: str, frame: Frame
 ) -> None:
-    """Check one problem of a chain, which follows the problem ``before``; ``path`` is the prefix of its fields, such as
-    ``then.``."""
+    """Check one problem of a chain. ``before`` is the preceding problem, and ``path`` the prefix of the fields' names,
+    such as ``then.``."""
     check_kind(path.rstrip("."), phase, LocalProblem)
     check_kind(f"{path}objective", phase.objective, Objective)
     check_kind(f"{path}training", phase.training, LocalTraining)
@@ -100,7 +100,7 @@ def _check_phase(
     first = before is None
     check_rows(field, phase.start, frame.models, OWN, *[MIXTURE] * frame.mixes, *[LAST] * (not first))
     _check_objective(phase.objective, f"{path}objective", entries, of, frame)
-    _check_visit(phase.training, f"{path}training", entries, of)
+    _check_training(phase.training, f"{path}training", entries, of)
     if phase.upload is not None:
         _check_upload(phase.upload, f"{path}upload", entries, of)
     if phase.program is not None:
@@ -111,7 +111,7 @@ def _check_program(phase: LocalProblem, before: LocalProblem | None, field: str,
     """Check a problem whose hospitals run a program instead of the configured training."""
     program, sent = phase.program, phase.upload
     if not isinstance(program, Program):
-        raise Invalid(f"{field}: {shown(program)} is not a Program; derive its class from raysim.Program")
+        raise Invalid(f"{field}: {short_form(program)} is not a Program; derive its class from raysim.Program")
     where = f"{field} '{program.name}'"
     objective, training = phase.objective, phase.training
     alone = before is None and phase.then is None and phase.groups is None and not frame.keeps
@@ -160,7 +160,7 @@ def _check_groups(groups: RowGroups, ids: Ids, frame: Frame) -> None:
 
 def _check_objective(objective: Objective, field: str, entries: int, of: str, frame: Frame) -> None:
     if not isinstance(objective.proximal, tuple | list):
-        raise Invalid(f"{field}.proximal: {shown(objective.proximal)} is not a tuple of Proximal; write (term,)")
+        raise Invalid(f"{field}.proximal: {short_form(objective.proximal)} is not a tuple of Proximal; write (term,)")
     for i, term in enumerate(objective.proximal):
         where = f"{field}.proximal.{i}"
         check_kind(where, term, Proximal)
@@ -174,14 +174,16 @@ def _check_objective(objective: Objective, field: str, entries: int, of: str, fr
         check_rows(f"{where}.towards", term.towards, frame.models)
     if objective.contrast is not None:
         if not isinstance(objective.contrast, tuple) or len(objective.contrast) != 2:
-            raise Invalid(f"{field}.contrast: {shown(objective.contrast)} is not a pair of a weight and a temperature")
+            raise Invalid(
+                f"{field}.contrast: {short_form(objective.contrast)} is not a pair of a weight and a temperature"
+            )
         check_number(f"{field}.contrast.weight", objective.contrast[0])
         check_number(f"{field}.contrast.temperature", objective.contrast[1], above=True)
     if objective.frozen is not None:
         check_array(f"{field}.frozen", objective.frozen, TRUTHS, frame.size, "parameters")
 
 
-def _check_visit(training: LocalTraining, field: str, entries: int, of: str) -> None:
+def _check_training(training: LocalTraining, field: str, entries: int, of: str) -> None:
     if isinstance(training.epochs, np.ndarray):
         check_array(f"{field}.epochs", training.epochs, INTEGERS, entries, of)
         if (training.epochs < 0).any():
@@ -200,8 +202,8 @@ def _check_upload(upload: Upload, field: str, entries: int, of: str) -> None:
     check_kind(field, upload, Upload)
     check_choice(f"{field}.what", upload.what, ("delta", "parameters"))
     check_count(f"{field}.sums", upload.sums, least=1)
-    if upload.weight_beside is not None:
-        check_array(f"{field}.weight_beside", upload.weight_beside, NUMBERS, entries, of)
+    if upload.extra_weight is not None:
+        check_array(f"{field}.extra_weight", upload.extra_weight, NUMBERS, entries, of)
     if upload.weight is None:
         if not upload.single:
             raise Invalid(

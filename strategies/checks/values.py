@@ -24,7 +24,7 @@ def check_array(field: str, value: Any, kinds: str, length: int, of: str, column
     shape = (length,) if columns is None else (length, columns)
     wanted = f"give an array of {WORDS[kinds]}, one for each" + (f" and column of {columns}" if columns else "")
     if not isinstance(value, np.ndarray):
-        raise Invalid(f"{field}: {shown(value)} for {length} {of}; {wanted}")
+        raise Invalid(f"{field}: {short_form(value)} for {length} {of}; {wanted}")
     if value.dtype.kind not in kinds:
         raise Invalid(f"{field}: holds {value.dtype}; {wanted}")
     if value.shape != shape:
@@ -50,7 +50,7 @@ def check_rows(field: str, rows: Ids, models: int, *sentinels: RowSentinel) -> N
 def check_kind(field: str, value: Any, kind: type) -> None:
     """Raise :class:`Invalid` unless ``value`` is a ``kind``."""
     if not isinstance(value, kind):
-        raise Invalid(f"{field}: {shown(value)} is not of type {kind.__name__}; give one, or leave it out")
+        raise Invalid(f"{field}: {short_form(value)} is not of type {kind.__name__}; give one, or leave it out")
 
 
 def check_mapping(field: str, value: Any) -> None:
@@ -74,22 +74,22 @@ def as_array(field: str, value: Any) -> NDArray[Any]:
 def check_number(field: str, value: Any, *, above: bool = False) -> None:
     """Raise :class:`Invalid` unless ``value`` is a finite number of at least 0, or of more than 0 if ``above``."""
     if not isinstance(value, Real) or not math.isfinite(value) or value < 0 or (above and value == 0):
-        raise Invalid(f"{field}: {shown(value)} is not a number {'above' if above else 'of at least'} 0")
+        raise Invalid(f"{field}: {short_form(value)} is not a number {'above' if above else 'of at least'} 0")
 
 
 def check_count(field: str, value: Any, *, least: int = 0) -> None:
     """Raise :class:`Invalid` unless ``value`` is a whole number of at least ``least``."""
     if not isinstance(value, Integral) or value < least:
-        raise Invalid(f"{field}: {shown(value)} is not a whole number of at least {least}")
+        raise Invalid(f"{field}: {short_form(value)} is not a whole number of at least {least}")
 
 
 def check_choice(field: str, value: Any, choices: tuple[str, ...]) -> None:
     """Raise :class:`Invalid` unless ``value`` is one of ``choices``."""
     if value not in choices:
-        raise Invalid(f"{field}: {shown(value)} is not one of {', '.join(choices)}")
+        raise Invalid(f"{field}: {short_form(value)} is not one of {', '.join(choices)}")
 
 
-def shown(value: Any) -> str:
+def short_form(value: Any) -> str:
     """Return a short form of a value for a message, in one line."""
     if isinstance(value, np.ndarray):
         return f"an array {list(value.shape)} of {value.dtype}"

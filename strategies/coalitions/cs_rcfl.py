@@ -1,4 +1,4 @@
-"""CS-RCFL: hospitals form coalitions whose members' models fit each other's rows, under the worst nearby distribution.
+"""CS-RCFL: hospitals form coalitions whose members' models fit each other's rows, even if these change a little.
 
 X. Konti et al., *CS-RCFL*: robust transfer losses (eq. 12 and 13), the coalition program (11), coalition models (6).
 
@@ -21,8 +21,8 @@ ranked, but not trained.
 With ``clusters: each`` every hospital uses its own model. With ``robust`` this is the paper's robust local training,
 otherwise its local training. ``transfer: plain`` is the paper's non-robust clustering.
 
-Traffic per hospital, once: P up (its model); N P down (all models); N up (their losses). As under all strategies, the P
-down for the model that the hospital uses is not counted. With ``clusters: each`` the traffic is P up.
+Traffic per hospital, once: P up (its model); N P down (all models); N up (their losses). As for all strategies, the
+model that the hospital uses (P down) is not counted. With ``clusters: each`` the traffic is P up.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class CsRcfl(Strategy):
         return searched | small | {"folds": "radii"}
 
     def unused_training(self) -> frozenset[str]:
-        return OF_STEPS | {"rounds"}  # its set-up alone fits models
+        return OF_STEPS | {"rounds"}  # models are fitted in the set-up only
 
     def uses_selection(self) -> bool:
         return False

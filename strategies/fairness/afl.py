@@ -1,7 +1,7 @@
 """Agnostic federated learning: the model for the worst mixture of hospitals.
 
 M. Mohri, G. Sivek, A. T. Suresh: *Agnostic Federated Learning*, ICML 2019:
-``min over w, max over λ in the simplex of sum λ_i L_i(w)``. The steps are those of stochastic AFL, with exact
+``min over w, max over λ in the simplex of sum λ_i L_i(w)``. The method takes the steps of stochastic AFL, with exact
 gradients.
 
 In a round, all hospitals with training rows send the gradient and the loss of all their rows at w. Then

@@ -1,13 +1,13 @@
-"""FairFed: a hospital's weight grows if the model's fairness at this hospital is close to its fairness everywhere.
+"""FairFed: a hospital's weight grows if the model's fairness there is close to its fairness over all hospitals.
 
 Y. H. Ezzeldin, S. Yan, C. He, E. Ferrara, A. S. Avestimehr: *FairFed: Enabling Group Fairness in Federated Learning*,
 AAAI 2023, Algorithm 1, with equal opportunity as the measure of fairness.
 
-In a round, each hospital counts its training rows by patient group, under the model that it received. The counts give
-its gap ``F_i = TPR(others) - TPR(privileged)`` and accuracy, and their sums give the global gap and accuracy. With
-``d_i = |F - F_i|``, or ``|Acc - Acc_i|`` if F_i is undefined (a group without positive rows),
-``omega_i <- omega_i - beta (d_i - mean d)``. ω starts at a hospital's share of rows. The next model is the mean of
-hospitals' models, weighted by ω.
+In a round, each hospital counts its training rows by patient group, under the model that it received. From the counts
+follow the hospital's gap ``F_i = TPR(others) - TPR(privileged)`` and its accuracy; from their sums over hospitals, the
+global gap and accuracy. With ``d_i = |F - F_i|``, or ``|Acc - Acc_i|`` if F_i is undefined (a group without positive
+rows), ``omega_i <- omega_i - beta (d_i - mean d)``. ω starts at a hospital's share of rows. The next model is the mean
+of hospitals' models, weighted by ω.
 
 Choices: ω is clipped at 0. The weights cannot all become 0, since their changes sum to 0. If all participants have
 weight 0, they are weighted by rows. Patients whose attribute is unknown count only for accuracy. With more than two
@@ -51,8 +51,9 @@ from raysim.strategies.base import (
 class GroupCounts(Statistic):
     """Six counts of a hospital's training rows under the received model, ``[6]``.
 
-    They are the number of rows; the rows predicted correctly; of the other patients, the rows of the ``positive`` class
-    and how many of these are predicted positive; and the same two counts of the privileged patients.
+    - all rows, and the rows that are predicted correctly
+    - other patients' rows of the ``positive`` class, and how many of these are predicted positive
+    - the same two counts for privileged patients
     """
 
     name = "group_counts"
@@ -95,7 +96,7 @@ class FairProblem(LocalProblem):
 class FairFed(Strategy):
     """Weights of hospitals by the fairness of the model (FairFed); the fields are its settings.
 
-    ``privileged`` is a range ``[from, below]`` for ages.
+    With ``attribute: age``, ``privileged`` is a range of ages, ``[from, below]``.
     """
 
     needs: ClassVar[Needs] = Needs.more("weights hospitals by their own figures")
@@ -161,8 +162,7 @@ def renewed_weights(omega: Floats, counts: Floats, beta: float) -> Floats:
 
 
 def _measures(counts: Floats) -> tuple[Floats, Floats]:
-    """Return the accuracy and the gap of true positive rates that follow from ``counts [..., 6]``, NaN where
-    undefined."""
+    """Return the accuracy and the gap of true positive rates from ``counts [..., 6]``, NaN where undefined."""
     n, right, others, right_others, privileged, right_privileged = np.moveaxis(counts, -1, 0)
     with np.errstate(invalid="ignore", divide="ignore"):
         return right / n, right_others / others - right_privileged / privileged

@@ -78,7 +78,7 @@ class QFedAvg(Strategy):
 
     def aggregate(self, view: FederationView, state: State, update: Update) -> State:
         if update.numbers is not None:
-            steepness = float(update.beside("steepness"))
+            steepness = float(update.extra("steepness"))
             return replace(state, models=state.models + update.sums / steepness) if steepness > 0 else state
         if update.deltas is None or update.losses is None:
             raise TypeError("the update has no single deltas and losses")

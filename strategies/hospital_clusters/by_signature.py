@@ -3,10 +3,10 @@
 CHiP-FL (Zhou), section 4 and appendix A. Traffic: ``C + 3 D`` scalars up once (the signature).
 
 CHiP-FL forms clusters once, before the first round. As an extension, clusters may change during training. Every r
-rounds each hospital receives each cluster's model and sends its mean training loss under it. K-means then runs on the
-hospital's stored signature with these losses as a further block, standardised like the other blocks. A new cluster's
-model is the mean of its members' previous cluster models, weighted by training rows, so that ``sum_k N_k/N theta_k``
-does not change. Traffic, every r rounds: K P scalars down and K up for every hospital that has training rows.
+rounds each hospital receives all cluster models and sends its mean training loss under each of them. K-means then runs
+on the first signatures with these losses as a further block, standardised like the other blocks. A new cluster's model
+is the mean of its members' previous cluster models, weighted by training rows, so that ``sum_k N_k/N theta_k`` does not
+change. Traffic, every r rounds: K P scalars down and K up for every hospital that has training rows.
 """
 
 from __future__ import annotations
@@ -51,14 +51,15 @@ from raysim.strategies.trees.by_cluster import ClusterTrees
 
 @dataclass(frozen=True, kw_only=True)
 class SignatureClustering(Strategy):
-    """A strategy with one model for each cluster of hospitals, formed from signatures."""
+    """A strategy with one model for each cluster of hospitals with similar signatures."""
 
     needs: ClassVar[Needs] = CLUSTERS
 
     clusters: Clusters = "auto"
     """K, the number of clusters; ``auto`` is 5, or the number of hospitals if it is smaller."""
     signature: tuple[Block, ...] = BLOCKS
-    """The parts of the signature by which hospitals are clustered. Hospitals send these parts."""
+    """The parts of the signature by which hospitals are clustered. Hospitals send all parts; with noise, only the sums
+    that these parts need."""
     block_scale: bool = False
     """Whether each part of the signature has the same weight, however many numbers it has."""
     recluster_every: NonNegativeInt = 0
@@ -93,8 +94,8 @@ class SignatureClustering(Strategy):
         return NearestSignature(of, members(state)[ids], view.classes, self.signature, self.block_scale)
 
     def aggregated(self, view: FederationView, state: State, update: Update, alpha: float) -> State:
-        """Return the state after both levels of aggregation; each cluster moves to the global model by ``1 -
-        alpha``."""
+        """Return the state after both levels of aggregation and, every ``recluster_every`` rounds, a new clustering.
+        Cluster models move towards the global model by ``1 - alpha``."""
         state = cluster_steps(view, state, update, alpha)
         clusters = number_of(self.clusters, view.sizes)
         return reclustered(view, state, clusters, self.block_scale, self.recluster_every)

@@ -11,10 +11,10 @@ both groups continue from the cluster's model, each with its own average. Otherw
 Choices: deltas are averaged by rows (the authors: uniformly). Single linkage always finds the best two groups.
 ``complete`` linkage, which the authors' code uses, may not. With client sampling, a hospital is represented by its last
 delta since the last split. A cluster is tested once all its hospitals have such a delta, and its model moves by the
-deltas of the round. Hospitals without training rows follow the larger part, by rows. A selection that uses losses
-receives losses under the cluster's model. The defaults of eps1 and eps2 are Clust-PSI-PFL's. u is rarely that small:
-choose both by the range of u and g, which is under ``facts`` in a run's ``summary.json``. The state's log has both for
-every test.
+deltas of the round. Hospitals without training rows join the part with more rows. A selection that uses losses receives
+losses under the cluster's model. The defaults of eps1 and eps2 are Clust-PSI-PFL's. u is rarely that small: choose eps1
+and eps2 from the ranges of u and g, which are under ``facts`` in a run's ``summary.json``. The state's log has u and g
+of every test.
 
 Traffic: per participant P scalars down, P + 1 up. Actors cannot add up the deltas before sending them.
 """
@@ -64,8 +64,7 @@ class CflState(State):
 
 @dataclass(frozen=True)
 class Cfl(Weighted):
-    """Clustered federated learning (CFL); the fields are its settings. The weights of hospitals are the weights of
-    FedAvg."""
+    """Clustered federated learning (CFL); weights as in FedAvg."""
 
     title: ClassVar[str] = "CFL"
     needs: ClassVar[Needs] = Needs.more("compares single hospitals' updates")
@@ -76,7 +75,7 @@ class Cfl(Weighted):
     eps2: Annotated[float, Limit(at_least, 0, finite=False)] = 0.1
     """ε2: a cluster may split only if its longest update is longer than this."""
     gamma: UnitInterval = 0.5
-    """γ: how far apart the directions of the two parts must be for a split."""
+    """γ: a cluster splits only if ``sqrt((1 - a) / 2)`` is larger; a is the largest cosine across the two parts."""
     warmup: NonNegativeInt = 0
     """The number of first rounds without a split."""
     linkage: Linkage = "single"

@@ -6,9 +6,9 @@ Deltas are averaged in each cluster. The global model is the mean of the cluster
 model then moves towards the global model by ``1 - alpha``. After the last round each hospital fine-tunes its cluster's
 model, without a regulariser.
 
-Choices where the paper is silent: k-means on standardised columns; 5 clusters, as its hierarchical baseline; the cohort
-is sampled over the federation and then split by cluster; deltas are differences from the cluster model (as in the
-pseudo-code, not eq. 4); one epoch of fine-tuning.
+Choices where the paper is silent: k-means on standardised columns; 5 clusters, as in its hierarchical baseline; the
+cohort is sampled over the federation and then split by cluster; deltas are differences from the cluster model (as in
+the pseudo-code, not eq. 4); one epoch of fine-tuning.
 
 Traffic: ``C + 3 D`` scalars up once (the signature); per participant 2 P down (P where mu = 0) and P + 1 up; before
 fine-tuning P down per hospital, which are not counted.

@@ -11,14 +11,15 @@ Choices: shares are smoothed by .05, where the authors add 1e-6 (``epsilon``; do
 Fewer than three hospitals, or hospitals that are all alike, form one cluster (unlike the paper's search; the authors'
 code can return one cluster, see ``allow_one``). The configured selection samples inside each cluster. The paper samples
 half of each cluster, at least one hospital: ``selection: {name: uniform, fraction: 0.5, minimum: 1}``. Hospitals
-without training rows get a cluster by the properties that need no label (:class:`NearestSkew`). If hospitals are
-compared by labels alone, these join the cluster whose centre is nearest to a hospital without skew. The search takes
-time proportional to K^2 for each number of clusters. Above ``search_sample`` hospitals it therefore runs on a sample of
-this size, and all hospitals are clustered with the number it finds.
+without training rows get a cluster by the properties that need no label (:class:`NearestSkew`). If labels are the only
+property, they join the cluster whose centre is nearest to a hospital without skew. The search takes time proportional
+to K^2 for each number of clusters. Above ``search_sample`` hospitals it therefore runs on a sample of this size, and
+all hospitals are clustered with the number that it finds.
 
 Beyond the paper, ``by`` names what PSI is computed over: ``labels``, ``attributes`` (quantile bins of every feature,
 with a separate bin for missing values), ``sizes`` (rows compared with equal shares), or several, which then have equal
-weights. PSI terms of labels and attributes are unsigned, so that different skews can share a row and a cluster.
+weights. PSI terms of labels and attributes are unsigned, so that opposite skews can have equal terms and share a
+cluster.
 
 Traffic: C scalars up once; for attributes also ``(bins + 1) D`` up, ``(bins - 1) D`` down and ``(bins + 1) D`` up once;
 then, per participant, P down and P + 1 up.
@@ -212,12 +213,12 @@ class ClustPsi(Strategy):
 
     def select(self, view: FederationView, state: State, round: int) -> Ids:
         cluster = members(state)[view.trainable]
-        drawn = []
+        sampled = []
         for row in range(1, len(state.models)):
             # The first cluster samples like a run without clusters, so that a single cluster is federated averaging.
             key = (round,) if row == 1 else (round, row)
-            drawn.append(choose(view, state, view.trainable[cluster == row], "sample", *key, start=members(state)))
-        return np.sort(np.concatenate(drawn))
+            sampled.append(choose(view, state, view.trainable[cluster == row], "sample", *key, start=members(state)))
+        return np.sort(np.concatenate(sampled))
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
         return cluster_problem(view, state, ids)
@@ -234,8 +235,8 @@ class ClustPsi(Strategy):
         return NearestSkew(self._skews(view, ids), members(state)[ids], self.by, self.epsilon, view.classes, edges)
 
     def _rows(self, view: FederationView, ids: Ids) -> tuple[Floats, Floats]:
-        """Return the values by which hospitals ``ids [h]`` are clustered, ``[h, D']``, and those of a hospital without
-        skew."""
+        """Return the values by which hospitals ``ids [h]`` are clustered, ``[h, D']``, and the values ``[D']`` that a
+        hospital without skew would have."""
         skews = self._skews(view, ids)
         blocks = skews.blocks(self.by, self.epsilon, skews)
         plain = comparable([np.zeros((1, block.shape[1])) for block in blocks], blocks)[0]

@@ -1,7 +1,7 @@
 """Federated averaging inside each cluster, without a global model.
 
-The baseline "Clustered (No global)" of CHiP-FL (Zhou), Table 2, which the paper does not define. Here it is CHiP-FL
-with lam = mu = 0 and alpha = 1: independent federated averaging in each cluster. Hospitals use their cluster's model.
+CHiP-FL (Zhou), Table 2, has this baseline, "Clustered (No global)", but does not define it. Here it is CHiP-FL with lam
+= mu = 0 and alpha = 1: independent federated averaging in each cluster. Hospitals use their cluster's model.
 
 Traffic: the signature once; per participant P scalars down, P + 1 up.
 """

@@ -16,7 +16,8 @@ Choices: the paper does not give the number of hospitals that a centre samples. 
 without sampling by centres: the configured selection samples the hospitals, and ``c_s`` is the mean of their models by
 ``u_ks n_k``. Centres start at ``theta^0 + spread N(0, I)``. Before its first round a hospital's own model is its
 mixture ``sum_s u_ks c_s / sum_s u_ks``; with ``start: mixture`` every round begins at the mixture. Hospitals without
-training rows use the plain mean of the centres, and a selection that uses losses receives losses under this mean.
+training rows use the mixture with the shares of all training rows. A selection that uses losses receives losses under
+the plain mean of the centres.
 
 There may be more centres than hospitals, because each row of a hospital belongs to one centre.
 
@@ -97,11 +98,11 @@ class FedSoft(Strategy):
     lam: NonNegativeFloat = 0.1
     """λ: the weight of the proximal terms between a hospital's own model and the centres."""
     every: PositiveInt = 2
-    """τ: the number of rounds after which hospitals send again which centres fit their rows."""
+    """τ: the number of rounds after which hospitals compute and send their shares u again."""
     floor: ShareOfOne = 1e-4
-    """σ: the share of rows that a centre gets at a hospital if it fits none of its rows."""
+    """σ: the share u of a centre that has the smallest loss on none of a hospital's rows."""
     spread: NonNegativeFloat = 0.1
-    """The standard deviation of the noise between the initial centres."""
+    """The standard deviation of the noise that makes the initial centres differ."""
     selection: Literal["importance", "configured"] = "importance"
     """Which hospitals train: each centre samples them by ``importance``, or the ``configured`` selection does."""
     fraction: ShareOfOne = 0.5
@@ -122,7 +123,7 @@ class FedSoft(Strategy):
     def select(self, view: FederationView, state: State, round: int) -> Ids:
         if self.selection == "configured":
             return choose(view, state, view.trainable, "sample", round)
-        return np.flatnonzero(self._drawn(view, state).any(axis=1))
+        return np.flatnonzero(self._sampled(view, state).any(axis=1))
 
     def starts(self, view: FederationView) -> Floats:
         return initial_centres(view, self.clusters, self.spread)
@@ -132,7 +133,7 @@ class FedSoft(Strategy):
         if self.selection == "configured":
             into = u * view.sizes[ids, None]
         else:
-            into = self._drawn(view, state)[ids].astype(np.float64)
+            into = self._sampled(view, state)[ids].astype(np.float64)
         total = into.sum(axis=0)
         return LocalProblem(
             start=np.full_like(ids, OWN if self.start == "own" else MIXTURE),
@@ -155,7 +156,7 @@ class FedSoft(Strategy):
 
     def mixture(self, view: FederationView, state: State) -> Floats:
         u = own_state(state, SoftState).importance
-        u = np.where(view.sizes[:, None] > 0, u, view.sizes @ u)  # others: the mixture of all training rows
+        u = np.where(view.sizes[:, None] > 0, u, view.sizes @ u)  # without rows: the shares of all training rows
         return np.hstack([np.zeros((len(u), 1)), u / u.sum(axis=1, keepdims=True)])
 
     def _importance(self, view: FederationView, centres: Floats) -> Floats:
@@ -165,13 +166,13 @@ class FedSoft(Strategy):
         u[view.trainable] = np.where(nearest > 0, nearest, self.floor)
         return u
 
-    def _drawn(self, view: FederationView, state: State) -> NDArray[np.bool_]:
+    def _sampled(self, view: FederationView, state: State) -> NDArray[np.bool_]:
         """Return which hospitals each centre samples in the round, ``[N, S]``."""
         state, ids = own_state(state, SoftState), view.present
         count = int(np.ceil(self.fraction * len(ids) / self.clusters - 1e-9))
         chances = np.log(state.importance[ids] * view.sizes[ids, None])
-        drawn = np.zeros((len(view.sizes), self.clusters), dtype=np.bool_)
+        sampled = np.zeros((len(view.sizes), self.clusters), dtype=np.bool_)
         for s in range(self.clusters):
             rng = view.rng("centre_sample", view.round, s)
-            drawn[weighted_sample(ids, chances[:, s], count, rng), s] = True
-        return drawn
+            sampled[weighted_sample(ids, chances[:, s], count, rng), s] = True
+        return sampled

@@ -1,9 +1,9 @@
 """Hierarchical federated averaging: hospitals are averaged into clusters, and clusters into one global model.
 
-The baseline "Hierarchical" of CHiP-FL (Zhou), Table 2, which the paper does not define. Here it is CHiP-FL without
-proximal terms (lam = mu = 0) and with every cluster restarting from the global model (alpha = 0). A cohort's average is
-therefore stratified by cluster: ``(N_k/N) * (n_i / n_{S_k})``, and clusters without participants add nothing. A
-selection that uses losses receives losses under the global model, from which all hospitals start.
+CHiP-FL (Zhou), Table 2, has this baseline, "Hierarchical", but does not define it. Here it is CHiP-FL without proximal
+terms (lam = mu = 0) and with every cluster restarting from the global model (alpha = 0). A cohort's average is
+therefore stratified by cluster, with the weights ``(N_k/N) * (n_i / n_{S_k})``. Clusters without participants add
+nothing. A selection that uses losses receives losses under the global model, from which all hospitals start.
 
 Traffic: the signature once; per participant P scalars down, P + 1 up.
 """

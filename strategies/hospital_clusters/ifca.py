@@ -14,13 +14,13 @@ In a round, participants receive all K models and choose ``k_i = argmin_k L_i(th
 A model that no hospital chose does not change.
 
 Choices: models start at ``theta^0 + spread N(0, I)``. The authors' restarts, which use the best of several runs, are
-left out: compare seeds instead. A hospital uses the model that it would choose now; a hospital without training rows
-uses the model with the most training rows. A selection that uses losses receives losses under the model that a hospital
-chose last, or under the first model before its first choice.
+left out: compare seeds instead. A hospital uses the model with the smallest loss on its training rows; a hospital
+without training rows uses the model with the most training rows. A selection that uses losses receives losses under the
+model that a hospital chose last, or under the first model before its first choice.
 
-If the server may learn only sums, each hospital chooses locally and sends K P scalars, its delta among zeros, and a 1
-among K zeros. The sums reveal how many hospitals chose a model, but not which. Each model becomes the weighted mean of
-the models trained from it, by the sums of their weights.
+If the server may learn only sums, each hospital chooses locally. It sends K P scalars, which are its delta among zeros,
+and K scalars, which are a 1 among zeros. The sums reveal how many hospitals chose a model, but not which. Each model
+becomes the weighted mean of the models trained from it, by the sums of their weights.
 
 Traffic: per participant K P scalars down; its choice, P and the number of its rows up. If its choice is hidden, K P + K
 and the number of its rows up.
@@ -63,8 +63,7 @@ from raysim.strategies.shared.weights import Weighted, Weighting
 
 @dataclass(frozen=True)
 class Nearest(Statistic):
-    """The index (from 0) of the received model with the smallest mean training loss, a scalar ``[]``; 0 without
-    rows."""
+    """The index (from 0) of the received model with the smallest mean training loss, ``[]``; 0 without rows."""
 
     name = "choice"
     shape = ()
@@ -74,7 +73,7 @@ class Nearest(Statistic):
 
 
 COUNTS = 0.1
-"""The share of a round's privacy budget for the numbers of hospitals that have chosen each model."""
+"""The share of the squared clip that is reserved for the numbers of hospitals that have chosen each model."""
 
 LEAST = 3
 """The smallest number by which a noisy sum is divided, because noise can bring the number of hospitals near 0."""
@@ -126,7 +125,7 @@ class Ifca(Weighted):
     averaging: Literal["model", "gradient"] = "model"
     """What is averaged: trained models (``model``, option II) or the updates of one step (``gradient``, option I)."""
     spread: NonNegativeFloat = 0.1
-    """Standard deviation of the noise between the initial models."""
+    """Standard deviation of the noise that makes the initial models differ."""
     weights: Weighting = field(default="uniform", kw_only=True)
     """The weight of a hospital in its cluster: ``uniform``, by its rows (``samples``), or by rows with a ``floor``."""
 
@@ -167,7 +166,7 @@ class Ifca(Weighted):
             raise TypeError("the update lacks the numbers of the models that were trained")
         program = update.problem.program
         if isinstance(program, ChosenTraining):
-            chosen, step = update.beside("chosen")[:, None] / program.one, update.sums
+            chosen, step = update.extra("chosen")[:, None] / program.one, update.sums
             if view.noise is not None and view.noise.multiplier:
                 # Under a guarantee all hospitals have the same weight, independent of the other participants.
                 part = float(sent_weights(update).max(initial=0.0))

@@ -14,9 +14,9 @@ With ``D`` the averaged delta, ``m <- beta_1 m + (1 - beta_1) D`` and
 
 Deviations: ``v`` starts at 0, as in Flower and FedLab; the paper requires at least ``tau^2``
 (``initial_accumulator: tau2``). Deltas are weighted by rows, as in Flower; the paper weights them equally
-(``weights: uniform``). The paper's client rate η_l is ``training.learning_rate`` with the optimizer ``sgd``; with
-another optimizer it has no counterpart. Defaults are the best of Clust-PSI-PFL's grid. A round without participants
-does not change m and v.
+(``weights: uniform``). With the optimizer ``sgd``, ``training.learning_rate`` is the paper's client rate η_l; other
+optimizers are not in the paper. Defaults are the best of Clust-PSI-PFL's grid. A round without participants does not
+change m and v.
 
 Traffic as federated averaging: P scalars down, P + 1 up per participant.
 """
@@ -40,11 +40,11 @@ class AdaptiveState(State):
     """The state of a server with adaptive steps between rounds."""
 
     m: Floats
-    """The average of ``D``, ``[P]``."""
+    """The exponential average of ``D``, ``[P]``."""
     v: Floats
     """The accumulated squares of ``D``, ``[P]``."""
     steps: int = 0
-    """The number of rounds in both averages."""
+    """The number of aggregations so far."""
 
 
 @dataclass(frozen=True)

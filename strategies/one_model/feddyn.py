@@ -47,7 +47,7 @@ class FedDynState(State):
 
 @dataclass(frozen=True)
 class DynamicTraining(DeltaTraining):
-    """Local training with a linear term of the hospital's own, which the hospital updates after training."""
+    """Local training with the hospital's own linear term ``-g_i . theta``, which it updates after training."""
 
     alpha: float
     name: str = "feddyn"

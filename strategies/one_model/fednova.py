@@ -39,7 +39,7 @@ from raysim.strategies.shared.weights import Weighted
 
 @dataclass(frozen=True)
 class NormalisedTraining(Program):
-    """Local training whose delta is divided by the weight of its steps."""
+    """Local training that sends its delta divided by ``a_i``, and ``a_i``."""
 
     size: int
     mu: float
@@ -88,4 +88,4 @@ class FedNova(Weighted):
         return LocalProblem(np.zeros_like(ids), Upload(self.weigh(view.sizes[ids])), program=program)
 
     def aggregate(self, view: FederationView, state: State, update: Update) -> State:
-        return replace(state, models=state.models + float(update.beside("steps")) * update.sums)
+        return replace(state, models=state.models + float(update.extra("steps")) * update.sums)

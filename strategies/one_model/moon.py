@@ -1,4 +1,4 @@
-"""MOON: a contrastive loss pulls a hospital's representations to the global model's and away from its previous ones.
+"""MOON: a contrastive loss pulls representations towards the global model's and away from the hospital's last model's.
 
 Q. Li, B. He, D. Song: *Model-Contrastive Federated Learning*, CVPR 2021, Algorithm 1.
 

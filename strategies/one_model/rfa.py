@@ -3,12 +3,13 @@
 K. Pillutla, S. M. Kakade, Z. Harchaoui: *Robust Aggregation for Federated Learning*, IEEE Transactions on Signal
 Processing 2022, Algorithm 2 (smoothed Weiszfeld).
 
-Hospitals train and store their update ``delta_i``; the first point ``z`` is their weighted mean. In ``passes`` more
-calls of a round, each hospital receives ``z``. It returns ``v_i (delta_i - z)`` and ``v_i = w_i / max(nu, |delta_i -
-z|)``, and ``z`` moves by the ratio of the sums. In this form, the norm of the returned vector is at most ``w_i``,
-however far away an update is. The rule ``geometric_median`` of ``aggregation`` does the same for other strategies, but
-starts at 0 instead of the mean. Hospitals that together have less than half of the weight cannot move the model far.
-The method does not resist a hospital that sends a false ``v_i``. Without passes it is federated averaging.
+Hospitals train and store their update ``delta_i``; the first point ``z`` is the weighted mean of the updates. In each
+of ``passes`` further calls of a round, hospitals receive ``z``. Each returns ``v_i (delta_i - z)`` and ``v_i = w_i /
+max(nu, |delta_i - z|)``, and ``z`` moves by the ratio of the sums. In this form, the norm of the returned vector is at
+most ``w_i``, however far away an update is. The rule ``geometric_median`` of ``aggregation`` does the same for other
+strategies, but starts at 0 instead of the mean. Hospitals that together have less than half of the weight cannot move
+the model far. The method does not resist a hospital that sends a false ``v_i``. With ``passes: 0`` the method is
+federated averaging.
 
 Traffic per participant: P float64 and its weight down, P + 1 up, and the same amount in each pass.
 """
@@ -42,7 +43,7 @@ from raysim.strategies.shared.weights import Weighted
 
 @dataclass(frozen=True)
 class HeldTraining(Program):
-    """The configured local training. The hospital stores its update and sends it times its weight."""
+    """The configured local training. The hospital stores its update, and sends the update times its weight."""
 
     size: int
     name: str = "rfa"
@@ -62,7 +63,7 @@ class HeldTraining(Program):
 
 
 @dataclass(frozen=True)
-class Pull(Program):
+class WeiszfeldStep(Program):
     """A hospital's contribution to the Weiszfeld step from the received point.
 
     The hospital receives its weight ``share``, which is in units of the mean weight.
@@ -108,14 +109,14 @@ class RFA(Weighted):
         ids = self.select(view, state, view.round)
         weight = self.weigh(view.sizes[ids])
         answers = yield Call(HeldTraining(len(view.initial)), {"theta": state.models[0]}, ids, {"weight": weight})
-        heard, total = answers.ids, float(answers.sums["weight"])
-        if not len(heard) or not total:
+        answered, total = answers.ids, float(answers.sums["weight"])
+        if not len(answered) or not total:
             return state
         point = answers.sums["delta"] / total
-        shares = weight[np.searchsorted(ids, heard)] * len(ids)
-        program = Pull(len(view.initial), self.nu, len(ids), float(shares.max()))
+        shares = weight[np.searchsorted(ids, answered)] * len(ids)
+        program = WeiszfeldStep(len(view.initial), self.nu, len(ids), float(shares.max()))
         for _ in range(self.passes):
-            sums = (yield Call(program, {"point": point}, heard, {"share": shares})).sums
+            sums = (yield Call(program, {"point": point}, answered, {"share": shares})).sums
             if not float(sums["strength"]):
                 break
             point = point + sums["pull"] / float(sums["strength"])

@@ -108,11 +108,11 @@ class Scaffold(Weighted):
         of_all = np.full(len(ids), 1.0 / len(view.sizes))
         return LocalProblem(
             start=np.zeros_like(ids),
-            upload=Upload(self.weigh(view.sizes[ids]), weight_beside=of_all),
+            upload=Upload(self.weigh(view.sizes[ids]), extra_weight=of_all),
             program=CorrectedTraining(len(view.initial), self.renew),
             received={"variate": own_state(state, VariateState).variate},
         )
 
     def aggregate(self, view: FederationView, state: State, update: Update) -> VariateState:
-        variate = own_state(state, VariateState).variate + update.beside("variate")
+        variate = own_state(state, VariateState).variate + update.extra("variate")
         return VariateState(models=state.models + self.server_rate * update.sums, variate=variate)

@@ -1,19 +1,21 @@
-"""CBFL: patients belong to the nearest of the centres of clusters of hospitals' mean patients.
+"""CBFL: hospitals' mean patients are clustered, and each patient belongs to the cluster with the nearest centre.
 
 L. Huang, A. L. Shea, H. Qian, A. Masurkar, H. Deng, D. Liu: *Patient clustering improves efficiency of federated
 machine learning to predict mortality and hospital stay time using distributed electronic medical records*, Journal of
 Biomedical Informatics 99, 2019; as in the baseline of FedGMC (Ye et al.), Table 2.
 
 Each hospital sends the mean of its patients' continuous features. The server clusters these means by k-means. The
-silhouette chooses the number of clusters, 3 to 8 and fewer than hospitals. Each patient belongs to the nearest centre,
-and federated averaging trains a model for each cluster. The paper first encodes patients by a federated denoising
-autoencoder. Here ``encoder`` may name a trained autoencoder (see :mod:`raysim.strategies.patient_clusters.encoding`).
-Without an encoder features are not encoded.
+number of clusters, 3 to 8 and below the number of hospitals, is the one with the largest mean silhouette. Each patient
+belongs to the nearest centre, and federated averaging trains a model for each cluster. The paper first encodes patients
+by a federated denoising autoencoder. Here ``encoder`` may name a trained autoencoder (see
+:mod:`raysim.strategies.patient_clusters.encoding`). Without an encoder features are not encoded.
 
-Traffic per hospital, with d continuous features of D value columns, and e encoded features. Once, up: D scalars (which
-columns are continuous), e (its mean patient) and G (its rows in each cluster). Once, down: d (the columns), ``d + G e``
-(columns and centres), and G' (the remaining clusters) if only G' have training rows. In a round: P down and P up for
-each participant and each cluster in which it has rows.
+Traffic per hospital, with d continuous features of D value columns, and e encoded features:
+
+- once, up: D scalars (which columns are continuous), e (its mean patient) and G (its rows in each cluster)
+- once, down: d (the columns), ``d + G e`` (columns and centres), and G' (the remaining clusters) if only G' have
+  training rows
+- in a round: P down and P up for each participant and each cluster in which it has rows
 """
 
 from __future__ import annotations

@@ -87,8 +87,8 @@ class PatientClusters:
     def scalars(self) -> int | Ids:
         """Return the number of scalars that a hospital receives with the division: one number, or ``[N]``.
 
-        It counts the columns, each cluster's mean, and with ``factors`` each cluster's offset and triangle. A hospital
-        with ``local`` centres knows these, and receives their labels instead.
+        These are the columns, each cluster's mean, and with ``factors`` each cluster's offset and triangle. A hospital
+        with ``local`` centres receives only the labels of its own centres.
         """
         d = self.means.shape[1]
         whole: int = len(self.columns) + self.count * (d if self.factors is None else 1 + d + d * (d + 1) // 2)
@@ -219,7 +219,8 @@ def patient_step(state: State, update: Update, alpha: float = 1.0) -> PatientSta
 
 
 class PatientClustering(Strategy):
-    """A strategy whose ``setup`` ends with :func:`patient_state`, for any way to find the clusters."""
+    """A strategy with one model for each cluster of patients. ``setup`` finds the clusters by any method, and returns a
+    :func:`patient_state`."""
 
     def division(self, view: FederationView, state: State) -> PatientClusters:
         return own_state(state, PatientState).clusters

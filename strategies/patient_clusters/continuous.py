@@ -19,7 +19,7 @@ Features = Literal["continuous", "values"]
 
 @dataclass(frozen=True)
 class MoreThanTwoValues(Statistic):
-    """For each value column, whether it has over two different recorded values, ``[D]`` ones and zeros."""
+    """Whether each value column has more than two different recorded values, ``[D]`` ones and zeros."""
 
     shape: tuple[int]
     name = "continuous_features"

@@ -1,7 +1,7 @@
 """The optional encoding of patients before they are clustered, by a function named in the configuration.
 
-An encoder is a function marked by :func:`raysim.patient_encoder`. It turns values ``[n, d]`` in float64 into
-``[n, e]``. The code of a row must not depend on other rows, and every machine with hospitals must be able to import the
+An encoder is a function marked by :func:`raysim.patient_encoder`. It maps float64 values ``[n, d]`` to codes ``[n,
+e]``. The code of a row must not depend on other rows, and every machine with hospitals must be able to import the
 function. An encoder that needs training is trained beforehand, outside the run; its parameters do not count as traffic.
 """
 

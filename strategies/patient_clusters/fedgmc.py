@@ -1,4 +1,4 @@
-"""FedGMC: patients are clustered by a Gaussian mixture of hospitals' mixtures, and each cluster has a model.
+"""FedGMC: patients are clustered by a Gaussian mixture fitted to hospitals' mixtures, and each cluster has a model.
 
 Ye et al.: *FedGMC*, Algorithms 1 and 2.
 
@@ -26,11 +26,14 @@ proximal terms with the weight 2 ``lam`` towards the cluster's model and 2 ``mu`
 rows. In every round cluster models also move by ``1 - alpha`` towards that mean. The defaults, 0, 0 and 1, are the
 paper's method.
 
-Traffic per hospital, with d continuous features of D value columns. Once, up: D scalars (which columns are continuous),
-``k (1 + d + d (d + 1) / 2)`` (its mixture) and G (its rows in each cluster). Once, down: d (the columns), ``d + G (1 +
-d + d (d + 1) / 2)`` (columns and mixture), and G' (the remaining clusters) if only G' have training rows. In a round: P
-down and P up for each participant and each cluster in which it has rows; with ``mu`` > 0 each participant receives P
-more.
+Traffic per hospital, with d continuous features of D value columns:
+
+- once, up: D scalars (which columns are continuous), ``4 (1 + d + d (d + 1) / 2)`` (its mixture, filled up to 4
+  components) and G (its rows in each cluster)
+- once, down: d (the columns), ``d + G (1 + d + d (d + 1) / 2)`` (columns and mixture), and G' (the remaining clusters)
+  if only G' have training rows
+- in a round: P down and P up for each participant and each cluster in which it has rows; with ``mu`` > 0 each
+  participant receives P more
 """
 
 from __future__ import annotations
@@ -80,9 +83,10 @@ class FedGmc(PatientClustering):
     features: Features = "continuous"
     """The features that patients are clustered by: ``continuous`` ones, or all columns of ``values``."""
     virtual: Virtual = "per_component"
-    """How ``samples`` virtual patients are counted: ``per_component``, ``per_hospital`` or ``proportional``."""
+    """Whether ``samples`` counts the virtual patients of each component, or of each hospital (``per_hospital``).
+    ``proportional`` has as many in total as ``per_component``, in proportion to rows."""
     samples: PositiveInt = 10
-    """The number of virtual patients that the server samples for each component or hospital (see ``virtual``)."""
+    """The number of virtual patients for each component or hospital (see ``virtual``)."""
     lam: NonNegativeFloat = 0.0
     """λ: half the weight of the proximal term towards the cluster's model."""
     mu: NonNegativeFloat = 0.0
@@ -108,8 +112,8 @@ class FedGmc(PatientClustering):
         hospitals."""
         if self.virtual == "proportional":
             rows = [n * m.weights for n, m in zip(view.sizes[view.trainable], mixtures, strict=True)]
-            drawn = shared_out(self.samples * sum(len(m.weights) for m in mixtures), np.concatenate(rows))
-            counts = np.split(drawn, np.cumsum([len(m.weights) for m in mixtures])[:-1])
+            counts_of_all = shared_out(self.samples * sum(len(m.weights) for m in mixtures), np.concatenate(rows))
+            counts = np.split(counts_of_all, np.cumsum([len(m.weights) for m in mixtures])[:-1])
         elif self.virtual == "per_hospital":
             counts = [shared_out(self.samples, m.weights) for m in mixtures]
         else:

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
-from raysim.core.one_thread import one_thread
 from raysim.strategies.base import Context, Floats, Ids, Send, Statistic
 from raysim.strategies.patient_clusters.continuous import chosen, filled
 from raysim.strategies.shared.silhouette import best_labels
@@ -111,7 +111,7 @@ def fitted(rows: Floats, components: int, seed: int) -> tuple[Mixture, Ids] | No
             random_state=seed,
         )
         # One thread: sums then do not depend on how many cores the hospital's process has.
-        with one_thread(), warnings.catch_warnings():
+        with threadpool_limits(1), warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             try:
                 labels = model.fit_predict(rows)
@@ -123,7 +123,6 @@ def fitted(rows: Floats, components: int, seed: int) -> tuple[Mixture, Ids] | No
 
 
 def one_component(rows: Floats) -> Mixture:
-    """Return a mixture of one component with a diagonal covariance, from means and population variances of ``rows [n,
-    d]``."""
+    """Return a mixture of one component: the means and (diagonal) population variances of ``rows [n, d]``."""
     covariance = np.diag(rows.var(axis=0) + REGULARISATION)
     return Mixture(np.ones(1), rows.mean(axis=0)[None, :], covariance[None, :, :])

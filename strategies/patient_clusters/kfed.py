@@ -4,8 +4,8 @@ D. K. Dennis, T. Li, V. Smith: *Heterogeneity for the Win: One-Shot Federated Cl
 2; on patients and with a model for each cluster, as in the baseline of FedGMC (Ye et al.), Table 2.
 
 1. Each hospital clusters its patients into k' clusters (:func:`local_centres`) and sends their centres.
-2. The server starts from the centres of the first hospital that sent k'. It adds the centre farthest from the chosen
-   ones until there are K, and runs Lloyd's iterations over all centres, unweighted.
+2. The server starts from the centres of the first hospital that sent k'. It repeatedly adds the centre farthest from
+   the chosen centres, until there are K. Lloyd's iterations then run over all centres, unweighted.
 3. Each patient belongs to the nearest of the K centres, and federated averaging trains a model for each cluster. With
    ``inherit`` a patient belongs to the cluster of the nearest centre that the patient's hospital sent. If the hospital
    sent none, the patient belongs to the nearest of the K centres.
@@ -14,10 +14,12 @@ Choices: K is 3 to 8 by silhouette of the server's clustering. If K < k', the se
 centre and adds the farthest of its other centres. If no hospital sent k' centres, the server starts with the hospital
 that sent the most.
 
-Traffic per hospital, with d continuous features of D value columns. Once, up: D scalars (which columns are continuous),
-``k' d`` (its centres) and G (its rows in each cluster). Once, down: d (the columns), ``d + G d`` (columns and centres)
-or with ``inherit`` k' (the clusters of its centres), and G' (the remaining clusters) if only G' have training rows. In
-a round: P down and P up for each participant and each cluster in which it has rows.
+Traffic per hospital, with d continuous features of D value columns:
+
+- once, up: D scalars (which columns are continuous), ``k' d`` (its centres) and G (its rows in each cluster)
+- once, down: d (the columns), ``d + G d`` (columns and centres) or with ``inherit`` k' (the clusters of its centres),
+  and G' (the remaining clusters) if only G' have training rows
+- in a round: P down and P up for each participant and each cluster in which it has rows
 """
 
 from __future__ import annotations
@@ -27,8 +29,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
-from raysim.core.one_thread import one_thread
 from raysim.strategies.base import (
     Context,
     FederationView,
@@ -153,7 +155,7 @@ def lloyd(rows: Floats, start: Floats) -> tuple[Ids, Floats]:
     from sklearn.exceptions import ConvergenceWarning
 
     # One thread: sums then do not depend on the number of cores. The warning is about equal initial centres.
-    with one_thread(), warnings.catch_warnings():
+    with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         fitted = KMeans(len(start), init=start, n_init=1, max_iter=ITERATIONS, tol=0.0).fit(rows)
     return fitted.labels_.astype(np.int64), fitted.cluster_centers_

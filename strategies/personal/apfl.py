@@ -3,9 +3,9 @@
 Y. Deng, M. M. Kamani, M. Mahdavi: *Adaptive Personalized Federated Learning*, arXiv:2003.13461, 2020, Algorithm 1.
 
 On each batch, with ``m = alpha v + (1 - alpha) w``: ``w -= rate grad(w)``, ``v -= rate alpha grad(m)`` and
-``alpha -= rate grad(m) . (v - w)``, between 0 and 1, all from the old values. ``w`` is averaged as in federated
-averaging; ``v`` and ``alpha`` stay at the hospital, which uses its last ``m``. Well-known code (PFLlib) differs: it
-moves ``v`` by its own gradient and replaces it by the mixture after each round.
+``alpha -= rate grad(m) . (v - w)``. All three steps use the old values, and ``alpha`` is clipped to [0, 1]. ``w`` is
+averaged as in federated averaging; ``v`` and ``alpha`` stay at the hospital, which uses its last ``m``. Well-known code
+(PFLlib) differs: it moves ``v`` by its own gradient and replaces it by the mixture after each round.
 
 Traffic per participant: P scalars down, P + 1 up. A step takes two gradients.
 """

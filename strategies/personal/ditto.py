@@ -66,7 +66,7 @@ class Ditto(Weighted):
         return replace(state, models=np.stack([state.models[0] + update.sums[0], state.models[1]]))
 
     def mixture(self, view: FederationView, state: State) -> Floats:
-        """Return the weights of the common initial model, from which each hospital's own model starts."""
+        """Return the weights 0 and 1: each hospital's own model starts from row 1, the common initial model."""
         return np.tile([0.0, 1.0], (len(view.sizes), 1))
 
     def serve(self, view: FederationView, state: State) -> dict[str, Ids]:

@@ -5,7 +5,7 @@ arXiv:1912.00818, 2019, Algorithms 1 and 2.
 
 A participant receives the body and trains it together with its own head; the bodies are averaged. A head never leaves
 its hospital. A head that was never trained has its initial values, unless ``final_head_epochs`` lets every hospital fit
-its head to the last body. An empty head makes it federated averaging, an empty body local training.
+its head to the last body. With an empty head the method is federated averaging; with an empty body, local training.
 
 Traffic: per participant the P_b scalars of the body down, P_b + 1 up; before the final epochs P_b down per hospital.
 """

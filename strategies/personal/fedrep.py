@@ -6,8 +6,8 @@ Learning*, ICML 2021, Algorithm 1.
 A participant receives the body, trains its own head for ``head_epochs`` with the body frozen, and then trains the body
 with that head frozen. The bodies are averaged, by rows or uniformly as in the paper. A head never leaves its hospital.
 A head that was never trained has its initial values, unless ``final_head_epochs`` lets every hospital fit its head to
-the last body. An empty head makes it federated averaging, an empty body local training. Without head epochs all heads
-keep their initial values.
+the last body. With an empty head the method is federated averaging; with an empty body, local training. With
+``head_epochs: 0`` all heads have their initial values.
 
 Traffic: per participant the P_b scalars of the body down, P_b + 1 up; before the final epochs P_b down per hospital.
 """

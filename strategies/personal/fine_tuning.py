@@ -6,7 +6,8 @@ followed by one local epoch at .03 (``mu: 0.01``), or federated averaging follow
 
 Traffic: per participant P scalars down, P + 1 up; before fine-tuning P down per hospital, which are not counted.
 
-For trees from sums, each hospital adds a few trees on its own rows.
+With boosted trees, the common trees are grown from sums over hospitals, and each hospital then adds trees on its own
+rows.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ from raysim.strategies.trees.federated import FederatedTrees
 class PersonalTrees(FederatedTrees):
     """Trees from sums, to which each hospital adds ``model.own_trees`` after the last round.
 
-    With ``training.stop`` the hospital's own validation rows decide how many it adds, if they are
-    :func:`raysim.trees.boosting.enough`.
+    With ``training.stop`` the hospital's own validation rows decide how many it adds, if there are enough of them
+    (:func:`raysim.trees.boosting.enough`).
     """
 
     title: ClassVar[str] = "Fine-tuning"

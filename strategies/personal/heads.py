@@ -84,8 +84,8 @@ def layers(parameters: Mapping[str, slice]) -> dict[str, list[str]]:
 def head_mask(view: FederationView, head: Sequence[str] | None) -> Mask:
     """Return a mask ``[P]`` of the parameters of the tensors or layers that ``head`` names.
 
-    None means the last trained layer. If the model has one layer, None means its last tensor; in a
-    linear model this is the bias.
+    None means the last trained layer. If the model has one layer, None means its last tensor; in a linear model this is
+    the bias.
     """
     parameters = view.parameters
     if head is None:

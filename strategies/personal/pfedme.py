@@ -80,9 +80,10 @@ class PFedMe(Strategy):
     steps: PositiveInt = 5
     """K: the number of steps of the own model on each batch."""
     approach: ShareOfOne = 0.3
-    """η λ: the share of the distance to the own model by which each batch moves the global model."""
+    """η λ: the share of the distance to the own model by which each batch moves the hospital's copy of the global
+    model."""
     beta: NonNegativeFloat = 1.0
-    """β: the factor of the mean change in the server's step."""
+    """β: the factor by which the server multiplies the mean of the hospitals' changes."""
 
     def check_training(self, training: Training) -> None:
         check_plain(training, "pfedme")

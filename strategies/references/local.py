@@ -3,8 +3,8 @@
 Each hospital trains on its own rows and uses its own model. It trains for as many epochs as a participant of every
 federated round, with the same random streams. The optimiser's state continues from round to round, because nothing
 interrupts training. With ``solve: true`` each hospital instead fits a regression to convergence, in one round. Its
-ridge is 1, 10 or 100, whichever has the smallest leave-one-out loss on its own rows. If a hospital's rows have one
-class, it predicts the class shares of its rows with half a row of each class added. No traffic.
+ridge is 1, 10 or 100, whichever has the smallest leave-one-out loss on its own rows. If all rows of a hospital have one
+class, its model predicts the shares of the classes, with half a row added to each class. There is no traffic.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ RIDGES = (1.0, 10.0, 100.0)
 
 @dataclass(frozen=True, eq=False)
 class LocalState(State):
-    """The state of local training. ``solved`` is whether hospitals have solved their regressions."""
+    """The state of local training. ``solved`` is true once hospitals have solved their regressions."""
 
     solved: bool = False
 

@@ -5,8 +5,8 @@ Problem of Separation in Logistic Regression*, Statistics in Medicine 2002.
 
 The loss is the negative log-likelihood minus ``1/2 ln det I``. Its gradient needs one Cholesky factor of the
 information matrix ``I``. Its second derivatives take several times as long, so they are computed only if steps are
-slow. Between these points L-BFGS corrects the last second derivatives, or the information. With rare columns the loss
-may have several minima; the fit is the minimum that is reached from coefficients of 0.
+slow. All other steps use the last second derivatives, or else the information, corrected by L-BFGS. With rare columns
+the loss may have several minima; the fit is the minimum that is reached from coefficients of 0.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from raysim.strategies.regressions.lbfgs import Pairs, remembered, uphill
 from raysim.strategies.regressions.newton_steps import FIRTH_CALLS, FIRTH_STOP, ROSE, Fit, Status, independent
 
 PRODUCTS = 2500**2
-"""The largest number of products of pairs for which second derivatives are computed (50 MB).
+"""The largest number of products for which second derivatives are computed (50 MB).
 
-Pairs are pairs of rows, or of columns in each row.
+n rows with c pairs of columns need ``n min(n, c)`` products.
 """
 SLOW = 0.1
 """Steps are slow if the expected fall of the loss is more than this share of the previous expected fall."""
@@ -34,8 +34,7 @@ REMEMBERED = 20
 
 
 class Point(NamedTuple):
-    """Firth's loss at some coefficients, for rows ``[n, k]``, with the values from which its derivatives are
-    computed."""
+    """Firth's loss at some coefficients, for rows ``[n, k]``, with values from which its derivatives are computed."""
 
     beta: Floats
     loss: float
@@ -79,8 +78,8 @@ class Point(NamedTuple):
         bent = (X * slope[:, None]).astype(np.float32)  # the step may be inexact, the gradient is exact
         scaled = self.scaled.astype(np.float32)
         if len(first) < len(X):
-            half = bent.T @ (scaled[:, first] * scaled[:, second])
-            squares = (half * np.where(first == second, np.float32(1.0), np.float32(2.0))) @ half.T
+            projected = bent.T @ (scaled[:, first] * scaled[:, second])
+            squares = (projected * np.where(first == second, np.float32(1.0), np.float32(2.0))) @ projected.T
         else:
             squares = bent.T @ ((scaled @ scaled.T) ** 2 @ bent)
         own = self.weight * (1.0 + self.hat) - slope**2 * self.hat / 2.0
@@ -93,7 +92,7 @@ def firth_fit(X: Floats, y: Floats) -> Fit:
     Columns that are constant at 0, or linear combinations of earlier columns, are left out.
     """
     keep = independent(X.T @ X)
-    kept = X if keep.all() else X[:, keep]
+    varying = X if keep.all() else X[:, keep]
     beta, halvings, fell = np.zeros(int(keep.sum())), 0, np.inf
     losses: list[float] = []
     last: Point | None = None
@@ -101,7 +100,7 @@ def firth_fit(X: Floats, y: Floats) -> Fit:
     pairs: Pairs = ()
     status: Status = "stopped"
     while len(losses) < FIRTH_CALLS:
-        point = Point.at(kept, y, beta)
+        point = Point.at(varying, y, beta)
         losses.append(np.inf if point is None else point.loss)
         if last is not None and not losses[-1] <= last.loss + ROSE * (1 + abs(last.loss)):
             beta, halvings = (beta + last.beta) / 2.0, halvings + 1
@@ -112,7 +111,7 @@ def firth_fit(X: Floats, y: Floats) -> Fit:
             pairs = remembered(pairs, beta - last.beta, last.gradient - point.gradient, REMEMBERED)
         step = _step(point, pairs, bent)
         decrement, enough = float(point.gradient @ step) / 2.0, FIRTH_STOP * (1 + abs(point.loss))
-        if decrement > max(SLOW * fell, enough) and (curvature := point.curvature(kept)) is not None:
+        if decrement > max(SLOW * fell, enough) and (curvature := point.curvature(varying)) is not None:
             root, refused = dpotrf(curvature, lower=1)
             if not refused:
                 bent, pairs = root, ()

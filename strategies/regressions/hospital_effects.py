@@ -17,6 +17,8 @@ from raysim.strategies.regressions.families import Family
 class Eliminated(NamedTuple):
     """A hospital's sums for the common slopes, with its own intercept eliminated. The sums of several hospitals add up.
 
+    In gradients ``g`` and Hessians ``H``, index a is the intercept and b the slopes.
+
     - ``loss``: the negative log-likelihood.
     - ``gradient [q]``: ``g_b - H_ab g_a / H_aa``.
     - ``hessian [q, q]``: ``H_bb - H_ab H_ab' / H_aa``.

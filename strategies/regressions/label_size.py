@@ -1,7 +1,7 @@
 """The magnitude of a federation's labels, so that a fit does not depend on the labels' unit.
 
-Sums are sent as whole multiples of a grid step, with an upper limit. Dividing labels by a power of two changes no
-digit, and changes the fit by that factor alone.
+Sums are sent as whole multiples of a grid step, with an upper limit. Dividing labels by a power of two changes none of
+their digits, and only scales the fit.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ S = TypeVar("S", bound=ScaledState)
 
 
 def with_scale(view: FederationView, own: S, ids: Ids) -> Generator[Call, Answers, S]:
-    """Return the state ``own`` with its scale. If labels are numbers, hospitals ``ids`` are called once for their
-    size."""
+    """Return the state ``own`` with its scale. If labels are numbers, hospitals ``ids`` are called once for the size of
+    their labels."""
     if own.scale is not None or view.classes:
         return own
     answers = yield from asked(Call(LabelSize(), {}, ids), own)
@@ -57,6 +57,6 @@ def with_scale(view: FederationView, own: S, ids: Ids) -> Generator[Call, Answer
 
 
 def scale_of(answers: Answers) -> float:
-    """Return the power of two that scales the labels of every hospital that answered to below 1."""
+    """Return the power of two by which labels are multiplied, so that no label in ``answers`` is 1 or larger."""
     exponents = np.flatnonzero(answers.sums["exponents"])
     return float(2.0 ** (EXPONENTS // 2 - exponents[-1])) if len(exponents) else 1.0

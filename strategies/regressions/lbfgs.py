@@ -22,7 +22,7 @@ def remembered(pairs: Pairs, moved: Floats, fell: Floats, most: int) -> Pairs:
 
 
 def uphill(gradient: Floats, pairs: Pairs, curved: Callable[[Floats], Floats]) -> Floats:
-    """Return the step ``[p]`` from a ``gradient [p]``, by the two loops over earlier steps.
+    """Return the step ``[p]`` for an uphill ``gradient [p]``, by the two-loop recursion over earlier steps.
 
     Between the two loops, ``curved(rest)`` returns the step for the rest of the gradient, as a new array.
     """

@@ -44,16 +44,16 @@ def shrunk(family: Family, X: Floats, y: Floats, ridges: Sequence[float]) -> Shr
 def _together(family: Family, X: Floats, y: Floats, ridges: Sequence[float]) -> Floats | None:
     """Return all fits ``[R, p]`` by Newton steps for all ridges together; None if a step would have to be halved."""
     keep = independent(family.sums(X, y, np.zeros(X.shape[1])).hessian)
-    kept, penalties = X[:, keep], _penalties(ridges, X)[:, keep]
+    varying, penalties = X[:, keep], _penalties(ridges, X)[:, keep]
     beta, before = np.zeros(penalties.shape), np.full(len(ridges), np.inf)
     for _ in range(CALLS):
-        eta = beta @ kept.T
+        eta = beta @ varying.T
         mu = family.mean(eta)
         loss = family.loss(eta, y).sum(axis=1) + (penalties * beta**2).sum(axis=1) / 2.0
         if not (loss <= before + ROSE * (1.0 + np.abs(loss))).all():
             return None
-        gradient = (y - mu) @ kept - penalties * beta
-        step = np.linalg.solve(_curvature(kept, family.weight(mu), penalties), gradient[:, :, None])[:, :, 0]
+        gradient = (y - mu) @ varying - penalties * beta
+        step = np.linalg.solve(_curvature(varying, family.weight(mu), penalties), gradient[:, :, None])[:, :, 0]
         beta, before = beta + step, loss
         if ((gradient * step).sum(axis=1) / 2.0 <= STOP * (1.0 + np.abs(loss))).all():
             fits = np.zeros((len(ridges), X.shape[1]))
@@ -63,8 +63,7 @@ def _together(family: Family, X: Floats, y: Floats, ridges: Sequence[float]) -> 
 
 
 def _penalties(ridges: Sequence[float], X: Floats) -> Floats:
-    """Return the factors of half the squared coefficients, ``[R, p]``. They are 0 for the intercept, the first
-    column."""
+    """Return the factors of half the squared coefficients, ``[R, p]``: 0 for the intercept, the first column."""
     penalties = np.repeat(np.asarray(ridges, dtype=np.float64)[:, None], X.shape[1], axis=1)
     penalties[:, 0] = 0.0
     return penalties

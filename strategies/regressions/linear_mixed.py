@@ -25,8 +25,7 @@ from raysim.strategies.regressions.newton_steps import independent
 from raysim.strategies.regressions.sums_program import Grid, as_theta, design, symmetric, triangle, units, upper
 
 LARGEST = 1e9
-"""The largest ratio that is tried. Beyond it the search ends with the last ratio, since residuals have almost no
-variance."""
+"""The largest ratio that is tried. The search ends there: beyond it residuals have almost no variance."""
 
 
 class Mixed(NamedTuple):

@@ -19,8 +19,7 @@ LocalFit = Literal["firth", "likelihood"]
 
 
 def own_fit(at: Context, how: LocalFit) -> Fit | None:
-    """Fit one hospital's rows. Return None if there are too few rows for the columns, or the likelihood has no
-    maximum."""
+    """Fit one hospital's rows. Return None if they are too few for the columns, or the likelihood has no maximum."""
     X, y = design(at.rows.X), at.rows.y.astype(np.float64)
     if len(y) <= X.shape[1]:
         return None

@@ -5,7 +5,7 @@ N. Laird: *Meta-Analysis in Clinical Trials*, Controlled Clinical Trials 1986.
 
 The method takes one round. With ``combine: information`` the mean is ``(sum I_i)^-1 sum I_i b_i``, where ``I_i`` is
 hospital i's information matrix. A hospital adds nothing to a coefficient that it cannot estimate. ``fixed`` and
-``random`` average each coefficient separately; ``random`` has a variance between hospitals, which needs a second call.
+``random`` average each coefficient separately; ``random`` estimates a variance between hospitals, by a second call.
 Own fits use Firth's penalty unless ``local_fit: likelihood``, because the estimates of small hospitals are biased away
 from 0. Hospitals that have no more rows than columns, or whose likelihood has no maximum, are left out. Their number is
 reported.

@@ -9,8 +9,8 @@ server takes Newton's step. A step is halved if the loss rises. After five to ei
 maximum-likelihood fit of the pooled rows, and the strategy ends. One more call at the final coefficients gives standard
 errors.
 
-- Columns that are constant, or linear combinations of earlier columns, are left out with a coefficient of 0. Under a
-  ridge, linear combinations are included, and also with ``solver: lbfgs``.
+- Columns that are constant, or linear combinations of earlier columns, are left out with a coefficient of 0. With a
+  ridge, which ``solver: lbfgs`` requires, linear combinations are included.
 - Separated classes, whose coefficients would grow without limit, are detected; with ``firth: auto`` Firth's penalty
   fits them.
 - ``solver: lbfgs`` is for wide tables, see :mod:`raysim.strategies.regressions.wide`.
@@ -94,7 +94,7 @@ class Newton(HiddenSums):
     needs: ClassVar[Needs] = Needs("programs", by="row")
 
     family: Literal["auto", "logistic", "linear", "poisson"] = "auto"
-    """The kind of outcome."""
+    """The family of the regression; ``auto`` follows from the label and the model."""
     ridge: NonNegativeFloat = 0.0
     """The weight of the penalty on squared coefficients, without the intercept."""
     firth: Literal["auto", "always", "never"] = "auto"
@@ -166,7 +166,7 @@ class Newton(HiddenSums):
                 received = {"beta": fit.beta, "information": upper(sums.hessian), "keep": keep}
                 answers = yield from asked(Call(program, received, ids), own)
                 sums = sums._replace(gradient=answers.sums["gradient"])
-        fit = fit.heard(sums)
+        fit = fit.updated(sums)
         own = replace(own, separated=own.separated or fit.status == "separated")
         if fit.status == "separated" and self.firth == "auto":
             fit = Fit(np.zeros(p), firth=True, keep=fit.keep)

@@ -1,8 +1,9 @@
 """Newton's method on sums: the server's computation after each answer.
 
-The method is pure: :meth:`Fit.heard` takes the sums at :attr:`Fit.beta` and returns the next :class:`Fit`. A federated
-fit gets the sums from hospitals; :func:`fitted` computes them from local rows. The penalty is ``ridge / 2 |beta|^2``
-without the intercept, which is the first column. Sources: Wu et al. 2012 (GLORE); Firth 1993; Heinze and Schemper 2002.
+The method is pure: :meth:`Fit.updated` takes the sums at :attr:`Fit.beta` and returns the next :class:`Fit`. A
+federated fit gets the sums from hospitals; :func:`fitted` computes them from local rows. The penalty is ``ridge / 2
+|beta|^2`` without the intercept, which is the first column. Sources: Wu et al. 2012 (GLORE); Firth 1993; Heinze and
+Schemper 2002.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ ROSE = 1e-12
 CALLS = 25
 """The largest number of calls for sums in a fit."""
 FIRTH_STOP, FIRTH_CALLS = 1e-20, 200
-"""``STOP`` and ``CALLS`` for Firth's penalty. Its fits converge linearly, because the curvature is not that of Firth's
-loss."""
+"""``STOP`` and ``CALLS`` for Firth's penalty. Its fits converge linearly, because steps use the information instead of
+the Hessian of Firth's loss."""
 COLLINEAR = 1e-9
 """A column is left out if less than this share of its squared length remains unexplained by earlier columns."""
 GEOMETRIC = (0.33, 0.40)
@@ -64,15 +65,14 @@ def independent(hessian: Floats) -> Mask:
 
 
 def within(matrix: Floats, keep: Mask) -> Floats:
-    """Return the rows and columns of ``matrix [p, p]`` in ``keep [p]``; return the matrix itself if ``keep`` has all of
-    them."""
+    """Return the rows and columns of ``matrix [p, p]`` in ``keep [p]``; the matrix itself if these are all."""
     return matrix if keep.all() else matrix[np.ix_(keep, keep)]
 
 
 def log_determinant(information: Floats, keep: Mask) -> float:
-    """Return the logarithm of the determinant of the columns ``keep``; ``-inf`` unless the determinant is positive.
+    """Return the log determinant of the rows and columns ``keep``; ``-inf`` unless the determinant is positive.
 
-    It is not positive if a step is so long that no row has a weight above rounding in some direction.
+    The determinant is not positive if a step is so long that no row has a weight above rounding in some direction.
     """
     sign, logarithm = np.linalg.slogdet(within(information, keep))
     return float(logarithm) if sign > 0 else -np.inf
@@ -110,9 +110,9 @@ class Fit:
         """Whether the fit needs more sums."""
         return self.status == "going"
 
-    def heard(self, sums: Sums) -> Fit:
-        """Return the fit after the next step, from the ``sums`` at :attr:`beta`. With :attr:`firth`, they have Firth's
-        gradient."""
+    def updated(self, sums: Sums) -> Fit:
+        """Return the fit after the next step, from the ``sums`` at :attr:`beta`. With :attr:`firth`, their gradient is
+        Firth's (:func:`firth_gradient`)."""
         keep = self.keep
         if keep is None:
             keep = np.diag(sums.hessian) > 0.0 if self.shares else independent(sums.hessian)
@@ -156,7 +156,7 @@ class Fit:
         return replace(self, status="stopped") if len(self.losses) >= most else self
 
     def _flat(self, hessian: Floats) -> Status:
-        """Return the fit with its final status, for a ``hessian`` without a Cholesky factor."""
+        """Return the final status of a fit whose ``hessian`` has no Cholesky factor."""
         return "separated" if self.ridge == 0.0 and not self.firth and np.isfinite(hessian).all() else "stopped"
 
 
@@ -164,8 +164,8 @@ def separated(decrements: Sequence[float], hessian: Floats) -> bool:
     """Return whether the coefficients diverge. If they do, the expected fall of the loss shrinks to about 1/e with each
     step.
 
-    ``decrements`` are the expected falls at every accepted point. ``hessian [k, k]`` belongs to the last point and the
-    columns that were not left out.
+    ``decrements`` are the expected falls at every accepted point. ``hessian [k, k]`` is the Hessian at the last point,
+    without the columns that were left out.
     """
     ratios = np.divide(decrements[1:], decrements[:-1])[-RUNS:]
     if len(ratios) == RUNS and bool(((ratios >= GEOMETRIC[0]) & (ratios <= GEOMETRIC[1])).all()):
@@ -203,8 +203,8 @@ def firth_gradient(
     of the same fit. A row counts ``counts [n]`` times.
     """
     mu = family.mean(X @ beta)
-    kept = X[:, keep]
-    leverage = np.einsum("ij,ij->i", kept, np.linalg.solve(within(information, keep), kept.T).T)
+    varying = X[:, keep]
+    leverage = np.einsum("ij,ij->i", varying, np.linalg.solve(within(information, keep), varying.T).T)
     return np.asarray(X.T @ ((y - mu + family.weight(mu) * leverage * (0.5 - mu)) * counts))
 
 
@@ -212,5 +212,5 @@ def fitted(family: Family, X: Floats, y: Floats, *, ridge: float = 0.0) -> Fit:
     """Fit local rows ``X [n, p]`` and ``y [n]``, starting from coefficients of 0."""
     fit = Fit(np.zeros(X.shape[1]), ridge=ridge)
     while fit.going:
-        fit = fit.heard(family.sums(X, y, fit.beta))
+        fit = fit.updated(family.sums(X, y, fit.beta))
     return fit

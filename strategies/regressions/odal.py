@@ -5,21 +5,21 @@ al.: *Robust-ODAL*, AMIA 2020.
 
 The method takes one round of three calls:
 
-- the mean of hospitals' own fits by information matrices (see ``meta_analysis``), which is the common point;
-- the gradients, and for ``order: 2`` the Hessians, of all hospitals at this point;
-- the lead's fit of its surrogate likelihood.
+1. Hospitals send their own fits. The common point is the mean of these fits, weighted by information matrices (see
+   ``meta_analysis``).
+2. All hospitals send their gradients, and for ``order: 2`` their Hessians, at this point.
+3. The lead hospital fits its surrogate likelihood, and sends the coefficients.
 
 With ``robust: true`` the common gradient is the median of hospitals' mean gradients, for each coefficient separately,
 so that an unusual hospital cannot move it far. The surrogate may have no maximum, for example if the lead has too few
 rows. With ``order: 2`` only its first step is then taken, which is Newton's step for all rows; with ``order: 1`` no
-step is taken. If the lead has all rows, this is the pooled fit.
+step is taken. If the lead has all rows, the result is the pooled fit.
 
 Choice: the lead is the hospital with the most training rows. Standard errors are computed from the information of all
-rows at the common point. In all calls hospitals send sums. The lead's fit, the result, is also a sum: the other
-hospitals add
-0. Only ``robust`` gradients are sent individually, which needs ``sums: clear``. If an answer is lost, the round is
-repeated. Traffic, once: per hospital ``3 p`` float64 down, with ``order: 2`` also ``p (p + 1) / 2``, and up the traffic
-of ``meta_analysis``, of a round of ``newton``, and ``p + 1``.
+rows at the common point. In all calls hospitals send sums. The result, the lead's fit, is also sent as a sum, to which
+the other hospitals add zeros. Only ``robust`` gradients are sent individually, which needs ``sums: clear``. If an
+answer is lost, the round is repeated. Traffic, once, per hospital: ``4 p + 1`` float64 down, with ``order: 2`` also ``p
+(p + 1) / 2``; up, the traffic of ``meta_analysis``, of a round of ``newton``, and ``p + 1``.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class LeadFit(Program):
         beta = fit.beta
         if not converged:
             # If the lead has too few rows, its surrogate has no maximum.
-            beta = Fit(point).heard(surrogate.sums(LOGISTIC.sums(X, y, point), point)).beta if self.second else point
+            beta = Fit(point).updated(surrogate.sums(LOGISTIC.sums(X, y, point), point)).beta if self.second else point
         return Reply({"beta": beta, "converged": float(converged)})
 
 

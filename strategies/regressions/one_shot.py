@@ -40,8 +40,7 @@ class Information(NamedTuple):
 
 
 def information(family: Family, X: Floats, y: Floats, fit: Fit) -> Information:
-    """Return the information of a hospital's ``fit`` to its rows ``X [n, p]`` and ``y [n]``, at the fit's
-    coefficients."""
+    """Return the information of a hospital's rows ``X [n, p]`` and ``y [n]`` at the coefficients of its ``fit``."""
     keep = np.zeros(X.shape[1], dtype=np.bool_) if fit.keep is None else fit.keep
     hessian = family.sums(X, y, fit.beta).hessian * np.outer(keep, keep)
     return Information(hessian @ fit.beta, hessian)
@@ -63,8 +62,7 @@ class Surrogate(NamedTuple):
 
     @classmethod
     def of(cls, at: Floats, everybody: Sums, lead: Sums, *, second: bool) -> Surrogate:
-        """Return the surrogate, from the sums at the point ``at``: over the rows of all hospitals, and over the lead's
-        rows."""
+        """Return the surrogate, from the sums at the point ``at`` over all hospitals' rows and over the lead's rows."""
         slope = everybody.gradient / everybody.rows - lead.gradient / lead.rows
         return cls(at, slope, everybody.hessian / everybody.rows - lead.hessian / lead.rows if second else None)
 
@@ -84,7 +82,7 @@ class Surrogate(NamedTuple):
         """Return the lead's fit to its rows ``X [n, p]`` and ``y [n]``, starting from the point :attr:`at`."""
         fit = Fit(self.at)
         while fit.going:
-            fit = fit.heard(self.sums(family.sums(X, y, fit.beta), fit.beta))
+            fit = fit.updated(self.sums(family.sums(X, y, fit.beta), fit.beta))
         return fit
 
 

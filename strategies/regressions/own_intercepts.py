@@ -14,7 +14,8 @@ Such hospitals, and hospitals without training rows, use the mean of the other i
 slopes are biased away from 0 (incidental parameters); ``random_intercepts`` is better there. If a linear predictor
 separates the classes, the fit stops and reports this. With a ``ridge`` there is always one optimum.
 
-Traffic of a round, with q features: 2 q + 2 float64 down and ``5 + q + q (q + 1) / 2`` float64 up per hospital.
+Traffic of a round, with q features: ``2 q + 1`` float64 and a truth value down, and ``4 + q + q (q + 1) / 2`` float64
+up per hospital.
 """
 
 from __future__ import annotations

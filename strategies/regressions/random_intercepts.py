@@ -6,7 +6,7 @@ approximation of the likelihood.
 Hospital i's intercept is the common intercept plus ``u_i``, which is normal with standard deviation ``tau``. The
 hospital computes the mode of ``u_i`` and uses it as ``u_i``. In each round hospitals send their part of the approximate
 likelihood, its gradient by the coefficients and ``ln tau``, and the curvature of the slopes with ``u_i`` eliminated.
-The server maximises by steps with that curvature, improved by earlier gradients (L-BFGS) and halved if the likelihood
+The server takes steps with this curvature, corrected by earlier gradients (L-BFGS). A step is halved if the likelihood
 falls. The intercepts of small hospitals shrink to the mean, so that slopes are not biased as with ``own_intercepts``.
 ``u_i`` never leaves a hospital; hospitals without training rows use the common intercept.
 
@@ -76,8 +76,8 @@ PAIRS = 10
 FALLING, SHORTER = 0.6, 0.8
 """Shares by which diverging coefficients are recognised.
 
-The expected rise falls below the first share with each step, and no step is shorter than the second share of the
-previous step.
+With each step, the expected rise falls below the first share of the previous rise, and the step is longer than the
+second share of the previous step.
 """
 WIDEST = math.log(30.0)
 """The logarithm of the largest standard deviation of intercepts on the scale of the linear predictor, where 30 means
@@ -224,9 +224,9 @@ class RandomIntercepts(PrivateIntercepts):
         answers = yield from asked(Call(replace(program, last=True), {"point": point + step}, ids), own)
         second = symmetric(answers.sums["second"])
         keep, covariance = independent(second), np.full_like(second, np.nan)
-        kept = second[np.ix_(keep, keep)]
-        inverse = np.linalg.inv(kept + np.diag(weights[keep]))
-        covariance[np.ix_(keep, keep)] = inverse @ kept @ inverse if self.ridge else inverse
+        varying = second[np.ix_(keep, keep)]
+        inverse = np.linalg.inv(varying + np.diag(weights[keep]))
+        covariance[np.ix_(keep, keep)] = inverse @ varying @ inverse if self.ridge else inverse
         value = float(answers.sums["value"]) - float(weights @ (point + step) ** 2) / 2
         return replace(own, at=point + step, step=np.zeros(p + 1), value=value, covariance=covariance)
 
@@ -294,7 +294,7 @@ def _step(gradient: Floats, hessian: Floats, spread: float, pairs: Pairs) -> Flo
     def curved(rest: Floats) -> Floats:
         step = np.zeros_like(rest)
         step[within] = np.linalg.solve(hessian[np.ix_(keep, keep)], rest[within])
-        # If the data do not determine the intercepts' spread, a gradient step.
+        # If the data do not determine the intercepts' spread, this is a gradient step.
         step[-1] = rest[-1] / max(spread, 1.0)
         return step
 

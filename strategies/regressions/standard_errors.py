@@ -51,12 +51,12 @@ def model_based(
     ``V``. In a linear model it is the residual variance, and the quantile is Student's with ``rows - p`` degrees of
     freedom.
     """
-    kept = information[np.ix_(keep, keep)]
+    varying = information[np.ix_(keep, keep)]
     weights = np.where(np.flatnonzero(keep) == 0, 0.0, ridge)
-    inverse = np.linalg.inv(kept + np.diag(weights))
+    inverse = np.linalg.inv(varying + np.diag(weights))
     free = rows - keep.sum()
     quantile = float(stdtrit(free, (1 + LEVEL) / 2)) if free > 0 else np.nan
-    return Errors(_spread(inverse @ kept @ inverse * variance, keep), quantile)
+    return Errors(_spread(inverse @ varying @ inverse * variance, keep), quantile)
 
 
 def by_hospital(

@@ -116,11 +116,11 @@ def normal_uncertainty(view: FederationView, theta: Floats, se: Floats) -> Uncer
 def uncertainty_of(view: FederationView, theta: Floats, model: Errors, robust: Errors) -> Uncertainty:
     """Return intervals of ``theta [P]`` from two kinds of standard errors of its coefficients, the intercept first."""
     likely, differing = as_theta(view, model.se), as_theta(view, robust.se)
-    beside, away = model.quantile * likely, robust.quantile * differing
+    likely_half_width, away = model.quantile * likely, robust.quantile * differing
     return Uncertainty(
         likely,
-        theta - beside,
-        theta + beside,
+        theta - likely_half_width,
+        theta + likely_half_width,
         differing,
         theta - away,
         theta + away,
@@ -155,7 +155,7 @@ def triangle(p: int) -> tuple[int]:
 
 @dataclass(frozen=True)
 class Grid:
-    """The rounding of sums: a grid with the finest steps that can represent the sums of all hospitals."""
+    """A grid to which sums are rounded, with the finest steps that can represent the sums of all hospitals."""
 
     bits: int
     largest: float
@@ -207,7 +207,7 @@ class RegressionSums(Program):
     """The sums of a regression at the received coefficients ``beta [p]``.
 
     - With ``second`` they include second derivatives.
-    - With ``last`` they include each hospital's part of the spread of scores, Pearson's statistic, and ``outcomes
+    - With ``last`` they include the products ``g g'`` of each hospital's gradient, Pearson's statistic, and ``outcomes
       [3]``: the sums of rows, labels and :attr:`Family.own`.
     - If ``information [p, p]`` (of the columns ``keep [p]``) is received, the gradient is Firth's.
 

@@ -66,12 +66,12 @@ def wide_round(view: FederationView, own: WideState, ids: Ids, rows: Ids, ridge:
     weights = np.append(0.0, np.full(p - 1, ridge))
     loss = float(answers.sums["loss"]) + float(weights @ beta**2) / 2.0
     gradient = answers.sums["gradient"] - weights * beta
-    before, slope, way = own.at, own.gradient, own.step
-    if before is not None and slope is not None and way is not None:
-        predicted = own.share * float(slope @ way)
+    before, slope, direction = own.at, own.gradient, own.step
+    if before is not None and slope is not None and direction is not None:
+        predicted = own.share * float(slope @ direction)
         if not loss <= own.loss - ARMIJO * predicted + ROSE * (1 + abs(own.loss)):
             share = own.share / 2
-            models = as_theta(view, (before + share * way) / scale)[None]
+            models = as_theta(view, (before + share * direction) / scale)[None]
             return replace(own, share=share, halvings=own.halvings + 1, models=models)
         own = replace(own, pairs=remembered(own.pairs, beta - before, slope - gradient, PAIRS))
     pairs = own.pairs

@@ -1,16 +1,16 @@
 """FedCLS: clusters of hospitals with the same classes take part in turn.
 
 C. Li, H. Wu: *FedCLS: A Federated Learning Client Selection Algorithm Based on Cluster Label Information*, IEEE
-VTC2022-Fall. We could not read the paper; the following choices fill the gaps in its description.
+VTC2022-Fall. We could not read the paper: some details below are our choices.
 
 Before training, each hospital sends which classes it has, ``b_ic`` in {0, 1}. In the order of ids, each hospital
 without a cluster opens a cluster. All later hospitals without a cluster join it if they differ from its first hospital
-in at most τ C classes. A round goes through the clusters repeatedly, each time in a new random order, until the cohort
-is full. Each time, every cluster adds its next member, in the order of a uniform permutation for the round. A cluster
-may have a single hospital. With τ >= 1 there is one cluster, and the cohort is the uniform sample, bit for bit.
+in at most τ C classes. A round goes through the clusters repeatedly until the cohort is full. Each time, every cluster
+adds its next member. The orders of clusters and of members are uniform permutations for the round. A cluster may have a
+single hospital. With τ >= 1 there is one cluster, and the cohort is the uniform sample, bit for bit.
 
-Public code differs: it compares label frequencies for inequality, leaves single hospitals out and ranks clusters by
-random numbers. Traffic in addition to the strategy's: C bits, counted as scalars, up once.
+Public code differs: it counts the classes whose frequencies are unequal, leaves out clusters of one hospital, and ranks
+clusters by random numbers. Traffic in addition to the strategy's: C bits, counted as scalars, up once.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class FedCls(Selection):
     """
 
     tau: NonNegativeFloat = 0.1
-    """τ: the share of classes in which two hospitals of a cluster may differ."""
+    """τ: the share of classes in which a hospital may differ from the first hospital of its cluster."""
     fraction: ShareOfOne = 0.1
     """The share of hospitals that take part in a round."""
     minimum: PositiveInt = 10
@@ -78,8 +78,8 @@ class FedCls(Selection):
         count = cohort_size(len(draw.candidates), self.fraction, self.minimum)
         order = draw.rng.permutation(draw.candidates)
         _, cluster = np.unique(draw.memory["clusters"][order], return_inverse=True)
-        visit = draw.rng.permutation(cluster.max() + 1)
-        taken = np.lexsort((visit[cluster], place_in_group(cluster)))
+        turn = draw.rng.permutation(cluster.max() + 1)
+        taken = np.lexsort((turn[cluster], place_in_group(cluster)))
         return np.sort(order[taken[:count]])
 
 

@@ -11,12 +11,12 @@ hospital that trains on groups of its rows sends a loss for each group, and thei
 In each round, a cluster c has the score ``rho tau_c + (1 - rho) ACL_c / sum ACL``. ``ACL_c`` is the mean of its
 hospitals' last known losses, and ``tau_c = 1 - lat_c / max lat`` is computed from their mean latencies. Until the
 cohort is full, a cluster with unused hospitals is sampled in proportion to its score (uniformly if all scores are 0).
-Its fastest unused hospital joins, ties to the smaller id.
+The sampled cluster's fastest unused hospital joins; of equally fast ones, the hospital with the smaller id.
 
 Choices: noisy counts are clipped at 0; losses are averaged as they are (the authors square them: ``loss_power: 2``).
-``metric: euclidean`` is the authors' routine for label histograms: Euclidean distances, and clusters from the OPTICS
-order by DBSCAN's cut at .25. Latencies are the simulated hospitals' (``system``). Without a virtual clock, each
-hospital has a random latency as in the authors' code, which affects the sampling alone.
+``metric: euclidean`` is the authors' routine for label histograms: Euclidean distances, and clusters cut from the
+OPTICS ordering at .25, as by DBSCAN. Latencies are the simulated hospitals' round times (``system``). Without a virtual
+clock, each hospital has a random latency as in the authors' code, which affects only the sampling.
 
 Traffic in addition to the strategy's: C + 1 scalars up and P down once for each hospital; one scalar up per
 participant, or one for each group of its rows that it trains on.
@@ -65,8 +65,8 @@ MEGABITS, DELAY = 80.0, (0.02, 0.2)
 class Haccs(Selection):
     """Client sampling from clusters of hospitals with similar labels, by speed and loss (HACCS).
 
-    The selection's memory is ``clusters [N]`` (-1 without training rows), last ``losses [N]`` and ``latencies [N]`` in
-    seconds.
+    The selection's memory is ``clusters [N]`` (-1 without training rows), the last known ``losses [N]``, and
+    ``latencies [N]`` in seconds.
     """
 
     uses_losses: ClassVar[bool] = True

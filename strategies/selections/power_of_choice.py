@@ -4,9 +4,9 @@ Y. J. Cho, J. Wang, G. Joshi: *Towards Understanding Biased Client Selection in 
 section 4, strategy pow-d.
 
 In each round, d candidates are sampled without replacement, with probabilities in proportion to their rows. They send
-their mean training loss under the model that they would start from. The m with the largest losses take part, ties to
-the smaller id. If m is at least d, all candidates take part, as in public implementations (``rounds.csv`` has their
-number), and no losses are sent. The paper averages a cohort uniformly: combine with
+their mean training loss under the model that they would start from. The m candidates with the largest losses take part,
+ties to the smaller id. If m is at least d, all candidates take part, as in public implementations (``rounds.csv`` has
+their number), and no losses are sent. The paper averages a cohort uniformly: combine with
 ``{name: fedavg, weights: uniform}``.
 
 Traffic in addition to the strategy's: P down and one scalar up for each of the d candidates; participants then already
@@ -39,8 +39,8 @@ class PowerOfChoice(Selection):
 
     def pick(self, draw: Draw) -> Ids:
         count = cohort_size(len(draw.candidates), self.fraction, self.minimum)
-        drawn = weighted_sample(draw.candidates, np.log(draw.sizes), self.candidates, draw.rng)
-        if count >= len(drawn):
-            return drawn
-        by_loss = np.argsort(-draw.losses(drawn), kind="stable")
-        return np.sort(drawn[by_loss[:count]])
+        candidates = weighted_sample(draw.candidates, np.log(draw.sizes), self.candidates, draw.rng)
+        if count >= len(candidates):
+            return candidates
+        by_loss = np.argsort(-draw.losses(candidates), kind="stable")
+        return np.sort(candidates[by_loss[:count]])

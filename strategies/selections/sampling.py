@@ -1,4 +1,4 @@
-"""Client samplings: all hospitals, random hospitals, a fixed number, or large or small hospitals more often."""
+"""Client sampling: all hospitals, Poisson and uniform samples, and samples that favour large or small hospitals."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class ByRows(Selection):
     """A sample without replacement: each hospital is sampled with probability proportional to its training rows
     (FedProx, Algorithm 2).
 
-    With ``weights: uniform`` the average of such a cohort represents all rows. Weights by rows would count them twice.
+    With ``weights: uniform`` the average of a cohort represents all rows. Weights by rows would count sizes twice.
     """
 
     fraction: ShareOfOne = 0.1
@@ -80,7 +80,7 @@ class ByRows(Selection):
 class InverseSqrt(Selection):
     """A sample without replacement with weights ``n_i^(-1/2)``: small hospitals take part more (CHiP-FL, section 4).
 
-    Federated averaging of such a cohort is biased towards small hospitals: no importance weights correct for it.
+    Federated averaging of such a cohort is biased towards small hospitals: no importance weights correct the bias.
     """
 
     fraction: ShareOfOne = 0.1
@@ -94,8 +94,8 @@ class InverseSqrt(Selection):
 
 
 def cohort_size(available: int, fraction: float, minimum: int) -> int:
-    """Return ``min(M, max(minimum, floor(fraction * M)))``. A small addend corrects rounding errors such as .1 * 30 =
-    2.9999."""
+    """Return ``min(M, max(minimum, floor(fraction * M)))`` for ``M = available``. A small addend corrects rounding
+    errors such as .1 * 30 = 2.9999."""
     return min(available, max(minimum, int(fraction * available + 1e-9)))
 
 

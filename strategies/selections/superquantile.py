@@ -29,7 +29,7 @@ class Superquantile(Selection):
     """
 
     level: BelowOne = 0.5
-    """θ: the share of a sample that is left out because its losses are smaller."""
+    """θ: the order of the quantile. Hospitals of the sample with smaller losses do not take part."""
     fraction: ShareOfOne = 0.1
     """The share of hospitals that take part in a round."""
     minimum: PositiveInt = 10

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
-from raysim.core.one_thread import one_thread
 from raysim.strategies.base import (
     FederationView,
     Floats,
@@ -40,8 +40,8 @@ if it is smaller."""
 class ReclusteringState(State):
     """The state for clusters that change during training.
 
-    ``columns [h, D']`` are the signature rows by which the hospitals with training rows were first clustered.
-    ``rounds`` is the number of finished rounds.
+    ``columns [h, D']`` are the standardised signatures by which the ``h`` hospitals with training rows were first
+    clustered. ``rounds`` is the number of finished rounds.
     """
 
     columns: Floats
@@ -109,7 +109,7 @@ def kmeans(rows: Floats, clusters: int, rng: np.random.Generator) -> Ids:
     seed = int(rng.integers(2**31))
     clusters = min(clusters, len(np.unique(rows, axis=0)))
     # One thread: sums then do not depend on the number of cores, and few hospitals are clustered faster.
-    with one_thread("openmp"):
+    with threadpool_limits(1, "openmp"):
         fitted = KMeans(clusters, init="k-means++", n_init=10, max_iter=300, tol=1e-4, random_state=seed).fit(rows)
     return by_smallest_member(fitted.labels_)
 
@@ -117,7 +117,8 @@ def kmeans(rows: Floats, clusters: int, rng: np.random.Generator) -> Ids:
 def with_enough(labels: Ids, rows: Floats, least: int) -> Ids:
     """Return labels ``[N]`` of clusters that have at least ``least`` members each, if there are enough hospitals.
 
-    Repeatedly, the smallest cluster (ties go to the first) joins the cluster with the nearest mean of ``rows [N, D]``.
+    While a cluster is too small, the smallest cluster (ties go to the first) joins the cluster with the nearest mean of
+    ``rows [N, D]``.
     """
     while True:
         sizes = np.bincount(labels)
@@ -139,7 +140,7 @@ def by_smallest_member(labels: Ids) -> Ids:
 
 
 def members(state: State) -> Ids:
-    """Return the model row of each hospital's cluster model, ``[N]``; raise if the strategy has no clusters."""
+    """Return the row of each hospital's cluster model, ``[N]``. Raises ``ValueError`` if there are no clusters."""
     if state.cluster is None:
         raise ValueError("this state has no clusters")
     return state.cluster
@@ -149,8 +150,8 @@ def cluster_problem(view: FederationView, state: State, ids: Ids, lam: float = 0
     """Return the problem with a proximal term towards both models: ``lam |theta - theta_k|^2 + mu |theta -
     theta_g|^2``.
 
-    This is equation 1, without factors 1/2. Hospitals start from the cluster model. A hospital's delta is added to its
-    cluster's sum with the weight ``n_i / sum n_j`` over the cluster's participants.
+    This is CHiP-FL's equation 1, without factors 1/2. Hospitals start from the cluster model. A hospital's delta is
+    added to its cluster's sum with the weight ``n_i / sum n_j`` over the cluster's participants.
     """
     cluster = members(state)[ids]
     sizes = view.sizes[ids].astype(np.float64)
@@ -175,9 +176,10 @@ def cluster_steps(view: FederationView, state: State, update: Update, alpha: flo
 
 
 def two_levels(clusters: Floats, rows: Floats | Ids, alpha: float) -> Floats:
-    """Return the models ``[1 + K, P]`` of cluster models ``[K, P]`` with ``rows [K]``.
+    """Return the models ``[1 + K, P]`` for cluster models ``[K, P]`` and their clusters' training ``rows [K]``.
 
-    Row 0 is the clusters' mean by rows; each cluster model has moved towards it by ``1 - alpha``.
+    Row 0 is the mean of the cluster models, weighted by rows. Each cluster model is moved towards row 0 by the share
+    ``1 - alpha`` of the distance.
     """
     top = (rows / rows.sum()) @ clusters
     return np.vstack([top, alpha * clusters + (1.0 - alpha) * top])

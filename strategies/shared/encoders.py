@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from raysim.strategies.base import Floats
 
 MARK = "encodes_patients"
-"""The attribute that marks a function that may be called with rows."""
+"""The name of the attribute that the decorator sets."""
 
 Encoder = TypeVar("Encoder", bound=Callable[[Floats], Any])
 

@@ -21,10 +21,10 @@ deviations from the mean."""
 
 @dataclass(frozen=True)
 class FeatureQuantiles(Statistic):
-    """Quantiles of each of ``columns`` features, ``(k - 1/2) / bins`` for k = 1 to ``bins``, and numbers of recorded
-    values.
+    """Quantiles of ``columns`` features (D), and how many values of each feature were recorded.
 
-    The array is ``[bins + 1, D]``. The quantiles of a feature that was never recorded are NaN.
+    The array is ``[bins + 1, D]``: the quantiles of order ``(k - 1/2) / bins`` for k = 1 to ``bins``, then the numbers
+    of recorded values. The quantiles of a feature that was never recorded are NaN.
     """
 
     columns: int
@@ -40,19 +40,19 @@ class FeatureQuantiles(Statistic):
 
     def _exact(self, rows: Rows) -> Floats:
         n, columns = rows.observed.shape
-        seen = rows.observed.sum(axis=0)
+        recorded_rows = rows.observed.sum(axis=0)
         quantiles = np.full((self.bins, columns), np.nan)
         if n:
             # Missing values are sorted last; positions are then counted among the recorded values.
             values = np.sort(np.where(rows.observed, rows.X[:, :columns].astype(np.float64), np.inf), axis=0)
             shares = (np.arange(self.bins) + 0.5) / self.bins
-            at = shares[:, None] * np.maximum(seen - 1, 0)
+            at = shares[:, None] * np.maximum(recorded_rows - 1, 0)
             low = np.floor(at).astype(np.int64)
-            high = np.minimum(low + 1, np.maximum(seen - 1, 0))
+            high = np.minimum(low + 1, np.maximum(recorded_rows - 1, 0))
             below, above = np.take_along_axis(values, low, axis=0), np.take_along_axis(values, high, axis=0)
-            recorded = np.broadcast_to(seen > 0, below.shape)
+            recorded = np.broadcast_to(recorded_rows > 0, below.shape)
             quantiles[recorded] = below[recorded] + ((at - low)[recorded]) * (above[recorded] - below[recorded])
-        return np.concatenate([quantiles, seen[None, :]])
+        return np.concatenate([quantiles, recorded_rows[None, :]])
 
 
 @dataclass(frozen=True)
@@ -81,11 +81,11 @@ def quantiles_of(counts: Floats, bins: int) -> Floats:
     """
     below = np.maximum.accumulate(np.cumsum(counts[:, :FINE], axis=1), axis=1)
     below, edges = np.maximum(below, 0.0), CLIP * (2.0 * np.arange(FINE + 1) / FINE - 1.0)
-    seen, shares = below[:, -1], (np.arange(bins) + 0.5) / bins
+    recorded_rows, shares = below[:, -1], (np.arange(bins) + 0.5) / bins
     quantiles = np.full((bins, len(counts)), np.nan)
-    for j in np.flatnonzero(seen > 0):
-        quantiles[:, j] = np.interp(shares * seen[j], np.append(0.0, below[j]), edges)
-    return np.concatenate([quantiles, seen[None, :]])
+    for j in np.flatnonzero(recorded_rows > 0):
+        quantiles[:, j] = np.interp(shares * recorded_rows[j], np.append(0.0, below[j]), edges)
+    return np.concatenate([quantiles, recorded_rows[None, :]])
 
 
 @dataclass(frozen=True)
@@ -126,10 +126,10 @@ def common_edges(stacked: Floats, bins: int) -> Floats:
 
     ``stacked [N, bins + 1, D]`` are hospitals' :class:`FeatureQuantiles`. Unrecorded features have edges at 0.
     """
-    quantiles, seen = stacked[:, :bins], stacked[:, bins:]
+    quantiles, recorded_rows = stacked[:, :bins], stacked[:, bins:]
     columns = stacked.shape[2]
     values = np.nan_to_num(quantiles).reshape(-1, columns)
-    weights = np.broadcast_to(seen, quantiles.shape).reshape(-1, columns)
+    weights = np.broadcast_to(recorded_rows, quantiles.shape).reshape(-1, columns)
     edges = np.zeros((columns, bins - 1))
     for j in range(columns):
         order = np.argsort(values[:, j], kind="stable")

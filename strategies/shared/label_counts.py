@@ -1,4 +1,4 @@
-"""The numbers of a hospital's training rows of each class."""
+"""The number of a hospital's training rows in each class."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class LabelCounts(Counts):
 
 
 LEAST_EPSILON = 1e-6
-"""The smallest ε. The scale of its noise is a million rows; with much smaller values of ε the noise would overflow."""
+"""The smallest allowed ε. The scale of its noise is a million rows; with much smaller ε the noise would overflow."""
 
 
 def check_epsilon(epsilon: float | None) -> None:

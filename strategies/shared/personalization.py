@@ -1,7 +1,7 @@
 """Steps after the last round of any strategy: fine-tuning of a model, and recalibration of its predicted risks.
 
-Fine-tuning gives every hospital its own model, without traffic. Recalibration lets every hospital shift the logits of
-the headline model, ``logit p' = a + b logit p``, by its validation rows; the ranking of its patients does not change.
+Fine-tuning gives every hospital its own model, without traffic. Recalibration lets every hospital fit ``logit p' = a +
+b logit p`` to the headline model's predictions of its validation rows; the ranking of its patients does not change.
 
 Traffic of recalibration: none, except for ``eb``. With ``eb`` each hospital sends the histogram of its validation rows'
 scores by class and receives two numbers. Each hospital needs labelled rows that were not used for training.
@@ -42,8 +42,9 @@ class Recalibration:
     """How each hospital recalibrates the headline model; see :mod:`raysim.statistics.clinical.recalibration`."""
 
     method: Literal["eb", "intercept", "logistic", "closed"] = "eb"
-    """The method: ``eb`` shrinks each hospital's shift to the common shift; ``intercept`` and ``logistic`` fit each
-    hospital alone; ``closed`` makes the smallest change that its rows require."""
+    """The method. ``eb`` shrinks each hospital's ``a`` towards the mean over hospitals. ``intercept`` fits ``a``, and
+    ``logistic`` both ``a`` and ``b``, at each hospital alone. ``closed`` makes the smallest change that a closed test
+    on the hospital's rows does not reject."""
     rows: Literal["validation"] = "validation"
     """The rows for the fit. Training rows cannot be used, because the model already fits them."""
 

@@ -39,7 +39,8 @@ def check_smoothing(epsilon: Smoothing) -> None:
 
 
 def psi_terms(counts: NDArray[Any], reference: NDArray[Any] | None = None, epsilon: Smoothing = EPSILON) -> Floats:
-    """Return ``(P_c - p_ic) ln(P_c / p_ic)`` of each hospital and bin, as ``counts``: ``[H, C]`` or ``[H, D, C]``.
+    """Return ``(P_c - p_ic) ln(P_c / p_ic)`` of each hospital i and bin c, in the shape of ``counts``: ``[H, C]`` or
+    ``[H, D, C]``.
 
     ``P`` are the shares of all hospitals' counts, or of ``reference`` (``counts`` without its first axis), so that test
     rows can be compared with the training rows' shares. Shares are smoothed by ``epsilon``. The terms of bins that are
@@ -55,7 +56,8 @@ def psi_terms(counts: NDArray[Any], reference: NDArray[Any] | None = None, epsil
 
 
 def _smoothed(counts: NDArray[Any], pool: NDArray[Any], epsilon: Smoothing) -> Floats:
-    """Return the shares of ``counts [..., C]``, all above 0. Bins that are empty in ``pool [..., C]`` are left out."""
+    """Return the shares of ``counts [..., C]``, all above 0. With ``epsilon: counts``, only bins with counts in ``pool
+    [..., C]`` enter the total."""
     totals = counts.sum(axis=-1, keepdims=True)
     if isinstance(epsilon, str):
         bins = (pool > 0).sum(axis=-1, keepdims=True)
@@ -65,7 +67,7 @@ def _smoothed(counts: NDArray[Any], pool: NDArray[Any], epsilon: Smoothing) -> F
 
 
 def psi_rows(terms: Floats) -> Floats:
-    """Return the values for clustering, ``[PSI_i, PSI_i1, ..., PSI_iC]``, from ``terms [H, C]``, ``[H, 1 + C]``."""
+    """Return rows ``[PSI_i, PSI_i1, ..., PSI_iC]`` for clustering, ``[H, 1 + C]``, from ``terms [H, C]``."""
     return np.column_stack([terms.sum(axis=1), terms])
 
 
@@ -78,7 +80,7 @@ def feature_terms(counts: NDArray[Any], epsilon: Smoothing = EPSILON, reference:
 def size_terms(sizes: Ids, mean: float | None = None) -> Floats:
     """Return ``|x_i - 1| ln x_i`` with ``x_i = n_i / mean n``, ``[H]``, for hospitals that have rows.
 
-    ``mean`` is the mean size of other hospitals; None means the mean of ``sizes``.
+    ``mean`` is the mean size of the hospitals to compare with; None means the mean of ``sizes``.
 
     The mean of the absolute values is the PSI between hospitals' shares of rows and equal shares. The values are
     signed, because unsigned values of the smallest and the largest hospitals could be equal.
@@ -100,7 +102,8 @@ def bin_indices(X: NDArray[Any], observed: NDArray[np.bool_], edges: Floats) -> 
 
 
 def bin_counts(index: NDArray[np.int64], home: Ids, hospitals: int, bins: int) -> NDArray[np.int64]:
-    """Count each hospital's values in each bin, ``[H, D, bins]``, from ``index [n, D]`` and ``home [n]``."""
+    """Count each hospital's values in each bin, ``[H, D, bins]``, from the bins ``index [n, D]`` and the hospital of
+    each row, ``home [n]``."""
     columns = index.shape[1]
     flat = (home[:, None] * columns + np.arange(columns)) * bins + index
     return np.bincount(flat.ravel(), minlength=hospitals * columns * bins).reshape(hospitals, columns, bins)

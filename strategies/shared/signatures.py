@@ -37,15 +37,15 @@ BLOCKS: tuple[Block, ...] = ("size", "prevalence", "missingness", "mean", "std")
 
 @dataclass(frozen=True)
 class Signature(Statistic):
-    """The signature of a hospital: ``log n``, the share of each class but the first, and three values of each value
-    column.
+    """The signature of a hospital: ``log n``, the share of each class but the first, and for each value column the
+    missing rate, the mean and the population standard deviation.
 
-    These are the missing rate, the mean and the population standard deviation. For a real label, its mean and
-    population standard deviation replace the shares. Means and deviations are over observed values, and NaN for a
-    column without them. All values are NaN for a hospital without rows.
+    For a real label, its mean and population standard deviation replace the shares. Means and deviations are over
+    observed values, and NaN for a column without them. All values are NaN for a hospital without rows.
 
-    With noise, the program sends the sums over rows that the ``blocks`` need. A row adds 1, 1 for its class, and for
-    each column whether there is a value, the value and its square, in units of ``CLIP``.
+    With noise, the program sends the sums over rows that the ``blocks`` need. These are the number of rows, the number
+    of rows of each class but the first, and for each column the number of values, their sum and the sum of their
+    squares. Values are in units of ``CLIP``.
     """
 
     classes: int
@@ -56,7 +56,7 @@ class Signature(Statistic):
 
     @property
     def sent(self) -> Send:
-        if not self.noisy or not self.classes:  # those of a real label have no bound, so noise on them is refused
+        if not self.noisy or not self.classes:  # sums of a real label have no bound, so noise on them is refused
             shape = (1 + label_scalars(self.classes) + 3 * self.columns,)
             return Send(shape, self.name, "each", undefined=True)
         scalars = self.powers * self.columns
@@ -64,7 +64,7 @@ class Signature(Statistic):
 
     @property
     def powers(self) -> int:
-        """Return how many powers of the values have sums that the blocks need, from power 0 on."""
+        """Return how many of the values' powers 0, 1 and 2 are summed, because the blocks need them."""
         needs: dict[Block, int] = {"missingness": 1, "mean": 2, "std": 3}
         return max((needs.get(block, 0) for block in self.blocks), default=0)
 
@@ -88,18 +88,17 @@ class Signature(Statistic):
         if not self.powers:
             return np.concatenate([*parts, np.full(3 * columns, np.nan)])
         moments = sums[1 + label :].reshape(self.powers, columns)
-        seen = np.clip(moments[0], 1.0, n)
+        recorded = np.clip(moments[0], 1.0, n)
         mean, square = (
-            np.clip(moments[k] / seen, low, 1.0) if self.powers > k else np.full(columns, np.nan)
+            np.clip(moments[k] / recorded, low, 1.0) if self.powers > k else np.full(columns, np.nan)
             for k, low in ((1, -1.0), (2, 0.0))
         )
         spread = np.sqrt(np.maximum(square - mean * mean, 0.0))
-        return np.concatenate([*parts, 1.0 - seen / n, CLIP * mean, CLIP * spread])
+        return np.concatenate([*parts, 1.0 - recorded / n, CLIP * mean, CLIP * spread])
 
 
 def exact_signature(rows: Rows, classes: int) -> Floats:
-    """Return the exact :class:`Signature` of a hospital's rows. Without labels, the values that describe the label are
-    NaN."""
+    """Return the exact :class:`Signature` of a hospital's rows. Without labels, values about the label are NaN."""
     n, columns = rows.observed.shape
     if n == 0:
         return np.full(1 + label_scalars(classes) + 3 * columns, np.nan)
@@ -107,14 +106,14 @@ def exact_signature(rows: Rows, classes: int) -> Floats:
     if len(rows.y):
         moments = np.array([rows.y.mean(), rows.y.std()])
         label = np.bincount(rows.y, minlength=classes)[1:] / len(rows.y) if classes else moments
-    seen = rows.observed.sum(axis=0)
+    recorded = rows.observed.sum(axis=0)
     values = np.where(rows.observed, rows.X[:, :columns], 0.0).astype(np.float64)
     if not np.isfinite(values).all():  # otherwise it would look like a value that was never observed
         raise ValueError("its rows hold values that are not finite")
     with np.errstate(invalid="ignore", divide="ignore"):
-        mean = values.sum(axis=0) / seen
-        std = np.sqrt((np.where(rows.observed, values - mean, 0.0) ** 2).sum(axis=0) / seen)
-    return np.concatenate([[np.log(n)], label, 1.0 - seen / n, mean, std])
+        mean = values.sum(axis=0) / recorded
+        std = np.sqrt((np.where(rows.observed, values - mean, 0.0) ** 2).sum(axis=0) / recorded)
+    return np.concatenate([[np.log(n)], label, 1.0 - recorded / n, mean, std])
 
 
 def signatures(view: FederationView, blocks: Sequence[Block] = BLOCKS) -> Floats:
@@ -203,8 +202,8 @@ class NearestSignature(Newcomers):
 
 
 def nearest_cluster(own: Floats, rows: Floats, cluster: Ids) -> int:
-    """Return the entry of ``cluster [h]`` whose mean of ``rows [h, D']`` is nearest to ``own [D']``; ties go to the
-    first."""
+    """Return the label in ``cluster [h]`` whose mean of ``rows [h, D']`` is nearest to ``own [D']``; ties go to the
+    smallest label."""
     clusters = np.unique(cluster)
     centres = np.stack([rows[cluster == k].mean(axis=0) for k in clusters])
     return int(clusters[np.linalg.norm(centres - own, axis=1).argmin()])

@@ -53,18 +53,19 @@ def best_labels(rows: Floats, candidates: Sequence[Ids], rng: np.random.Generato
     from scipy.spatial.distance import cdist  # a third of a second to import, and only clustering needs it
 
     n = len(rows)
-    drawn = np.arange(n) if n <= SAMPLE else np.sort(rng.permutation(n)[:SAMPLE])
-    distances = cdist(rows[drawn], rows[drawn])
-    return _first_best([mean_silhouette(distances, by_smallest_member(labels[drawn])) for labels in candidates])
+    sample = np.arange(n) if n <= SAMPLE else np.sort(rng.permutation(n)[:SAMPLE])
+    distances = cdist(rows[sample], rows[sample])
+    return _first_best([mean_silhouette(distances, by_smallest_member(labels[sample])) for labels in candidates])
 
 
 def best_clusters(
     rows: Floats, rng: Callable[[int], np.random.Generator], *, allow_one: bool, search_sample: int
 ) -> Ids:
-    """Return labels ``[N]`` of k-means on ``rows [N, D]``, with the number of clusters of the largest mean silhouette.
+    """Return labels ``[N]`` of k-means on ``rows [N, D]``, for the number of clusters with the largest mean silhouette.
 
     Numbers from 2 to N - 1 are tried; ``rng(k)`` seeds the k-means with k clusters. Fewer than three rows, or rows that
-    are all alike, form one cluster. With ``allow_one`` the result is one cluster if no other has a silhouette above 0.
+    are all alike, form one cluster. With ``allow_one`` the result is one cluster if no number of clusters has a
+    silhouette above 0.
 
     Trying one number takes time proportional to N^2, and about N numbers are tried. Above ``search_sample`` rows, the
     number is therefore searched on a sample of this size from ``rng(0)``. All rows are then clustered with it.
@@ -72,8 +73,8 @@ def best_clusters(
     n = len(rows)
     if n <= search_sample:
         return _search(rows, rng, allow_one)
-    drawn = np.sort(rng(0).permutation(n)[:search_sample])
-    clusters = int(_search(rows[drawn], rng, allow_one).max()) + 1
+    sample = np.sort(rng(0).permutation(n)[:search_sample])
+    clusters = int(_search(rows[sample], rng, allow_one).max()) + 1
     return kmeans(rows, clusters, rng(clusters))
 
 

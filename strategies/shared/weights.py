@@ -27,14 +27,13 @@ Weighting = Literal["samples", "uniform", "floor"]
 class Weighted(Strategy):
     """A strategy with settings for the weights of hospitals' deltas in its averages.
 
-    ``weights``: by ``samples`` (federated averaging), ``uniform``, or a ``floor`` of ``minimum_weight`` for small
-    sites. All hospitals start from the global model unless the strategy has another ``problem``.
+    All hospitals start from the global model unless the strategy has another ``problem``.
     """
 
     weights: Weighting = "samples"
     """The weights of hospitals: by training rows (``samples``), equal (``uniform``), or by rows with a ``floor``."""
     minimum_weight: NonNegativeFloat = 0.01
-    """The smallest share of weight of a hospital with ``weights: floor``."""
+    """With ``weights: floor``, the smallest weight of a hospital before all weights are scaled to the sum 1."""
 
     def unused_settings(self) -> Mapping[str, str]:
         return {} if self.weights == "floor" else {"minimum_weight": "weights: floor"}
@@ -55,7 +54,8 @@ def hospital_weights(sizes: Ids, weighting: Weighting, minimum: float = 0.0) -> 
     """Return weights that sum to one over hospitals with ``sizes [H]`` training rows.
 
     ``samples``: in proportion to rows. ``uniform``: equal. ``floor``: in proportion to rows, but at least ``minimum``
-    before they are renormalised, so that small sites have an influence (0 is ``samples``; 1 or more is ``uniform``).
+    before they are renormalised, so that small sites have an influence. ``minimum`` 0 equals ``samples``, and 1 or more
+    equals ``uniform``.
     """
     if weighting == "uniform":
         return np.full(len(sizes), 1.0 / max(len(sizes), 1))

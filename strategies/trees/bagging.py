@@ -1,15 +1,15 @@
 """Bagging of trees: in each round every hospital grows a tree, and all of them are added to the model.
 
 The method follows Flower (``xgboost-comprehensive``) and NVFlare (tree-based XGBoost). Starting from the common
-margins, each hospital grows K trees on its own rows. All trees are appended to the model. Because their values add up,
-each value is multiplied by 1 over the number of hospitals (Flower's ``scaled_lr``), by the hospital's share of the rows
-(NVFlare's option for uneven sizes), or by 1.
+margins, each hospital grows K trees on its own rows: one tree, or one for each of more than two classes. All trees are
+appended to the model. Because their values add up, each value is multiplied by a factor (``scale``): 1 over the number
+of hospitals (Flower's ``scaled_lr``), the hospital's share of the rows (NVFlare's option for uneven sizes), or 1.
 
 ``model.trees`` counts the trees of the final model, as for all strategies: H hospitals need trees / H rounds. The
 server receives whole trees of single hospitals, whose leaves may contain few patients. Use ``federated_trees`` if this
 is not acceptable.
 
-Traffic of a round and hospital: the trees of the previous round down, K trees up, 8 bytes for each of their entries.
+Traffic of a round and hospital: the trees of the previous round down, K trees up, 8 bytes for each number of a tree.
 """
 
 from __future__ import annotations

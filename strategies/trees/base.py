@@ -108,14 +108,13 @@ def sent(trees: Sequence[Grown]) -> dict[str, NDArray[Any]]:
 
 
 def unpacked(received: Mapping[str, NDArray[Any]]) -> list[tuple[NDArray[Any], NDArray[np.bool_]]]:
-    """Return the splits of each received tree: ``column [I]`` and ``left [I, L]``."""
+    """Return the splits of each received tree with I inner nodes: ``column [I]``, and ``left [I, L]`` for L bins."""
     left = np.unpackbits(received["left"], axis=2).astype(np.bool_)
     return list(zip(received["column"], left, strict=True))
 
 
 def columns_of(view: FederationView, tree: int) -> Mask | None:
-    """Return a mask ``[F]`` of the columns by which the trees of boosting step ``tree`` may be split; None: all
-    columns."""
+    """Return a mask ``[F]`` of the columns by which trees of boosting step ``tree`` may split; None: all columns."""
     task = task_of(view)
     share, F = task.settings.column_share, len(task.levels)
     if share >= 1:

@@ -1,12 +1,12 @@
 """Cyclic training of trees: hospitals take turns, and each adds a tree that it grows on its own rows.
 
 The method follows NVFlare (tree-based XGBoost) and Flower (``xgboost-comprehensive``). The order of the hospitals is
-sampled once. In each round the next hospital receives the trees since its last turn and appends K trees. The server
-receives whole trees of single hospitals, whose leaves may contain few patients. Use ``federated_trees`` if this is not
-acceptable.
+sampled once. In each round the next hospital receives the trees since its last turn and appends K trees: one tree, or
+one for each of more than two classes. The server receives whole trees of single hospitals, whose leaves may contain few
+patients. Use ``federated_trees`` if this is not acceptable.
 
-Traffic of a round, for one hospital: down, up to K trees of every hospital; up, K trees; 8 bytes for each of their
-entries. With early stopping, hospitals receive the K new trees for their validation rows, and not again in their turn.
+Traffic of a round, for one hospital: down, up to K trees of every hospital; up, K trees; 8 bytes for each number of a
+tree. With early stopping, all hospitals receive the K new trees after each round, and not again in their turn.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class TreesCyclic(SentWhole):
             own = yield from self.ready(view, state)
             steps = steps_of(view, own)
             turn = steps % len(order)
-            # Since its last turn, every other hospital and itself has added K trees.
+            # Since its last turn, every hospital, itself included, has added K trees.
             trees = yield from self.next_of(view, own, order[turn : turn + 1], min(len(order), steps))
         except Lost:
             return state

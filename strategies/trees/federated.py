@@ -7,7 +7,7 @@ second derivatives gains ``GL^2/(HL + l2) + GR^2/(HR + l2) - G^2/(H + l2)``; a l
 l2)``. Rules for ties, missing values and categories are in :mod:`raysim.trees.splits`, edges of bins in
 :mod:`raysim.trees.edges`.
 
-The first round also finds the edges (four sums of counts, or eight for exact ones) and how many rows each class has.
+The first round also finds the edges (four sums of counts, or eight for exact edges) and how many rows each class has.
 Each round grows one tree, or one for each of more than two classes, level by level. For each node, column and bin,
 hospitals add up the number of rows and the sums of their gradients and second derivatives as whole numbers. No row,
 margin or leaf of a single hospital is sent. All hospitals with training rows take part; a round is repeated if the

@@ -141,18 +141,18 @@ class Histograms(Program):
                 for n, end in zip(rows.lengths.tolist(), ends.tolist(), strict=True)
             ]
             margins = partial(np.asarray, found)
-        # They are the same at all levels of a tree.
+        # Gradients are the same at all levels of a tree.
         g, h = rows.gradients(lambda: gradients(self.task.loss, margins(), rows.y, self.scale), self.before)
         made = np.empty((len(self.nodes), self.bins.width, CHANNELS))
         root = (np.zeros(0, np.int16), np.zeros((0, 0), np.bool_))
         trees = [root] * len(self.base) if self.is_first else unpacked(contexts[0].received)
-        kept = taken(self.task, self.key, self.tree, rows.numbers)
+        taken_rows = taken(self.task, self.key, self.tree, rows.numbers)
         binned = rows.binned
         for k in np.unique(self.which).tolist():
             mine = self.which == k
             nodes, (column, left) = self.nodes[mine], trees[k]
             node = rows.reached(k, column, left, level_of(nodes))
-            made[mine] = binned.histograms(members(node, nodes.tolist(), kept), g[:, k], h[:, k])
+            made[mine] = binned.histograms(members(node, nodes.tolist(), taken_rows), g[:, k], h[:, k])
         return [Added({"histograms": made}, len(contexts))], memories
 
     def _margins(self, contexts: Sequence[Context], rows: _Together) -> Ints:

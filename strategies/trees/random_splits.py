@@ -142,7 +142,7 @@ class RandomTrees(Trees):
         own, task, forest = own_state(state, TreesState), task_of(view), forest_of(view, state)
         bins, tree = public_bins(task, view.ranges), len(forest) // task.outputs
         depth = task.settings.depth if tree else 0
-        trees = [drawn(view, bins, tree, k, depth) for k in range(task.outputs)]
+        trees = [random_tree(view, bins, tree, k, depth) for k in range(task.outputs)]
         length, factor = bound_of(task)
         noise = 0.0
         if view.noise is not None:
@@ -173,7 +173,7 @@ def public_bins(task: TreeTask, ranges: Ranges) -> Bins:
     return Bins.of(task, {f: np.linspace(*limits, task.settings.bins + 1)[1:-1] for f, limits in numbers.items()})
 
 
-def drawn(view: FederationView, bins: Bins, tree: int, k: int, depth: int) -> Grown:
+def random_tree(view: FederationView, bins: Bins, tree: int, k: int, depth: int) -> Grown:
     """Return tree ``k`` of boosting step ``tree`` without leaf values; all its ``depth`` levels are split randomly."""
     rng, made = view.rng("random splits", tree, k), Grown.empty(depth, bins)
     able = bins.sizes > 1

@@ -55,8 +55,8 @@ SENDS_TREES = Needs.more("sends each hospital's trees")
 class NextTrees(Program):
     """K more trees, which a hospital grows on its own rows and then sends.
 
-    It starts from the margins of the trees so far. The hospital receives the trees that its stored margins lack: the
-    last ``lacking`` of the ``tree`` boosting steps. Before the first tree a row's margin is ``base [K]``.
+    The new trees continue from the margins of all trees so far. The hospital receives the trees that its stored margins
+    lack: the last ``lacking`` of the ``tree`` boosting steps. Before the first tree a row's margin is ``base [K]``.
     """
 
     task: TreeTask
@@ -130,7 +130,7 @@ class SentWhole(Trees):
                 known = lacked
             else:
                 received["trees"] = lacked
-        if tree < len(view.trainable):  # no hospital has been asked twice
+        if tree < len(view.trainable):  # this is each hospital's first call
             received["edges"] = np.concatenate(state.edges)
         program = NextTrees(task, state.edges, forest.base, forest.scale, tree, lacking, rows_key(view), known)
         answers = yield Call(program, received, ids)

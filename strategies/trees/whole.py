@@ -34,8 +34,8 @@ from raysim.trees.stored import Shape
 def grown_alone(task: TreeTask, at: Context, key: int, stop: Stop | None) -> Forest:
     """Grow trees on one hospital's rows, with the hospital's own edges.
 
-    With ``stop`` the hospital's validation rows decide how many trees are grown and kept, if they are
-    :func:`raysim.trees.boosting.enough`.
+    With ``stop`` the hospital's validation rows decide how many trees are grown and kept, if there are enough of them
+    (:func:`raysim.trees.boosting.enough`).
 
     If a class has no rows, no tree is grown: each prediction is the log-odds of the class shares, with half a row added
     to each class.
@@ -90,8 +90,8 @@ class OwnTrees(Program):
 class LocalTrees(Trees):
     """Local training of trees: every hospital grows the model's trees on its own rows, in one round.
 
-    With ``training.stop`` the loss on a hospital's own validation rows decides how many trees it grows, provided that
-    these rows are :func:`raysim.trees.boosting.enough`.
+    With ``training.stop`` the loss on a hospital's own validation rows decides how many trees it grows, if there are
+    enough of these rows (:func:`raysim.trees.boosting.enough`).
     """
 
     title: ClassVar[str] = "Training alone"

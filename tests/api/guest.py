@@ -80,13 +80,13 @@ def work(folder: Path, how: str) -> None:
         own = compared.run("Own")
         assert own.config.strategy.class_path == "__main__.Own"
         assert own.metrics["auroc"] == compared.run("fedavg").metrics["auroc"]
-        assert len(raysim.load(folder / "compared").comparison) == 3  # type: ignore[union-attr]
+        assert len(raysim.load(folder / "compared").comparison) == 3
         assert all(compared.figures.values())
     if how != "loop":
         alone = {"resources.hospitals_per_actor": 4}
         run = raysim.run(CONFIG, overrides=alone, strategy=Own(1.0), out=folder / "own", **options)
         assert run.config.strategy.class_path == "__main__.Own"
-        assert raysim.load(folder / "own").metrics.equals(run.metrics)  # type: ignore[union-attr]
+        assert raysim.load(folder / "own").metrics.equals(run.metrics)
         assert run.metrics["auroc"] > 0.5
         assert all(run.figures.values())
 

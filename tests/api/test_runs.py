@@ -503,7 +503,7 @@ def test_the_command_prints_what_is_in_the_files(tmp_path: Path, monkeypatch: py
     manner = {"in_process": True, "verbose": False}
     compare_all(asked, shown, None, **manner, details=True, progress=aside)
     (folder,) = Path("runs/small").iterdir()
-    text = shown.file.getvalue()  # type: ignore[attr-defined]
+    text = shown.file.getvalue()
     loaded = raysim.load(folder)
     assert isinstance(loaded, ComparisonResult)
     block, tables = text.split("\n\n", 1)
@@ -515,6 +515,6 @@ def test_the_command_prints_what_is_in_the_files(tmp_path: Path, monkeypatch: py
     assert " ".join(block.split()).find(loaded.answer["headline"]) > 0
     assert all(sentence.split(":")[0] in tables for sentence in loaded.answer["reasons"])
     assert text.rstrip().endswith(loaded.answer["headline"]), "the answer stands first and last"
-    progress = aside.file.getvalue()  # type: ignore[attr-defined]
+    progress = aside.file.getvalue()
     assert "reading data" in progress
     assert "reading data" not in text

@@ -97,9 +97,9 @@ def test_what_is_seen_is_along_each_canarys_own_parameters():
     sums = np.array([[1.0, 2, 9, 3, 4, 9], [10, 20, 9, 30, 40, 9]])
     deltas = np.array([[1.0, 2, 9, 3, 4, 9], [5, 6, 9, 7, 8, 9]])
     update = Update(ids=np.array([3, 7]), sums=sums, deltas=deltas, losses=None, problem=None)
-    of_sums = Canaries(homes, inside, parameters, None, single=False).seen(update)
+    of_sums = Canaries(homes, inside, parameters, None, single=False).components(update)
     np.testing.assert_allclose(of_sums, np.array([44, 66]) / np.sqrt(2))
-    of_each = Canaries(homes, inside, parameters, None, single=True).seen(update)
+    of_each = Canaries(homes, inside, parameters, None, single=True).components(update)
     np.testing.assert_allclose(of_each, np.array([0, 14]) / np.sqrt(2))  # hospital 5 sent nothing
 
 

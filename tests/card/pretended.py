@@ -109,7 +109,7 @@ class CardTensor(Tensor):
     @data.setter
     def data(self, value: Tensor) -> None:
         assert isinstance(value, CardTensor)
-        Tensor.data.__set__(self, value)  # type: ignore[attr-defined]
+        Tensor.data.__set__(self, value)
         self._counted()
         self.held, self._counted = value.held, MEMORY.add(self, value.held)
 
@@ -117,9 +117,7 @@ class CardTensor(Tensor):
         return self.cpu().tolist()
 
     @classmethod
-    def __torch_dispatch__(  # type: ignore[override]
-        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return computed(func, args, kwargs or {})
 
 
@@ -191,5 +189,5 @@ def register() -> None:
 
     @torch.library.impl("aten::_copy_from", "privateuseone")
     def copy_from(source: Tensor, target: Tensor, non_blocking: bool = False) -> Tensor:
-        target.held.copy_(source.held if isinstance(source, CardTensor) else source)  # type: ignore[attr-defined]
+        target.held.copy_(source.held if isinstance(source, CardTensor) else source)
         return target

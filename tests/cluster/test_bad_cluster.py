@@ -305,7 +305,7 @@ def _hanging(*arguments: str) -> None:
     from raysim.cli.main import main
 
     cluster.START_SECONDS = 0.3
-    ray.init = lambda **options: time.sleep(1000)  # type: ignore[assignment]
+    ray.init = lambda **options: time.sleep(1000)
     atexit.register(os._exit, 9)
     sys.argv = list(arguments)
     main()
@@ -322,7 +322,7 @@ def test_a_ray_that_hangs_while_it_starts_ends_the_command(tmp_path):
 def _dying() -> None:
     host.take()
     late = time.monotonic() + 0.5
-    ray.init = lambda **options: None  # type: ignore[assignment]
+    ray.init = lambda **options: None
     ray_private.ended_parts = lambda: ["raylet"] if time.monotonic() > late else []
     cluster.Keeper({}).start(60)
     time.sleep(600)

@@ -132,7 +132,7 @@ class TestOnOneSession:
     def test_a_hospital_actor_killed_in_a_round_repeats_it(
         self, session: Session, federation: Federation, expected: Outcome, tmp_path: Path
     ):
-        victim = pid(session.actors[1])  # type: ignore[attr-defined]
+        victim = pid(session.actors[1])
         rounds, outcome, said = disturbed(session, federation, lambda: os.kill(victim, signal.SIGKILL), tmp_path / "g")
         equal(rounds, outcome, expected)
         assert said == []
@@ -141,7 +141,7 @@ class TestOnOneSession:
     def test_a_killed_coordinator_goes_on_and_it_is_said(
         self, session: Session, federation: Federation, expected: Outcome, tmp_path: Path, every: int
     ):
-        victim = pid(session.coordinator)  # type: ignore[attr-defined]
+        victim = pid(session.coordinator)
         rounds, outcome, said = disturbed(
             session, federation, lambda: os.kill(victim, signal.SIGKILL), tmp_path / "g", every
         )
@@ -153,7 +153,7 @@ class TestOnOneSession:
     def test_a_coordinator_that_is_lost_while_it_starts_is_started_once_more(
         self, session: Session, federation: Federation, expected: Outcome, tmp_path: Path, monkeypatch
     ):
-        victim, made = pid(session.coordinator), []  # type: ignore[attr-defined]
+        victim, made = pid(session.coordinator), []
 
         def killed_at_first(pool: Pool) -> Any:
             made.append(coordinate(pool))
@@ -172,7 +172,7 @@ class TestOnOneSession:
     def test_a_slow_actor_is_waited_for(
         self, session: Session, federation: Federation, expected: Outcome, tmp_path: Path
     ):
-        victim = pid(session.actors[0])  # type: ignore[attr-defined]
+        victim = pid(session.actors[0])
         waking = Timer(1, os.kill, (victim, signal.SIGCONT))
 
         def stall() -> None:
@@ -230,7 +230,7 @@ def test_an_actor_that_stands_still_is_started_anew(federation: Federation, expe
     stopped: list[int] = []
 
     def stop() -> None:
-        stopped.append(pid(session.actors[0]))  # type: ignore[attr-defined]
+        stopped.append(pid(session.actors[0]))
         os.kill(stopped[0], signal.SIGSTOP)
 
     with open_session(federation.totals, resources, in_process=False, verbose=False) as session:

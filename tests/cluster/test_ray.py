@@ -47,7 +47,7 @@ SIZES = [30, 8, 21, 0, 14, 9, 17, 40]
 
 
 def job(federation: Federation, strategy: Strategy, **changes: object) -> Job:
-    optimizer = Optimizer("sgd", float(changes.pop("rate", 0.1)), 4)  # type: ignore[arg-type]
+    optimizer = Optimizer("sgd", float(changes.pop("rate", 0.1)), 4)
     model = changes.pop("model", None) or ModelSpec("logistic_regression", None, {}, "default")
     work = Work(str(federation.folder), model, optimizer, 2, 1, "float32")
     return Job(work, strategy, InverseSqrt(0.5, 2), 4, EvaluationSection())
@@ -195,7 +195,7 @@ class TestOnTwoActors:
         expected = list(two.run(job(federation, Chip(clusters=2))))[-1]
         events = two.run(job(federation, Chip(clusters=2)))
         next(events)
-        for actor in two.actors:  # type: ignore[attr-defined]
+        for actor in two.actors:
             ray.kill(actor, no_restart=False)
         *_, outcome = events
         assert isinstance(outcome, Outcome)
@@ -221,7 +221,7 @@ class TestOnTwoActors:
         expected, _ = LocalPool(placement, "cpu").round(*second)
         _, remembered = two.pool.round(*first)
         kept, _ = two.pool.round(second[0], remembered)
-        for actor in two.actors:  # type: ignore[attr-defined]
+        for actor in two.actors:
             ray.kill(actor, no_restart=False)
         again, _ = two.pool.round(second[0], remembered)
         for partials in (kept, again):

@@ -124,7 +124,7 @@ def _blind(actor: object, folder: str, other: str) -> None:
     def renamed(path: object) -> Federation:
         return real(other if str(path) == folder else str(path))
 
-    Reader.open = staticmethod(renamed)  # type: ignore[assignment]
+    Reader.open = staticmethod(renamed)
 
 
 def test_who_cannot_read_the_folder_is_found_out(federate: MakeFederation):
@@ -161,7 +161,7 @@ def test_an_actor_that_moves_to_a_node_without_the_folder_is_sent_its_rows(feder
     resources = ResourcesSection(hospitals_per_actor=3)
     with open_session(federation.totals, resources, in_process=False, verbose=False) as session:
         read = [list(session.run(job(federation, strategy)))[-1] for strategy in strategies]
-        moved = session.pool.actors[0]  # type: ignore[attr-defined]
+        moved = session.pool.actors[0]
         ray.get(moved.__ray_call__.remote(_forget))
         ray.get(moved.__ray_call__.remote(_blind, str(federation.folder), str(federation.folder) + "-gone"))
         sent = [list(session.run(job(federation, strategy)))[-1] for strategy in strategies]
@@ -173,7 +173,7 @@ def test_an_actor_that_moves_to_a_node_without_the_folder_is_sent_its_rows(feder
 
 
 def _forget(actor: object) -> None:
-    actor._group._federation.cache_clear()  # type: ignore[attr-defined]
+    actor._group._federation.cache_clear()
 
 
 def test_a_large_centre_computes_in_its_own_actor(federate: MakeFederation):
@@ -186,7 +186,7 @@ def test_a_large_centre_computes_in_its_own_actor(federate: MakeFederation):
         federation.totals, resources, in_process=False, verbose=False, names=federation.hospitals
     ) as session:
         assert [ids.tolist() for ids in session.pool.served[:2]] == [[0], [2]]
-        in_actors = ray.get([actor.__ray_call__.remote(_held) for actor in session.actors])  # type: ignore[attr-defined]
+        in_actors = ray.get([actor.__ray_call__.remote(_held) for actor in session.actors])
         *_, outcome = session.run(job(federation, Chip(clusters=2)))
     devices = [device for device, _ in in_actors]
     assert devices[0] not in devices[1:]  # a whole device

@@ -100,7 +100,7 @@ def test_what_the_defaults_name_exists():
 
 
 def test_a_default_is_nobody_elses():
-    resolve().resources.per_hospital["mine"] = None  # type: ignore[assignment]
+    resolve().resources.per_hospital["mine"] = None
     assert resolve().resources.per_hospital == {}
     assert Default("evaluation.age_bands")() == [45.0, 65.0, 80.0]
     Default("evaluation.age_bands")().append(1)

@@ -45,7 +45,7 @@ def test_a_dotted_key_of_a_search_space_is_one_key():
 
 def test_a_name_in_the_file_and_its_keys_in_settings():
     assert resolve({"model": "mlp"}, ["model.hidden=[4]"]).model.options() == {"hidden": [4]}
-    assert resolve({"system": None}, ["system.dropout=0.1"]).system.dropout == 0.1  # type: ignore[union-attr]
+    assert resolve({"system": None}, ["system.dropout=0.1"]).system.dropout == 0.1
 
 
 def test_a_tree_is_not_changed_by_what_is_laid_over_it():

@@ -13,7 +13,7 @@ from rich.console import Console
 from raysim.cli.commands import describe_data, run_one
 from raysim.cli.main import _at_home
 from raysim.config import reading
-from raysim.config.paths import anchored, path_keys, shown
+from raysim.config.paths import anchored, display_path, path_keys
 from raysim.config.schema import Config
 
 TABLE = {"source": "table", "silo": "site", "label": "died"}
@@ -40,7 +40,7 @@ def test_a_table_beside_its_yaml_is_found_from_anywhere():
     config = reading.resolve(written("c.yaml", data={**TABLE, "path": "data/stays.csv"}), reads=())
     console = Console(file=io.StringIO(), width=160)
     describe_data(config, console)
-    assert "2 hospitals, 40 rows" in console.file.getvalue()  # type: ignore[attr-defined]
+    assert "2 hospitals, 40 rows" in console.file.getvalue()
     from_below = reading.resolve(Path("../study/c.yaml"), reads=())
     stays = str(Path("../study/data/stays.csv").resolve())
     assert from_below.data.options()["path"] == config.data.options()["path"] == stays
@@ -122,5 +122,5 @@ def test_a_frozen_configuration_means_the_same_rows_wherever_it_is_read(monkeypa
 
 
 def test_people_read_relative_paths():
-    assert shown(Path("a/b.yaml").absolute()) == "a/b.yaml"
-    assert shown(Path("/etc/b.yaml")) == "/etc/b.yaml"
+    assert display_path(Path("a/b.yaml").absolute()) == "a/b.yaml"
+    assert display_path(Path("/etc/b.yaml")) == "/etc/b.yaml"

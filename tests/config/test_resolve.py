@@ -104,7 +104,7 @@ def test_own_keys_are_filled_in_and_a_key_that_is_unset_stays_unset():
 def test_a_configuration_is_immutable_and_resolving_it_again_changes_nothing():
     config = resolve({"strategy": "fedprox"})
     with pytest.raises(ValidationError, match="frozen"):
-        config.seed = 3  # type: ignore[misc]
+        config.seed = 3
     assert resolve(config) == config
     assert resolve(config, ["strategy.mu=1"]).strategy.options()["mu"] == 1.0
     assert resolve(config).model_fields_set == config.model_fields_set == {"strategy"}

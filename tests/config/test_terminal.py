@@ -118,7 +118,7 @@ def test_results_are_json_for_a_script(tmp_path: Path, capsys: pytest.CaptureFix
     printed = json.loads(capsys.readouterr().out)
     assert sum(actor["rows"] for actor in printed["actors"]) == 300
     assert printed["rounds"]["fedavg"]["parameters"] > 0
-    assert "report:" in aside.file.getvalue()  # type: ignore[attr-defined]
+    assert "report:" in aside.file.getvalue()
 
 
 @pytest.mark.parametrize("what", ["plan", "describe"])
@@ -130,7 +130,7 @@ def test_no_word_is_broken_on_80_columns(what: str, tmp_path: Path, monkeypatch)
         show_plan(config, "1x2cpu", console)
     else:
         describe_data(config, console)
-    said = console.file.getvalue()  # type: ignore[attr-defined]
+    said = console.file.getvalue()
     assert "…" not in said
     words = (
         ("hierarchical", "centralized", "hospitals") if what == "plan" else ("mean_arterial_pressure_mean", "region")
@@ -147,12 +147,12 @@ def test_the_report_is_a_link_in_a_terminal_alone_and_opens(tmp_path: Path, monk
     monkeypatch.setenv("BROWSER", f"{browser} %s")
     terminal = Console(file=io.StringIO(), force_terminal=True, width=200)
     options.show_end(tmp_path, terminal, None, open_=True)
-    assert f";{(tmp_path / 'report.html').as_uri()}\x1b\\" in terminal.file.getvalue()  # type: ignore[attr-defined]
+    assert f";{(tmp_path / 'report.html').as_uri()}\x1b\\" in terminal.file.getvalue()
     assert opened.read_text().strip() == (tmp_path / "report.html").as_uri()
     plain = Console(file=io.StringIO(), width=200)
     options.show_end(tmp_path / "without", plain, None, open_=True)
-    assert "\x1b" not in plain.file.getvalue()  # type: ignore[attr-defined]
-    assert "--open: there is no" in plain.file.getvalue()  # type: ignore[attr-defined]
+    assert "\x1b" not in plain.file.getvalue()
+    assert "--open: there is no" in plain.file.getvalue()
 
 
 def test_a_dashboard_belongs_to_ray():
@@ -169,7 +169,7 @@ def test_phases_and_the_time_left_are_said_outside_of_a_terminal_too(monkeypatch
             display.round(Round(1, 0.1, 2, 0, 0))
             display.end(1.0, "done")
         display.conclude()
-    first, a, b, last = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    first, a, b, last = console.file.getvalue().splitlines()
     assert (first, last) == ("reading data", "drawing pictures")
     assert re.fullmatch(r"\[1/2\] a: 1\.0 s, done; about \d+ s left", a)
     assert b == "[2/2] b: 1.0 s, done"

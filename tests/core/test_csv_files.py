@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raysim.core import csv_files
-from raysim.core.csv_files import as_text, cell, read_csv, text_of, write_csv, write_pieces
+from raysim.core.csv_files import cell, read_csv, text_of, write_csv, write_pieces
 from raysim.storage.manifest import Manifest
 
 HARMFUL = ["=1+1", "+1+1", "-1+1", "@SUM(A1)", "\t=1", "\r=1", " =cmd|' /C calc'!A0", "＝1+1", "'=1", "''@x"]
@@ -57,50 +56,19 @@ def test_tables_are_read_back_whichever_way_they_are_written(many_rows, tmp_path
     assert [entry for entry in cells if begin.match(entry) and not re.fullmatch(r"[+-]?[\d.e-]+", entry)] == []
 
 
-TEXTS = st.text('ab ,"\r\n\u00e9;', max_size=3)
-COLUMNS = st.one_of(
-    st.lists(st.floats(), min_size=3, max_size=3).map(pd.Series),
-    st.lists(st.floats(width=32), min_size=3, max_size=3).map(lambda values: pd.Series(values, dtype=np.float32)),
-    st.lists(st.integers(-(2**63), 2**63 - 1), min_size=3, max_size=3).map(pd.Series),
-    st.lists(st.none() | st.integers(-9, 9), min_size=3, max_size=3).map(lambda v: pd.Series(v, dtype="Int64")),
-    st.lists(st.none() | TEXTS, min_size=3, max_size=3).map(pd.Series),
-    st.lists(st.none() | TEXTS | st.booleans() | st.integers() | st.floats(), min_size=3, max_size=3).map(
-        lambda values: pd.Series(values, dtype=object)
-    ),
-    st.lists(st.booleans(), min_size=3, max_size=3).map(pd.Series),
-    st.lists(TEXTS, min_size=3, max_size=3).map(pd.Categorical).map(pd.Series),
-)
-
-
-@given(st.lists(COLUMNS, min_size=1, max_size=4), st.lists(TEXTS, min_size=4, max_size=4), st.integers(0, 3))
-def test_the_text_is_that_of_pandas(columns, names, rows):
-    table = pd.concat(columns, axis=1).head(rows)
-    table.columns = names[: len(columns)]
-    text = as_text(table)
-    if text is not None:
-        assert text == table.to_csv(index=False)
-
-
 def test_numbers_beyond_64_bits_are_left_to_pandas(tmp_path):
     table = pd.DataFrame({"name": ["a", "b"], "count": pd.Series([None, 2**63], dtype=object)})
-    assert as_text(table) is None
     write_csv(table, tmp_path / "t.csv")
     assert (tmp_path / "t.csv").read_text() == "name,count\na,\nb,9223372036854775808\n"
 
 
-def test_numbers_have_the_digits_of_python():
+def test_numbers_have_the_digits_of_python(tmp_path):
     rng = np.random.default_rng(0)
     drawn = 10.0 ** rng.uniform(-12, 18, 3000) * rng.choice([-1.0, 1.0], 3000)
     edges = [0.0, -0.0, 1e-4, 9.999e-5, 1e10, 9999999999.5, 10000000000.5, 1e16, 5e-324, np.inf, -np.inf, 0.1 + 0.2]
     values = [*drawn.tolist(), *np.round(drawn, 3).tolist(), *edges, *(-value for value in edges)]
-    text = as_text(pd.DataFrame({"a": values, "b": 1}))
-    assert text == "".join(["a,b\n", *(f"{value!r},1\n" for value in values)])
-
-
-def test_numbers_and_plain_texts_are_written_without_pandas():
-    table = pd.DataFrame({"a": ["x", None], "b": [0.1, np.nan], "c": pd.array([1, None], dtype="Int64"), "d": [1, 2]})
-    assert as_text(table) == "a,b,c,d\nx,0.1,1,1\n,,,2\n"
-    assert as_text(table[["a"]]) is None, "a row without any text would be a line without anything"
+    write_csv(pd.DataFrame({"a": values, "b": 1}), tmp_path / "t.csv")
+    assert (tmp_path / "t.csv").read_text() == "".join(["a,b\n", *(f"{value!r},1\n" for value in values)])
 
 
 def test_what_a_command_writes_goes_through_it(tmp_path):
@@ -112,16 +80,9 @@ def test_what_a_command_writes_goes_through_it(tmp_path):
     assert (tmp_path / "b.csv").read_text() == '"hospital"\n"\'=1+1"\n"b"\n'
 
 
-def test_pieces_are_one_file_and_blocks_one_text(tmp_path, monkeypatch):
+def test_pieces_are_one_file(tmp_path):
     table = pd.DataFrame({"row": range(7), "hospital": ["a", "=b", 'c"', "d", "e", "f,", "g"], "part": ["train"] * 7})
     write_csv(table, tmp_path / "whole.csv", many_rows=True)
     write_pieces((table.iloc[at : at + 3] for at in (0, 3, 6)), tmp_path / "pieces.csv")
     assert (tmp_path / "pieces.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
     assert (tmp_path / "pieces.csv").read_text().count("hospital") == 1
-
-    plain = pd.DataFrame({"x": np.arange(5) / 3, "name": list("abcde")})
-    whole = as_text(plain)
-    monkeypatch.setattr(csv_files, "BLOCK", 2)
-    assert as_text(plain) == whole == plain.to_csv(index=False)
-    assert as_text(plain.assign(name=["a", "b", "c", "d", "e,"])) is None
-    assert as_text(plain.iloc[:0]) == "x,name\n"

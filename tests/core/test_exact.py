@@ -51,7 +51,7 @@ def test_odd_terms_of_51_bits_keep_their_last():
     for units in (2**51 - 1, 2**51 + 1):
         sums, unit = ExactSum(1, 2), 2.0**-FRACTION_BITS
         vectors = np.array([[units, -units]]) * unit
-        sums.add_rows(np.zeros(1, np.int64), np.ones(1), vectors, most=units * unit)
+        sums.add(0, 1.0, vectors[0])
         assert sums.units[0].tolist() == [units, -units]
 
 
@@ -116,32 +116,6 @@ def test_who_sends_nothing_diverges_only_where_parameters_are_not_finite(tmp_pat
     assert play(far, Local(), **ONE_STEP).own_models[1][1] == pytest.approx(1e29)
     with pytest.raises(TrainingDiverged, match="made hospital 'h1' diverge in round 1"):
         play(labelled(tmp_path / "farther", np.array([1.0, 1e39])), Local(), precision="float32", **ONE_STEP)
-
-
-@pytest.mark.parametrize("into", [[0, 0, 0, 0, 0], [1, 1, 1, 1, 1], [0, 2, 0, 1, 2]])
-@pytest.mark.parametrize("magnitude", [2.0**6, 2.0**12])
-def test_rows_added_at_once_are_rows_added_one_by_one(into: list[int], magnitude: float):
-    rng = np.random.default_rng(0)
-    weights, vectors = rng.uniform(-1, 1, 5), rng.normal(size=(5, 7)) * 10.0 ** rng.integers(-9, 3, (5, 7))
-    weights[0], vectors[0, :2] = 1.0, [magnitude, -magnitude]
-    # Just between two integers: to the even one.
-    vectors[0, 2:6] = np.array([2.5, 3.5, -2.5, -3.5]) * 2.0**-FRACTION_BITS
-    vectors = np.clip(vectors, -magnitude, magnitude)
-    groups = np.array(into)
-    unbounded, bounded, alone = (ExactSum(3, 7) for _ in range(3))
-    for _ in range(2):
-        unbounded.add_rows(groups, weights, vectors.copy())
-        bounded.add_rows(groups, weights, vectors.copy(), most=magnitude)
-        for group, weight, vector in zip(into, weights.tolist(), vectors, strict=True):
-            alone.add(group, weight, vector)
-    np.testing.assert_array_equal(unbounded.units, alone.units)
-    np.testing.assert_array_equal(bounded.units, alone.units)
-
-
-def test_no_rows_leave_sums_as_they_are():
-    sums = ExactSum(2, 3)
-    sums.add_rows(np.zeros(0, np.int64), np.zeros(0), np.zeros((0, 3)), most=1.0)
-    assert not sums.units.any()
 
 
 @pytest.mark.parametrize(

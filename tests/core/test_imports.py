@@ -38,17 +38,3 @@ def test_what_is_heavy_is_imported_only_where_it_is_needed(imports):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.splitlines() == [*imports]
-
-
-def test_no_round_has_the_import_of_pages_in_its_seconds(tmp_path):
-    code = (
-        "import sys, raysim\n"
-        "from raysim.experiment.one_run import Run\n"
-        "def played(*arguments):\n"
-        "    sys.exit('pages are imported: ' + str('raysim.experiment.run_page' in sys.modules))\n"
-        "Run.play = played\n"
-        "tree = {'data': {'hospitals': 4, 'rows': 200}, 'training': {'rounds': 1}, 'tracking': {'uri': 'none'}}\n"
-        "raysim.run(tree, out='out', in_process=True)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
-    assert done.stderr.endswith("pages are imported: True\n")

@@ -65,7 +65,7 @@ OTHER_MEANINGS = {
         *(
             "raysim/config/sections/evaluation.py",
             "raysim/experiment/unseen/rows.py",
-            "raysim/experiment/unseen/said.py",
+            "raysim/experiment/unseen/findings.py",
         ),  # rows that may join, or train
         *("raysim/data/assembly.py", "raysim/data/split.py"),  # rows that train
         *("raysim/data/checks/quality.py", "raysim/data/tables/spelling.py"),  # rows, and the name of a function

@@ -48,11 +48,11 @@ def test_order_and_bounds_by_hand() -> None:
         "order",
     )
     # A source of its own says the parts; natural order puts 9 before 10.
-    source.__class__.reserve = lambda self, by, column: self  # type: ignore[attr-defined]
+    source.__class__.reserve = lambda self, by, column: self
     try:
         federation = build(source, Split(column="part"), "none", seed=0)
     finally:
-        del source.__class__.reserve  # type: ignore[attr-defined]
+        del source.__class__.reserve
     assert federation.hospitals == ("9", "10")
     assert federation.X[:, 0].tolist() == [1, 4, 5, 3, 6, 2, 0]
     assert federation.y.tolist() == [1, 1, 0, 1, 1, 0, 0]
@@ -310,8 +310,8 @@ def test_a_failed_build_leaves_nothing(cache_folder: Path) -> None:
 
 
 def _build_small(barrier: object, folders: object) -> None:
-    barrier.wait()  # type: ignore[attr-defined]
-    folders.put(str(build(SMALL, Split(), "standard", 0).folder))  # type: ignore[attr-defined]
+    barrier.wait()
+    folders.put(str(build(SMALL, Split(), "standard", 0).folder))
 
 
 def test_two_processes_build_at_once() -> None:
@@ -332,7 +332,7 @@ def test_the_one_that_comes_second_takes_what_is_there(cache_folder: Path) -> No
     def write(folder: Path) -> None:
         # Another process finishes while this one writes.
         if not (cache_folder / "shelf" / "key").exists():
-            cache.store("shelf", "key", lambda other: (other / "who").write_text("first"))  # type: ignore[arg-type]
+            cache.store("shelf", "key", lambda other: (other / "who").write_text("first"))
         (folder / "who").write_text("second")
 
     assert (cache.store("shelf", "key", write) / "who").read_text() == "first"
@@ -411,7 +411,7 @@ def test_patients_that_are_not_all_texts_become_texts_as_they_always_did(values)
 def test_memory_is_given_back_once_the_records_are_read_and_once_they_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     alive: list[object] = []
 
-    class Read(type(SMALL)):  # type: ignore[misc]
+    class Read(type(SMALL)):
         def read(self) -> Any:
             made = super().read()
             alive.append(weakref.ref(made))

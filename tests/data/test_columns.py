@@ -99,7 +99,7 @@ def test_they_are_found_in_parquet_by_value(tmp_path):
 
 def test_a_single_value_is_no_list():
     with pytest.raises(ValueError, match=r"-999 is not a list; write \[-999\]"):
-        Table(path=Path("x.csv"), silo="s", label="y", na_values=-999)  # type: ignore[arg-type]
+        Table(path=Path("x.csv"), silo="s", label="y", na_values=-999)
 
 
 def test_a_federation_keeps_what_its_columns_were(tmp_path):

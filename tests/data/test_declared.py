@@ -18,7 +18,7 @@ from raysim.config import plugins
 from raysim.config.reading import checked, resolve
 from raysim.core.errors import ConfigError, RaysimError
 from raysim.data.build import build
-from raysim.data.contribution import drawn
+from raysim.data.contribution import choose_rows
 from raysim.data.declared import Range, moments, ranges_of, with_noise
 from raysim.data.federation import Federation
 from raysim.data.fitted import Categorical, Numeric
@@ -177,7 +177,7 @@ def test_one_patient_moves_the_sums_by_no_more_than_the_noise_is_for(event: Even
     def summed(stay: np.ndarray) -> np.ndarray:
         who = people[stay]
         # The same coins for both: of each patient the first rows in one order of all rows.
-        drawn_rows = drawn(who, np.arange(len(who)), 2)
+        drawn_rows = choose_rows(who, np.arange(len(who)), 2)
         added = moments(values[stay][drawn_rows.rows], np.zeros(2), np.ones(2))
         return clipped_sum(added, drawn_rows.patient, how, bounds)
 

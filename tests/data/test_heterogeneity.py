@@ -135,7 +135,7 @@ def test_fedartmls_distance_sees_no_difference_between_opposite_one_class_hospit
 
 def test_an_unknown_kind_is_refused():
     with pytest.raises(ValueError, match="kind: 'emd' is not one of"):
-        earth_movers_distance(GOLDEN, "emd")  # type: ignore[arg-type]
+        earth_movers_distance(GOLDEN, "emd")
 
 
 @settings(max_examples=60, deadline=None)
@@ -322,7 +322,7 @@ def test_the_table_of_hospitals_has_the_psi_of_each_hospital_and_class(tmp_path)
 def test_a_description_names_the_hospitals_and_classes_of_the_highest_psi(tmp_path):
     console = Console(file=io.StringIO(), width=200)
     console.print(unlikeness(golden(tmp_path), 1e-6).table())
-    text = console.file.getvalue()  # type: ignore[attr-defined]
+    text = console.file.getvalue()
     assert "labels            much (PSI from 0.25): wpsi 0.706" in text
     # The median of four; the hospital without rows has none.
     assert "lowest 0.0799, median 0.239; highest: h2 4.61, h1 0.293, h0 0.184, h3 0.0799 " in text

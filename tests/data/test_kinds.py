@@ -69,8 +69,8 @@ def test_marks_are_counted_and_the_keys_settle_them() -> None:
 
 def test_long_marks_are_cut_and_many_counted() -> None:
     found = find(pd.Series([*NUMBERS, *(f"remark {i} of a long kind that goes on" for i in range(7))]))
-    assert found.shown.endswith("(1) and 2 more")
-    assert found.shown.startswith("'remark 0 of a long …' (1), 'remark 1 of a long …' (1), ")
+    assert found.examples.endswith("(1) and 2 more")
+    assert found.examples.startswith("'remark 0 of a long …' (1), 'remark 1 of a long …' (1), ")
 
 
 def test_zeros_before_numbers_are_told() -> None:

@@ -113,7 +113,7 @@ def test_a_description_shows_the_label_and_how_it_differs(tmp_path: Path) -> Non
     console = Console(file=io.StringIO(), width=120)
     render(federation, console)
     console.print(unlikeness(federation).table())
-    text = console.file.getvalue()  # type: ignore[attr-defined]
+    text = console.file.getvalue()
     assert "hospitals' means" in text
     assert "0 of 2 hospitals are left out of means of MAE" in text
     assert "between_share" in text

@@ -100,6 +100,7 @@ def try_out(line: str, folder: Path, environment: dict[str, str]) -> None:
         command += ["--set", "study.seeds=[0, 1]", "--set", "study.clients=[5]"]
     if command[1] == "sweep":  # with fewer processes, each of which first imports for seconds
         command += ["--set", "sweep.concurrent=1", "--set", "resources.runs_at_once=1"]
+        command += ["--set", "resources.hospitals_per_actor=20"]
         command += ["--set", "sweep.trials=2", "--set", "seeds=[1]"]
     empty_store(folder)
     done = raysim(command[1:], folder, {"RAYSIM_CACHE": str(folder / "cache")} | environment)

@@ -29,7 +29,7 @@ def run_blocks(page: str) -> None:
     for language, _, text in BLOCK.findall(Path(page).read_text()):
         if language == "python":
             exec(compile(text, page, "exec"), names)
-    assert set(names["compared"].runs) == {("fedavg", 0), ("half", 0), ("tenth", 0)}  # type: ignore[attr-defined]
+    assert set(names["compared"].runs) == {("fedavg", 0), ("half", 0), ("tenth", 0)}
 
 
 @pytest.mark.documentation

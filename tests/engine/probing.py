@@ -40,7 +40,7 @@ class Beside(Program):
     @property
     def sends(self) -> Mapping[str, Send]:
         shape = (self.sums, self.size) if self.sums else (self.size,)
-        return {"delta": Send(shape), "more": Send(self.shape, self.kind, by=self.by)}  # type: ignore[arg-type]
+        return {"delta": Send(shape), "more": Send(self.shape, self.kind, by=self.by)}
 
     def run(self, at: Context) -> Reply:
         delta = at.model.train(at.received["theta"]).theta - at.received["theta"]
@@ -152,11 +152,11 @@ class Wrong(Program):
         if self.what == "nothing":
             return {}
         if self.what == "sends":
-            return [Send()]  # type: ignore[return-value]
+            return [Send()]
         wrong = {
             "overflow": Send(largest=2.0**20),
             "largest": Send(largest=np.nan),
-            "kind": Send(kind=3),  # type: ignore[arg-type]
+            "kind": Send(kind=3),
             "huge": Send((2**29,)),
             "each large": Send((2,), how="each", largest=1.0),
         }
@@ -194,23 +194,23 @@ class Wrong(Program):
             case "group":
                 return Reply(sent, memory, group=1)
             case "group text":
-                return Reply(sent, memory, group="0")  # type: ignore[arg-type]
+                return Reply(sent, memory, group="0")
             case "ragged":
                 sent["total"] = [[1.0], [2.0, 3.0]]
             case "unnamed":
-                return Reply([total])  # type: ignore[arg-type]
+                return Reply([total])
             case "unnamed memory":
-                return Reply(sent, [total])  # type: ignore[arg-type]
+                return Reply(sent, [total])
             case "complex":
                 sent["total"] = total * 1j
             case "one hospital":
                 sent["total"] = np.ones(2 + (at.hospital == 2))
             case "writes memory":
-                at.memory["state"] = total  # type: ignore[index]
+                at.memory["state"] = total
             case "writes received":
-                at.received["more"] = total  # type: ignore[index]
+                at.received["more"] = total
             case "purpose":
-                at.rng(object())  # type: ignore[arg-type]
+                at.rng(object())
             case "text":
                 sent["total"] = np.array(["a", "b"])
             case "raises":
@@ -220,7 +220,7 @@ class Wrong(Program):
             case "peeks":
                 at.validation.y.sum()
             case "returns":
-                return sent  # type: ignore[return-value]
+                return sent
         return Reply(sent, memory)
 
 
@@ -249,11 +249,11 @@ class CallsWrong(Strategy):
             case "received":
                 yield Call(program, {"theta": np.array(["a"])}, ids)
             case "no names":
-                yield Call(program, [np.ones(1)], ids)  # type: ignore[arg-type]
+                yield Call(program, [np.ones(1)], ids)
             case "each_of":
                 yield Call(program, {}, ids, {"theta": np.ones(1)})
             case "answer":
-                yield program  # type: ignore[misc]
+                yield program
             case "state":
                 yield Call(program, {}, ids)
                 return None
@@ -269,7 +269,7 @@ class AtOnce(Strategy):
     """A round that is not a generator."""
 
     def round(self, view: FederationView, state: State) -> Calls:
-        return state  # type: ignore[return-value]
+        return state
 
 
 @dataclass(frozen=True)

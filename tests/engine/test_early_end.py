@@ -157,7 +157,7 @@ def test_only_what_hospitals_do_not_have_is_sent_for_a_check(federation: Federat
     local = run(federation, stopping(federation, Local()), 1)
     assert {row.bytes_down for row in local.rounds} == {0}
     heads = run(federation, stopping(federation, FedPer(), model=MLP, learning_rate=0.1), 1)
-    shared = heads.layout.size - int(heads.private.sum())  # type: ignore[union-attr]
+    shared = heads.layout.size - int(heads.private.sum())
     assert {row.bytes_down for row in heads.rounds} == {4 * shared * (2 + 5)}
 
 
@@ -198,7 +198,7 @@ def test_who_goes_on_from_anothers_standing_goes_on_with_its_checks(federation: 
     next(events), next(events), next(events)
     standing = donor.state_after_round()
     assert standing is not None
-    assert (standing.round, standing.stopping.rounds) == (3, (1, 2, 3))  # type: ignore[union-attr]
+    assert (standing.round, standing.stopping.rounds) == (3, (1, 2, 3))
     *_, heir = JobRun(pool, job, standing).play()
     assert isinstance(whole, Outcome)
     assert isinstance(heir, Outcome)
@@ -217,7 +217,7 @@ def test_losses_that_are_not_finite_end_a_run_and_never_serve() -> None:
     assert not nothing.over
     assert nothing.after(2, "global", float("inf")).over
     assert Stopped.of(nothing) is not None
-    assert Stopped.of(nothing).served == 1  # type: ignore[union-attr]
+    assert Stopped.of(nothing).served == 1
 
 
 def test_a_run_without_rounds_is_not_checked(federation: Federation) -> None:

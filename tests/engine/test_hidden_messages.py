@@ -133,7 +133,7 @@ def test_the_noise_of_each_block_and_count_is_the_promised_one(federate, way):
 
     class Watching(Ifca):
         def aggregate(self, view, state, update):
-            received.update(sums=update.sums, chosen=update.beside("chosen") / update.problem.program.one)
+            received.update(sums=update.sums, chosen=update.extra("chosen") / update.problem.program.one)
             return super().aggregate(view, state, update)
 
     job = hidden(wide, Watching(clusters=2), secure, privacy, rounds=1)

@@ -37,7 +37,7 @@ TUNED = Personalization(2, 0.05)
 
 
 def steps(method: str) -> LastSteps:
-    return LastSteps(recalibration=Recalibration(method=method))  # type: ignore[arg-type]
+    return LastSteps(recalibration=Recalibration(method=method))
 
 
 @pytest.mark.parametrize("method", ["eb", "intercept", "logistic", "closed"])

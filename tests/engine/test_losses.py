@@ -178,11 +178,11 @@ def test_placement_changes_no_bit_of_them(federate: MakeFederation) -> None:
 def test_a_run_says_whether_it_converged(federate: MakeFederation) -> None:
     federation = federate(SIZES)
     outcome = play(federation, FedAvg(), rounds=9)
-    expected = convergence([outcome.losses.before["global"], *losses(outcome)], outcome.losses.constant)  # type: ignore[list-item]
+    expected = convergence([outcome.losses.before["global"], *losses(outcome)], outcome.losses.constant)
     assert outcome.convergence == expected
     assert expected.verdict == "falling"
     wild = job_of(federation, FedAvg(), rounds=9, learning_rate=500.0)
-    assert run(federation, wild, 1).convergence.verdict == "diverged"  # type: ignore[union-attr]
+    assert run(federation, wild, 1).convergence.verdict == "diverged"
     assert play(federation, FedAvg(), rounds=0).convergence is None
 
 

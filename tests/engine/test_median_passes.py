@@ -17,7 +17,7 @@ from raysim.core.errors import ConfigError
 from raysim.engine.attacks.secure_geometric_median import NU, PASSES, Pass
 from raysim.engine.client.local_training import CohortTraining
 from raysim.engine.messages.memory import MODEL
-from raysim.engine.messages.steps import BESIDE, UPDATE, Leaving
+from raysim.engine.messages.steps import EXTRAS, UPDATE, Leaving
 from raysim.engine.run_state import RunState
 from raysim.engine.server.coordinator import Coordinator
 from raysim.engine.server.job_checks import check_job
@@ -55,7 +55,7 @@ def pulled(update, centres, group=0):
         0, 0, Upload(np.ones(1), np.array([group]), 3), {UPDATE: update}, None, 1e9, float, list, {}, True
     )
     Pass(centres, trains=False).forward(leaving)
-    return leaving.vectors[UPDATE], leaving.vectors[BESIDE]
+    return leaving.vectors[UPDATE], leaving.vectors[EXTRAS]
 
 
 def test_three_passes_by_sums_are_those_of_the_server(monkeypatch):

@@ -12,13 +12,11 @@ from numpy.typing import NDArray
 
 from raysim.core.errors import HospitalFailed
 from raysim.core.exact import ExactSum
-from raysim.engine.client import local_training, sending
 from raysim.engine.messages.plan import PartialResult
 from raysim.engine.messages.update_sums import sum_count
 from raysim.engine.server.last_steps import existing
 from raysim.engine.server.merging import summed, update_of
-from raysim.strategies.base import OWN, Ids, LocalProblem, LocalTraining, RowGroups, Strategy, Update, Upload
-from raysim.strategies.hospital_clusters.ifca import Ifca
+from raysim.strategies.base import OWN, Ids, LocalProblem, LocalTraining, RowGroups, Update, Upload
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.one_model.scaffold import Scaffold
 from raysim.training.base import Optimizer, Task
@@ -70,9 +68,9 @@ def test_what_is_sent_beside_comes_behind_the_sums():
     problem = LocalProblem(start=np.zeros(4, np.int64), upload=Upload(np.ones(4)), program=Beside(2, (2,)))
     update = merged(PARTIALS, problem, IDS, size=2)
     assert update.sums.tolist() == [[0.25, 0.5]]
-    assert update.beside("more").tolist() == [1.0, -1.0]
+    assert update.extra("more").tolist() == [1.0, -1.0]
     with pytest.raises(KeyError):
-        update.beside("less")
+        update.extra("less")
 
 
 def test_where_nobody_sends_there_is_a_sum_of_zeros():
@@ -119,27 +117,6 @@ def test_late_updates_are_discounted_hospital_by_hospital(weights):
     assert upload.weight.shape == weights.shape
     # .5, .125 and .0625 of together .6875, all as heavy as before.
     np.testing.assert_allclose(upload.weight.ravel(), np.array([8, 2, 1]) / 11)
-
-
-@pytest.mark.parametrize("strategy", [FedAvg(), Ifca(clusters=3)])
-def test_deltas_added_up_together_are_those_added_up_one_by_one(
-    federate: MakeFederation, monkeypatch: pytest.MonkeyPatch, strategy: Strategy
-):
-    federation = federate([30, 8, 21, 0, 14, 9])
-    together = play(federation, strategy, rounds=3, batch_size=4)
-    monkeypatch.setattr(sending, "TOGETHER", 400)
-    in_parts = play(federation, strategy, rounds=3, batch_size=4)
-    monkeypatch.setattr(sending, "TOGETHER", 1)
-    by_scalar = play(federation, strategy, rounds=3, batch_size=4)
-    monkeypatch.setattr(sending, "TOGETHER", 5)
-    in_pieces = play(federation, strategy, rounds=3, batch_size=4)
-    monkeypatch.setattr(local_training.CohortTraining, "_is_plain", lambda *_: False)
-    alone = play(federation, strategy, rounds=3, batch_size=4)
-    np.testing.assert_array_equal(together.models, alone.models)
-    np.testing.assert_array_equal(in_parts.models, alone.models)
-    np.testing.assert_array_equal(by_scalar.models, alone.models)
-    np.testing.assert_array_equal(in_pieces.models, alone.models)
-    assert np.ptp(together.models) > 0
 
 
 @pytest.mark.parametrize("wrong", ["short", "long", "fewer", "more"])

@@ -43,7 +43,7 @@ def test_a_program_is_attacked_bounded_noised_and_masked_in_this_order(federatio
     guarantee = guarantee_of(job, federation)
     pipeline = UpdatePipeline(job, job.strategy, federation, 4, None, FirstAnswers(), guarantee)
     program, rows = Bounded(2, Bound("row", 1.0)), np.array([[3.0, 4.0], [0.3, 0.4]])
-    steps = pipeline.called(1, Call(program, {}, np.arange(3)), 0, "the program")
+    steps = pipeline.call_steps(1, Call(program, {}, np.arange(3)), 0, "the program")
     assert [type(step) for step in steps] == [OwnAttack, Bounding, ProgramRelease, Masking]
     layout, sent = SumLayout(program), []
     for hospital in range(3):
@@ -56,7 +56,7 @@ def test_a_program_is_attacked_bounded_noised_and_masked_in_this_order(federatio
     noise = np.array([release.units(program, layout, hospital) for hospital in range(3)])
     alone = noise + layout.units(Reply({"sum": np.array([[0.6, 0.8], [0.3, 0.4]])}))
     assert (noise[:, :2] != 0).all()
-    assert pipeline.heard(np.sum(sent, axis=0)).tolist() == alone.sum(axis=0).tolist()
+    assert pipeline.opened_call(np.sum(sent, axis=0)).tolist() == alone.sum(axis=0).tolist()
     assert (np.array(sent) != alone).all()  # masks hide what each has sent
     assert pipeline.facts()["secure_sums"] == 1
 

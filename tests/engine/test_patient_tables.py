@@ -120,7 +120,7 @@ def test_areas_are_shares_of_clusters_the_largest_hospital_first_and_who_has_no_
         }
     )
     later = frame.assign(seed=4, n_train=9)
-    figure = patient_clusters.drawn(pd.concat([frame, later]), {"fedgmc": "FedGMC"})
+    figure = patient_clusters.plot(pd.concat([frame, later]), {"fedgmc": "FedGMC"})
     (chart,) = figure.charts
     assert chart.title == "FedGMC"
     assert chart.description.endswith("Over all hospitals: 0 58%, 1 42%.")
@@ -133,7 +133,7 @@ def test_areas_are_shares_of_clusters_the_largest_hospital_first_and_who_has_no_
 
 def test_an_area_too_thin_for_its_number_has_none():
     rows = pd.DataFrame({"strategy": "kfed", "seed": 0, "hospital": ["a", "a"], "cluster": [0, 1], "n_train": [1, 99]})
-    (chart,) = patient_clusters.drawn(rows).charts
+    (chart,) = patient_clusters.plot(rows).charts
     assert re.findall(r'class="note"[^>]*>(\d)<', str(chart.markup())) == ["1"]
     assert chart.title == "kfed"
 

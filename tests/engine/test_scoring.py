@@ -67,7 +67,7 @@ def test_rows_that_are_not_kept_are_gathered_piece_by_piece(monkeypatch, chunk):
     models = np.random.default_rng(0).normal(size=(2, 8)).astype(np.float32)
     served = np.array([1, 1, 0, 0])
     rows = PartRows.of(data, [3, 1, 0, 2], "train")
-    assert rows.kept is None
+    assert rows.features is None
     np.testing.assert_array_equal(
         joined(model.logits, models, served, rows), one_at_a_time(model, models, served, data, [3, 1, 0, 2], "train")
     )

@@ -79,7 +79,7 @@ def test_each_sum_of_a_round_has_masks_of_its_own():
     """Two passes over the updates of a round, then the next round; the number of a sum decides its masks."""
     sums = SecureSums(SecureSection(mode="execute"), 3, "fedavg", 2)
     problem = LocalProblem(np.zeros(5, np.int64), Upload(np.full(5, 0.2)))
-    passes = [sums.half(round, problem, np.arange(5)) for round in (1, 1, 2)]
+    passes = [sums.hospital_step(round, problem, np.arange(5)) for round in (1, 1, 2)]
     assert [(secure.round, secure.group) for each in passes for secure in each.sums] == [(1, 0), (1, 1), (2, 0)]
     first, again, later = (each.sums[0].masked(0, np.zeros(2, np.int64)).tolist() for each in passes)
     assert first != again != later != first

@@ -176,7 +176,7 @@ def test_the_terminal_and_the_page_say_who_is_not_known():
     assert table is not None
     said = "not known, and in no difference: sex of 7 test rows (AUROC 0.500), under b"
     assert str(table.caption).endswith(said)
-    assert said[1:] in patient_groups.drawn(per_seed, stacked({4: {"F": 10}})).caption
+    assert said[1:] in patient_groups.plots(per_seed, stacked({4: {"F": 10}})).caption
     nobody = patient_groups.printed(per_seed.assign(sex_unknown_rows=0.0), 160)
     assert nobody is not None
     assert "not known" not in str(nobody.caption)
@@ -271,7 +271,7 @@ def test_the_comparison_s_table_and_picture(demographic: Federation, tmp_path: P
     assert gaps["attribute"].tolist() == ["sex", "age"]
     np.testing.assert_allclose(gaps["gap"][0], per_seed["sex_gap"].mean())
     assert patient_groups.printed(per_seed, 160) is not None
-    drawn = patient_groups.drawn(per_seed, pd.concat(frames), titles={"fedavg": "FedAvg"})
+    drawn = patient_groups.plots(per_seed, pd.concat(frames), titles={"fedavg": "FedAvg"})
     assert "FedAvg by sex" in drawn.charts[0].description
     assert [chart.title for chart in drawn.charts] == ["Sex", "Age"]
     assert "Lines are one deviation over seeds" in drawn.caption
@@ -294,7 +294,7 @@ def test_the_picture_is_of_all_hospitals_and_says_whose_rows_it_counts():
     per_seed = pd.DataFrame({"strategy": "a", "model": "global", "auroc": 0.8, "seed": [4, 5]})
     per_seed = per_seed.assign(sex_gap=0.1, sex_gap_within=0.1, sex_undefined=0)
     differing = stacked({4: {"F": 10, r"$\bar{$": 20}, 5: {"F": 11, r"$\bar{$": 19, "M": 3}})
-    drawn = patient_groups.drawn(per_seed, differing, "validation")
+    drawn = patient_groups.plots(per_seed, differing, "validation")
     assert "in brackets its validation rows of seed 4." in drawn.caption
     (chart,) = drawn.charts
     assert chart.y.texts == ("F (10)", r"$\bar{$ (20)", "M (0)")
@@ -302,5 +302,5 @@ def test_the_picture_is_of_all_hospitals_and_says_whose_rows_it_counts():
     places = [float(cx) if cx else np.mean([float(x) for x in re.findall(r"[ML]([\d.]+) ", d)]) for cx, d in marks]
     assert places == pytest.approx([float(chart.across([0.8])[0])] * 3, abs=0.1)  # the middle of whatever mark it has
     assert "F: a 0.800" in chart.description
-    same = patient_groups.drawn(per_seed, stacked({4: {"F": 10}, 5: {"F": 10}}))
+    same = patient_groups.plots(per_seed, stacked({4: {"F": 10}, 5: {"F": 10}}))
     assert "in brackets its test rows. " in same.caption

@@ -65,7 +65,7 @@ def test_the_heaviest_sum_is_that_of_most_weight_by_magnitude() -> None:
     assert heaviest(LocalProblem(START, Upload(weight, into, 2))) == 0.75
     assert heaviest(LocalProblem(START, Upload(weight, into, 2), program=FIVE)) == 1.5
     assert heaviest(LocalProblem(START, Upload(np.array([[0.5, -1.0], [0.25, 0.25], [0.0, 0.5]])))) == 1.75
-    beside = Upload(weight, weight_beside=np.array([1.0, -1.0, 0.5]))
+    beside = Upload(weight, extra_weight=np.array([1.0, -1.0, 0.5]))
     assert heaviest(LocalProblem(START, beside, program=FIVE)) == 2.5
 
 
@@ -105,7 +105,7 @@ def test_the_order_of_the_steps_at_hospitals(federation: Federation) -> None:
     )
     pipeline = UpdatePipeline(job, job.strategy, federation, 4, None, FirstAnswers(), guarantee_of(job, federation))
     problem = LocalProblem(START, Upload(np.ones(3)))
-    halves = pipeline.halves(1, problem, np.arange(3))
+    halves = pipeline.hospital_steps(1, problem, np.arange(3))
     assert [type(half).__name__ for half in halves] == ["OwnAttack", "Clip", "Compressing", "Masking"]
 
 

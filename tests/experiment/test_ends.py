@@ -170,7 +170,7 @@ def test_a_run_that_is_terminated_in_a_round_is_killed_in_mlflow_too(how: str, t
     assert (tmp_path / "reached").exists(), done
     assert (done.code, done.out, said(done.err)) == (143, "", [GOES_ON])
     client = MlflowClient(uri)
-    (run,) = client.search_runs([client.get_experiment_by_name("raysim").experiment_id])  # type: ignore[union-attr]
+    (run,) = client.search_runs([client.get_experiment_by_name("raysim").experiment_id])
     assert run.info.status == "KILLED"
 
 
@@ -181,7 +181,7 @@ def test_ctrl_c_is_130_and_killed(tmp_path: Path):
     assert done.code == 130, done
     assert "Traceback" not in done.err
     client = MlflowClient(uri)
-    (run,) = client.search_runs([client.get_experiment_by_name("raysim").experiment_id])  # type: ignore[union-attr]
+    (run,) = client.search_runs([client.get_experiment_by_name("raysim").experiment_id])
     assert run.info.status == "KILLED"
 
 

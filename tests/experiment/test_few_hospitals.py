@@ -47,7 +47,7 @@ def table(hospitals: int) -> dict[str, object]:
 def test_the_default_strategies_are_compared():
     config, console = reading.resolve(table(1), reads=()), Console(file=io.StringIO(), width=200)
     compare_all(config, console, Path("out"), in_process=True, verbose=False)
-    said = console.file.getvalue()  # type: ignore[attr-defined]
+    said = console.file.getvalue()
     line = "hierarchical, clustered, chip: clusters: 1 in place of 5, one for each hospital with training rows"
     assert said.count(line) == 1
     assert "1 hospital, 60 rows, 2 features; " in said
@@ -61,7 +61,7 @@ def test_a_run_says_it_too_and_five_hospitals_need_not_be_told():
     for hospitals, words in ((4, "chip: clusters: 4 in place of 5"), (5, "")):
         console = Console(file=io.StringIO(), width=200)
         run_one(reading.resolve(table(hospitals), ["strategy=chip"]), console, None, in_process=True, verbose=False)
-        said = console.file.getvalue()  # type: ignore[attr-defined]
+        said = console.file.getvalue()
         assert ("in place of" in said) == bool(words)
         assert words in said
 
@@ -107,7 +107,7 @@ def test_a_warning_of_the_data_is_printed_once_by_a_command_whether_they_are_cac
         ):
             console = Console(file=io.StringIO(), width=200)
             command(console, Path(f"out-{number}"))
-            assert console.file.getvalue().count(warning) == 1  # type: ignore[attr-defined]
+            assert console.file.getvalue().count(warning) == 1
         console = Console(file=io.StringIO(), width=200)
         describe_data(several, console)
-        assert console.file.getvalue().count(warning.removeprefix("warning: ")) == 1  # type: ignore[attr-defined]
+        assert console.file.getvalue().count(warning.removeprefix("warning: ")) == 1

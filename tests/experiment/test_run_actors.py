@@ -59,7 +59,7 @@ def played(tree: dict[str, Any], out: str, count: int = 2, **manners: Any) -> st
     """What a comparison prints, of which ``count`` runs are played at once."""
     console = Console(width=300, file=io.StringIO())
     compare(tree | {"resources": {"runs_at_once": count}}, out=out, console=console, **manners)
-    return console.file.getvalue()  # type: ignore[attr-defined]
+    return console.file.getvalue()
 
 
 def without_time(path: Path) -> Any:

@@ -130,7 +130,7 @@ def test_ctrl_c_ends_all_runs_at_work_and_they_go_on(whole: Path, here: None, tm
     console = Console(width=200, file=io.StringIO())
     raysim.resume("out", console=console)
     for label in ("one", "two"):
-        assert f"{label}, seed 1 resumes from round 4 of 9" in console.file.getvalue()  # type: ignore[attr-defined]
+        assert f"{label}, seed 1 resumes from round 4 of 9" in console.file.getvalue()
     models = sorted(path.relative_to(whole) for path in whole.rglob("models.safetensors"))
     assert len(models) == 3
     for name in (*models, Path("hospitals.csv")):

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
-import subprocess
-import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -24,7 +21,7 @@ from raysim.storage.run_tables import hospitals_table
 from raysim.strategies.hospital_clusters.fedsoft import FedSoft
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.references.local import Local
-from tests.commands import STRICT, said
+from tests.commands import Done, raysim, said
 from tests.conftest import empty_store, play, shared_ray
 
 pytestmark = shared_ray("actors")
@@ -41,20 +38,12 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Done]:
     """``raysim run`` of CHiP-FL on a Ray of its own, in a folder of its own, where nothing was before."""
     folder = tmp_path_factory.mktemp("run")
     (folder / "c.yaml").write_text(yaml.safe_dump(SMALL | {"strategy": {"name": "chip", "clusters": 3}}))
-    done = subprocess.run(
-        [sys.executable, *STRICT, "-m", "raysim", "run", "c.yaml", "--out", "out", "--details"],
-        cwd=folder,
-        env={name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-        | environment(folder)
-        | {"COLUMNS": "160"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = raysim(["run", "c.yaml", "--out", "out", "--details"], folder, environment(folder) | {"COLUMNS": "160"})
+    assert done.code == 0, done.out + done.err
     return folder, done
 
 
@@ -75,11 +64,11 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_run_prints_its_table_and_no_chatter(ran):
     _, done = ran
-    assert "12 hospitals, 900 rows" in done.stdout
-    assert "lowest hospital" in done.stdout, "of twelve fewer than ten have both classes, and no decile"
+    assert "12 hospitals, 900 rows" in done.out
+    assert "lowest hospital" in done.out, "of twelve fewer than ten have both classes, and no decile"
     for model in ("global", "cluster", "personal"):
-        assert model in done.stdout
-    assert said(done.stderr) == []
+        assert model in done.out
+    assert said(done.err) == []
 
 
 def test_the_files_of_a_run_agree_with_each_other(ran):

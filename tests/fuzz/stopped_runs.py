@@ -37,7 +37,7 @@ def stopped(folder: Path, *, compare: bool) -> None:
             raise KeyboardInterrupt
         return write(*arguments, **keywords)
 
-    run_page.write_run_page = interrupted  # type: ignore[assignment]
+    run_page.write_run_page = interrupted
     try:
         ended = answer([command, "c.yaml", "--in-process", "--out", "out"], folder)
     finally:

@@ -115,7 +115,7 @@ hospitals = st.lists(
 @given(hospitals, st.randoms(use_true_random=False))
 def test_the_order_of_hospitals_does_not_matter(rows: list[tuple[float, int, int]], random: object) -> None:
     mixed = list(rows)
-    random.shuffle(mixed)  # type: ignore[attr-defined]
+    random.shuffle(mixed)
     assert equity(*zip(*mixed, strict=True)) == pytest.approx(
         equity(*zip(*rows, strict=True)), rel=1e-9, abs=1e-9, nan_ok=True
     )
@@ -234,7 +234,7 @@ def test_the_lowest_of_a_draw_may_be_any_of_its_hospitals() -> None:
     order = np.argsort(values)
     times[order[-20:], 0] = 20  # 400 copies, of which the lowest 40 are two hospitals' 20 each
     times[order[:40], 1] = 10  # the lowest four hospitals
-    lowest = raysim.metrics.equity._drawn_lowest(values, np.arange(400), times, np.array([40, 40], np.int32))
+    lowest = raysim.metrics.equity._lowest_of_samples(values, np.arange(400), times, np.array([40, 40], np.int32))
     assert lowest == pytest.approx([values[order[380:382]].mean(), values[order[:4]].mean()])
 
 

@@ -52,7 +52,6 @@ PROMISES = (
 UPDATES = (
     "engine/test_bounded_updates",
     "engine/test_compressing",
-    "engine/test_deltas",
     "engine/test_hidden_messages",
     "engine/test_merging",
     "engine/test_secure_sums",
@@ -140,7 +139,6 @@ TESTS: dict[str, tuple[str, ...]] = {
         *NOISY,
     ),
     "strategies/shared/encoders.py": ("strategies/patient_clusters/test_patient_divisions",),
-    "raysim/core/one_thread.py": ("core/test_one_thread",),
     "raysim/core/importing.py": ("core/test_importing", "config/test_bad_input", "core/test_imports"),
     "strategies/shared/*": (
         "strategies/hospital_clusters/test_cfl",
@@ -174,7 +172,6 @@ TESTS: dict[str, tuple[str, ...]] = {
     "raysim/statistics/differences/harm.py": ("statistics/test_harm",),
     "raysim/statistics/differences/one_hospital.py": ("statistics/test_one_hospital", "statistics/test_harm"),
     "raysim/statistics/several.py": ("statistics/test_several",),
-    "raysim/statistics/chance/ranks.py": FLOORS,
     "raysim/statistics/*": (
         "statistics/test_mean_interval",
         "statistics/test_over_seeds",
@@ -191,8 +188,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "raysim/privacy/events.py": ("privacy/test_accountant", "privacy/test_noise_math", *NOISY),
     "raysim/privacy/noisy_sums.py": ("privacy/test_noise_math", *NOISY),
     "raysim/privacy/statement.py": ("privacy/test_statement", "privacy/test_runs"),
-    "raysim/privacy/repeated.py": ("privacy/test_repeated", "privacy/test_sampled", "privacy/test_accountant"),
-    "raysim/privacy/sampled.py": ("privacy/test_sampled", "privacy/test_accountant"),
+    "raysim/privacy/repeated.py": ("privacy/test_repeated", "privacy/test_accountant"),
     "raysim/privacy/scaler.py": ("data/test_declared", "data/test_preprocessing"),
     "raysim/privacy/quick.py": (
         "privacy/test_quick_math",

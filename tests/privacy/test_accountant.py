@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from raysim.core.errors import ConfigError
-from raysim.privacy import accountant, quick, sampled
+from raysim.privacy import accountant, quick
 from raysim.privacy.events import Event, Gaussian, Laplace, Repeated
-from tests.privacy.divergences import by_divergences
+from tests.privacy.divergences import by_divergences, of_library
 
 SAMPLED = [
     # rate, multiplier, steps, delta, by distributions, by divergences
@@ -61,15 +61,16 @@ def test_steps_of_a_large_epsilon_are_wide_and_change_it_by_less_than_one_in_a_h
 @pytest.mark.filterwarnings("error")
 def test_the_noise_of_a_large_epsilon_is_found_with_as_few_numbers_as_that_of_a_small_one(monkeypatch):
     """The time is that of the losses of one release and of all of them: a million or two for any epsilon."""
+    from dp_accounting.pld import pld_pmf
+
     held: list[int] = []
 
-    def recorded(mechanism: Any, interval: float, deltas: Any) -> Any:
-        made = sampled_discretised(mechanism, interval, deltas)
-        held.append(made.size)
-        return made
+    def recorded(interval: float, low: int, high: int, deltas: Any) -> Any:
+        held.append(len(deltas))
+        return made(interval, low, high, deltas)
 
-    sampled_discretised = sampled.discretised
-    monkeypatch.setattr(sampled, "discretised", recorded)
+    made = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap
+    monkeypatch.setattr(pld_pmf, "create_pmf_pessimistic_connect_dots_fixed_gap", recorded)
     multiplier = accountant.calibrated(lambda each: [Gaussian(each, 0.05, 50)], 1e6, 1e-5)
     assert accountant.epsilon([Gaussian(multiplier, 0.05, 50)], 1e-5) == pytest.approx(1e6, rel=1e-4)
     assert 1000 < max(held) < 1_000_000
@@ -190,3 +191,19 @@ def test_nothing_that_is_told_costs_nothing_and_no_noise_everything():
 
 def test_places_have_binomial_chances():
     assert accountant._places(Repeated(1.0, 0.5, 2)) == ([0.0, 1.0, 2.0], pytest.approx([0.25, 0.5, 0.25]))
+
+
+def test_events_are_composed_as_by_the_librarys_accountant(monkeypatch: pytest.MonkeyPatch):
+    from dp_accounting import NeighboringRelation, pld
+
+    monkeypatch.setattr(accountant, "INTERVAL", 1e-2)
+    monkeypatch.setattr(accountant, "COARSE_INTERVAL", 1e-2)
+    kinds: list[list[Event]] = [
+        [Gaussian(2.0, 0.2, 9), Laplace(3.0, 2), Gaussian(6.0, 1.0, 4)],
+        [Repeated(2.0, 0.1, 3, 5), Gaussian(5.0)],
+    ]
+    for events in kinds:
+        theirs = pld.PLDAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE, value_discretization_interval=1e-2)
+        for event in events:
+            theirs.compose(of_library(event), event.count)
+        assert accountant.by_distributions(events, 1e-5) == theirs.get_epsilon(1e-5)

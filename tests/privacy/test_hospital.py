@@ -156,7 +156,7 @@ def first_sums(federation: Federation, job: Job) -> tuple[np.ndarray, np.ndarray
             rows = number_rows(plan.problem, units.shape[1])
             if plan.problem.spread:  # all are in all sums
                 shares[:] = shares.max()
-            beside = shares if sent.weight_beside is None else sent.weight_beside
+            beside = shares if sent.extra_weight is None else sent.extra_weight
             shares = np.append(shares, np.full(rows, beside.max()))
             seen.append((units, shares))
         return partials, later

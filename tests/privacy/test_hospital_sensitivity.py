@@ -100,7 +100,7 @@ def check_hospital(name: str, mode: str, seed: int, hospital: int, scale: float 
             moved, bit = moved[:-1], moved[-1]
             assert np.linalg.norm(bit) <= 1.0  # each is 1/2 or -1/2, also of an update that is not finite
         assert len(moved) == problem.sent.sums + number_rows(problem, size)
-        beside = problem.sent.weight if problem.sent.weight_beside is None else problem.sent.weight_beside
+        beside = problem.sent.weight if problem.sent.extra_weight is None else problem.sent.extra_weight
         moved[: problem.sent.sums] /= float(problem.sent.weight.max())
         moved[problem.sent.sums :] /= float(beside.max())
         if problem.spread:

@@ -20,7 +20,7 @@ from raysim.config.sections.privacy import PrivacySection
 from raysim.config.sections.secure import SecureSection
 from raysim.config.sections.system import SystemSection
 from raysim.core.errors import ConfigError
-from raysim.data.contribution import drawn
+from raysim.data.contribution import choose_rows
 from raysim.data.federation import Federation
 from raysim.engine.job import Outcome
 from raysim.engine.messages.plan import ModelSpec
@@ -104,12 +104,12 @@ def test_the_bits_do_not_depend_on_how_many_actors_there_are(federation, mode):
 def test_at_most_so_many_rows_of_a_patient_are_drawn_and_keep_their_order():
     people = np.array([7, 7, 3, 7, 3, 9, 7])
     order = np.array([6, 0, 4, 2, 1, 5, 3])
-    drawn_rows = drawn(people, order, 2)
+    drawn_rows = choose_rows(people, order, 2)
     assert drawn_rows.rows.tolist() == [0, 6, 2, 4, 5]  # of 7 the first two in the random order: 6 and 0
     assert drawn_rows.patient.tolist() == [0, 0, 1, 1, 2]
     assert drawn_rows.patients == 3
-    assert drawn(people, order, 9).rows.tolist() == [0, 1, 3, 6, 2, 4, 5]
-    assert drawn(people[:0], order[:0], 2).patients == 0
+    assert choose_rows(people, order, 9).rows.tolist() == [0, 1, 3, 6, 2, 4, 5]
+    assert choose_rows(people[:0], order[:0], 2).patients == 0
 
 
 @pytest.mark.parametrize("rows", [1, 3])

@@ -9,7 +9,7 @@ import pandas as pd
 from raysim.report import naming
 from raysim.report.judgement.answer import Answer, answer_from
 from raysim.report.judgement.compose import comparison_card
-from raysim.report.judgement.evidence import evidence
+from raysim.report.judgement.evidence import evidence_from
 from raysim.report.judgement.gathered import Asked
 from raysim.report.judgement.noise import Noise
 from raysim.report.naming import Key
@@ -24,7 +24,7 @@ def answered(
     noise: Mapping[Key, Noise] | None = None,
 ) -> Answer:
     """The answer; ``alone`` are the strategies in which hospitals train alone."""
-    shown = evidence(per_seed, hospitals, reference, alone=alone)
+    shown = evidence_from(per_seed, hospitals, reference, alone=alone)
     called = naming.names(comparison(complete(per_seed)), {})
     asked = Asked("death in hospital", "test", None, counted=True)
     card = comparison_card(shown, (), hospitals, asked, names=called, noise=noise or {})

@@ -65,7 +65,7 @@ CARD = Card(
     "death in hospital, 40 hospitals",
     "These data do not say what to do.",
     lines=(),
-    ways=(),
+    rows=(),
     use="none",
     federate="not tested",
     recommended=None,

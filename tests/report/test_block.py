@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raysim.core import registry
-from raysim.report.judgement.card import Card, Line, Way
+from raysim.report.judgement.card import Card, Line, MethodRow
 from raysim.report.terminal import answers
 from raysim.report.terminal.block import MOST, WIDEST, Block, Warning, lines
 
@@ -132,9 +132,9 @@ LINES = (
     ),
 )
 WAYS = (
-    Way("FedAvg", ("fedavg", "global"), "taken", 0.886, also=("FedProx",)),
-    Way("Training alone", ("local", "personal"), "reference", 0.837, -0.049, -0.076, -0.022, "worse"),
-    *(Way(f"M{i}", (f"m{i}", "global"), "method", 0.88, -0.006, -0.01, 0.01, "no difference") for i in range(7)),
+    MethodRow("FedAvg", ("fedavg", "global"), "taken", 0.886, also=("FedProx",)),
+    MethodRow("Training alone", ("local", "personal"), "reference", 0.837, -0.049, -0.076, -0.022, "worse"),
+    *(MethodRow(f"M{i}", (f"m{i}", "global"), "method", 0.88, -0.006, -0.01, 0.01, "no difference") for i in range(7)),
 )
 CARD = Card("death", "Take FedAvg.", LINES, WAYS, "ranking", "yes", "fedavg", "FedAvg", "death")
 
@@ -151,7 +151,7 @@ def test_the_block_of_a_card() -> None:
     assert block.rows[1][0] == "M0"
     assert block.rows[-1] == ["Training alone (reference)", "0.837", "-0.049 (-0.076 to -0.022)", "worse"]
     assert (len(block.rows), block.more, block.notes) == (6, 3, ["No gap."])
-    alone = dataclasses.replace(CARD, ways=WAYS[:1])
+    alone = dataclasses.replace(CARD, rows=WAYS[:1])
     assert answers.block(alone, "main", 300.0, "", "").rows == []
     assert answers.block(alone, "main", 300.0, "", "").what == "main: death, 5 min"
 
@@ -160,19 +160,19 @@ def test_where_all_is_recalibrated_rows_say_the_method() -> None:
     ways = [
         dataclasses.replace(way, name=f"{way.name}, recalibrated", key=(way.key[0], "recalibrated")) for way in WAYS
     ]
-    rows = answers.block(dataclasses.replace(CARD, ways=tuple(ways)), "main", 1.0, "", "").rows
+    rows = answers.block(dataclasses.replace(CARD, rows=tuple(ways)), "main", 1.0, "", "").rows
     assert [row[0] for row in rows[1:3]] == ["M0", "M1"]
-    mixed = dataclasses.replace(CARD, ways=(ways[0], *WAYS[1:]))
+    mixed = dataclasses.replace(CARD, rows=(ways[0], *WAYS[1:]))
     assert answers.block(mixed, "main", 1.0, "", "").rows[0][0] == "FedAvg, recalibrated = FedProx"
 
 
 def test_references_with_several_models_hide_no_federated_way() -> None:
     references = [
-        Way(f"{name}, {model}", (f"{name}, {model}", "global"), "reference", mean)
+        MethodRow(f"{name}, {model}", (f"{name}, {model}", "global"), "reference", mean)
         for mean, model in ((0.8, "linear"), (0.85, "trees"), (0.82, "mlp"))
         for name in ("local", "centralized")
     ]
-    rows = answers.block(dataclasses.replace(CARD, ways=(WAYS[0], *references, *WAYS[2:])), "main", 1.0, "", "").rows
+    rows = answers.block(dataclasses.replace(CARD, rows=(WAYS[0], *references, *WAYS[2:])), "main", 1.0, "", "").rows
     assert [row[0] for row in rows[:4]] == ["FedAvg = FedProx", "M0", "M1", "M2"]
     assert [row[1] for row in rows[4:]] == ["0.850", "0.850"]
 

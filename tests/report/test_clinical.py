@@ -35,7 +35,7 @@ def run(federate: MakeFederation, tmp_path: Path) -> Path:
 def test_the_page_says_what_the_tables_say(run: Path):
     served = clinical_rows.of_run("ditto", run)
     assert [each.name for each in served] == ["global model", "hospitals' own models"]
-    decisions, calibration, table = clinical.drawn(served)
+    decisions, calibration, table = clinical.plots(served)
     text = str(table.markup)
     written = pd.read_csv(run / "clinical.csv")
     together = written[written["hospital"].isna() & (written["model"] == "global")].set_index("figure")
@@ -58,12 +58,12 @@ def test_the_page_says_what_the_tables_say(run: Path):
 def test_one_hospital_has_its_own(run: Path):
     names = list(dict.fromkeys(pd.read_csv(run / "clinical.csv")["hospital"].dropna()))
     (big, *_, tiny) = names
-    *_, table = clinical.drawn(clinical_rows.of_run("ditto", run, big), "validation")
+    *_, table = clinical.plots(clinical_rows.of_run("ditto", run, big), "validation")
     assert "80 validation rows" in str(table.markup)
-    *_, table = clinical.drawn(clinical_rows.of_run("ditto", run, tiny))
+    *_, table = clinical.plots(clinical_rows.of_run("ditto", run, tiny))
     assert "fewer than 100 rows" in str(table.markup)
     assert "–" in str(table.markup)
-    assert clinical.drawn(clinical_rows.of_run("ditto", run, "nobody")) == []
+    assert clinical.plots(clinical_rows.of_run("ditto", run, "nobody")) == []
 
 
 def test_a_card_sets_the_calibration_error_beside_what_chance_makes_of_it(tmp_path: Path, federate: MakeFederation):
@@ -130,7 +130,7 @@ def test_several_seeds_are_means_with_their_seeds_in_the_interval(run: Path, tmp
         seeds = 12.706204736**2 * moved**2  # two values that differ by twice as much, over their number
         assert low == pytest.approx(max(b - np.hypot(a - ends[0], np.sqrt(seeds)), 0.0 if moved else -np.inf))
         assert high == pytest.approx(min(b + np.hypot(ends[1] - a, np.sqrt(seeds)), 1.0 if moved else np.inf))
-    _, calibration, drawing = clinical.drawn([two])
+    _, calibration, drawing = clinical.plots([two])
     assert "Means over 2 training seeds, each on 134 test rows with" in str(drawing.markup)
     assert "its 95 % interval, seeds included" in str(drawing.markup)
     assert "by chance to" in str(drawing.markup)
@@ -142,7 +142,7 @@ def test_of_runs_the_headline_models_and_none_where_nothing_was_left(run: Path, 
     served = clinical_rows.of_runs([("a", "Method A", run), ("gone", "Gone", tmp_path / "gone")])
     assert [each.name for each in served] == ["Method A"]
     assert set(served[0].figures["model"]) == {"personal"}
-    assert clinical.drawn(clinical_rows.of_runs([])) == []
+    assert clinical.plots(clinical_rows.of_runs([])) == []
     assert clinical_rows.of_run("a", tmp_path / "gone") == []
 
 
@@ -156,7 +156,7 @@ def test_one_class_has_a_page_that_says_so(federate: MakeFederation, tmp_path: P
     outcome.scores["global"] = counts._replace(positives=none, called=called)
     for name, table in tables(federation, outcome, ClinicalSection()).items():
         table.to_csv(tmp_path / name, index=False)
-    *_, shown = clinical.drawn(clinical_rows.of_run("a", tmp_path))
+    *_, shown = clinical.plots(clinical_rows.of_run("a", tmp_path))
     assert "one class only" in str(shown.markup)
     assert "no event" in str(shown.markup)
 
@@ -208,7 +208,7 @@ def test_a_decision_curve_says_where_a_model_is_worth_using():
 
 def test_the_decision_curve_labels_its_lines_and_leaves_few_patients_out_for_others(run: Path):
     served = clinical_rows.of_run("ditto", run)
-    decisions = clinical.drawn(served)[0]
+    decisions = clinical.plots(served)[0]
     assert ">act on nobody</text>" in str(decisions.markup)
     assert ">act on all</text>" in str(decisions.markup)
     for each in served:
@@ -230,7 +230,7 @@ def test_alerts_are_those_at_or_above_a_threshold(run: Path):
     row = written[(written["figure"] == "ppv") & written["hospital"].isna() & (written["model"] == "global")].iloc[0]
     assert first.alerts(0.3) == row["of"] / row["n"]
     assert np.isnan(first.alerts(0.7)), "no such threshold"
-    text = str(clinical.drawn([first])[-1].markup)
+    text = str(clinical.plots([first])[-1].markup)
     assert f"<td>{100 * row['of'] / row['n']:.1f}</td>" in text
     false = 100 * round(row["of"] * (1 - row["value"])) / row["n"]
     assert f"with global model: from 30% {100 * row['of'] / row['n']:.1f}, of them {false:.1f} false." in text

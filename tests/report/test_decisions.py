@@ -19,7 +19,7 @@ from raysim.report.hospital import gains
 from raysim.report.judgement.answer import answer_from, signed
 from raysim.report.judgement.card import Card
 from raysim.report.judgement.compose import comparison_card
-from raysim.report.judgement.evidence import evidence
+from raysim.report.judgement.evidence import evidence_from
 from raysim.report.judgement.gathered import Asked
 from raysim.report.judgement.judged import events_figure, marks, not_trained, rarer, sentence
 from raysim.report.naming import short
@@ -57,7 +57,7 @@ def shown_of(shift: float) -> tuple[Card, list[svg.Figure]]:
             key = {"strategy": strategy, "model": "global", "seed": seed}
             rows.append(pd.DataFrame({**key, "hospital": names, "n_test": 50, "auroc": auroc}))
     frame, hospitals = pd.DataFrame(seeds), pd.concat(rows, ignore_index=True)
-    shown = evidence(frame, hospitals, "fedavg")
+    shown = evidence_from(frame, hospitals, "fedavg")
     assert shown is not None
     table = tables.comparison(frame)
     called = naming.names(table, {"other": "The other", "fedavg": "FedAvg"})
@@ -75,7 +75,7 @@ def test_the_card_names_what_is_taken_and_by_how_much_it_is_better() -> None:
     assert which is not None
     assert re.fullmatch(r"The other is better than FedAvg: \+0\.02\d \(\+0\.0\d+ to \+0\.0\d+\)\.", which.text)
     assert which.state == "ok"
-    assert [(way.name, way.role, way.verdict) for way in card.ways] == [
+    assert [(way.name, way.role, way.verdict) for way in card.rows] == [
         ("The other", "taken", ""),
         ("FedAvg", "method", "worse"),
     ]
@@ -88,7 +88,7 @@ def test_the_forest_has_one_line_a_way_and_folds_equal_models() -> None:
     same = per_seed["strategy"] == "fedavg", hospitals["strategy"] == "fedavg"
     per_seed.loc[twin[0], "auroc"] = per_seed.loc[same[0], "auroc"].to_numpy()
     hospitals.loc[twin[1], "auroc"] = hospitals.loc[same[1], "auroc"].to_numpy()
-    shown = evidence(per_seed, hospitals, "fedavg")
+    shown = evidence_from(per_seed, hospitals, "fedavg")
     assert shown is not None
     table = tables.comparison(per_seed)
     shown = shown.renamed(naming.names(table, {}))
@@ -122,7 +122,7 @@ def test_a_page_has_one_interval_for_training_alone() -> None:
             names = [f"h{i}" for i in range(12)]
             rows.append(pd.DataFrame({**key, "hospital": names, "n_test": 50, "auroc": auroc}))
     frame, hospitals = pd.DataFrame(seeds), pd.concat(rows, ignore_index=True)
-    shown = evidence(frame, hospitals, "fedavg", alone=["local"])
+    shown = evidence_from(frame, hospitals, "fedavg", alone=["local"])
     assert shown is not None
     assert shown.alone == 0
     value, joint = shown.alone_less(shown.best)
@@ -136,7 +136,7 @@ def test_a_page_has_one_interval_for_training_alone() -> None:
     line = card.line("federate")
     assert line is not None
     assert signed(-value, Limits(-joint.high, -joint.low), 3) in line.text
-    assert (card.ways[1].low, card.ways[1].high) == tuple(joint)
+    assert (card.rows[1].low, card.rows[1].high) == tuple(joint)
     assert any(printed in sentence for sentence in answer_from(card, shown).reasons)
     (drawn,) = forest(shown, tables.differences(frame, "fedavg", hospitals), figures.styles(table))
     assert f"{naming.number(joint.low, 3, sign=True)} to {naming.number(joint.high, 3, sign=True)}" in drawn.markup
@@ -145,7 +145,7 @@ def test_a_page_has_one_interval_for_training_alone() -> None:
 
 def test_the_forest_counts_intervals_without_numbers() -> None:
     seeds, hospitals = test_answer.frames({f"s{i}": 0.8 for i in range(6)}, hospitals=3, seeds=2, noise=0.15)
-    shown = evidence(seeds, hospitals, "s0")
+    shown = evidence_from(seeds, hospitals, "s0")
     assert shown is not None
     (drawn,) = forest(shown, tables.differences(seeds, "s0", hospitals), figures.styles(tables.comparison(seeds)))
     assert drawn.markup.count(">says nothing<") >= 5
@@ -155,7 +155,7 @@ def test_the_forest_counts_intervals_without_numbers() -> None:
 def test_without_a_difference_the_card_claims_none() -> None:
     card, _ = shown_of(0.0)
     assert card.taken == "FedAvg"
-    assert [way.verdict for way in card.ways[1:]] in (["no difference"], ["equal"])
+    assert [way.verdict for way in card.rows[1:]] in (["no difference"], ["equal"])
     which = card.line("which")
     assert which is not None
     assert which.text.startswith("The other method is not better than FedAvg, the reference")

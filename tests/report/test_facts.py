@@ -469,7 +469,7 @@ def test_training() -> None:
 
 
 def data(judged: int = 20, share: float = 1.0, rarer: tuple[float, ...] = (), **fields: tuple[object, ...]) -> Data:
-    return Data("death in hospital", 20, 4000, 400, "test", judged, share, rarer, **fields)  # type: ignore[arg-type]
+    return Data("death in hospital", 20, 4000, 400, "test", judged, share, rarer, **fields)
 
 
 @pytest.mark.parametrize(
@@ -544,7 +544,7 @@ def said(
     lines = [quality, calibration, limits, *more]
     use = use_of(CLASSIFICATION, lines, not limits.forbids)
     verdict = {"taken": "FedAvg", "compared": True, "federate": federate, "one_seed": False, "alone_taken": False}
-    made_of = Verdict(**{**verdict, "act_at": "20 %", **fields})  # type: ignore[arg-type]
+    made_of = Verdict(**{**verdict, "act_at": "20 %", **fields})
     return headline(made_of, use, lines), use
 
 

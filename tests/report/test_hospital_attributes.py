@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose
 import raysim
 from raysim.report.figures.models import styles
 from raysim.report.panel import Panel
-from raysim.report.sections.hospital_attributes import MOST, drawn, table
+from raysim.report.sections.hospital_attributes import MOST, plots, table
 from raysim.report.tables import KEYS
 from tests.conftest import MakeFederation
 
@@ -72,12 +72,12 @@ def test_the_figure_tells_each_mean_in_words(federate: MakeFederation):
     keys = [("fedavg", "global"), ("local", "global")]
     names = {keys[0]: "FedAvg", keys[1]: "Training alone (reference)"}
     looks = styles(means.drop_duplicates(KEYS))
-    (figure,) = drawn(means, keys, names, looks)
+    (figure,) = plots(means, keys, names, looks)
     (chart,) = figure.charts
     row = means[(means["value"] == "north") & (means["strategy"] == "local")].iloc[0]
     assert f"north, Training alone: {row['auroc']:.3f} over 1 hospital" in chart.description
     assert chart.title == "Region"
-    assert drawn(means, [("chip", "own")], names, looks) == []
+    assert plots(means, [("chip", "own")], names, looks) == []
 
 
 def test_a_run_says_it_too(tmp_path: Path) -> None:

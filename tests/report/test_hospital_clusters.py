@@ -56,7 +56,7 @@ def test_features_are_in_deviations_and_the_most_different_come_first(ran: Resul
     mean = answers[:, 2 + columns : 2 + 2 * columns]
     z = (mean - mean.mean(axis=0)) / mean.std(axis=0)
     by_hand = np.stack([z[:2].mean(axis=0), z[2:].mean(axis=0)], axis=1)
-    order = np.argsort(-np.ptp(by_hand, axis=1), kind="stable")[: hospital_clusters.TOLD_FEATURES]
+    order = np.argsort(-np.ptp(by_hand, axis=1), kind="stable")[: hospital_clusters.FEATURES]
     assert names[3:] == [f"mean {federation.features[j]}" for j in order]
     np.testing.assert_allclose(far[3:], by_hand[order], atol=1e-9)
     assert texts[3][0] == f"{by_hand[order[0], 0]:+.1f}".replace("-", "−")

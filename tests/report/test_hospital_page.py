@@ -12,7 +12,7 @@ import pytest
 
 import raysim
 from raysim.metrics.labels import CLASSIFICATION
-from raysim.report.hospital import beside, gains
+from raysim.report.hospital import card_tables, gains
 from raysim.report.hospital.your_hospital import own_headline
 from raysim.report.pages.again import rewritten
 from raysim.statistics.over_seeds import OverSeeds
@@ -109,8 +109,8 @@ def test_what_a_page_says_of_a_hospital_is_what_its_files_say(folder: Path) -> N
 
 def test_rounds_that_differ_between_seeds_are_both_given() -> None:
     runs = pd.DataFrame({"strategy": "fedavg", "hospital": "north", "participated": [4, 4], "rounds": [22, 30]})
-    assert beside.participation(runs) == {("fedavg", "north"): "in 4 of 22 to 30 rounds, by seed"}
-    assert beside.participation(runs[:1]) == {("fedavg", "north"): "in 4 of 22 rounds"}
+    assert card_tables.participation(runs) == {("fedavg", "north"): "in 4 of 22 to 30 rounds, by seed"}
+    assert card_tables.participation(runs[:1]) == {("fedavg", "north"): "in 4 of 22 rounds"}
 
 
 def test_the_page_of_one_hospital_and_the_link_to_it(folder: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,6 @@ import pytest
 
 from raysim.engine.job import Result
 from raysim.engine.messages.plan import ModelSpec
-from raysim.experiment.background_noise_floor import BackgroundNoiseFloor
 from raysim.report import tables
 from raysim.report.judgement import noise
 from raysim.report.naming import signed
@@ -79,41 +77,6 @@ def test_other_seeds_are_no_further_evidence(result: Result) -> None:
     pd.testing.assert_frame_equal(noise.table(both), noise.table(alone))
 
 
-def test_noise_is_computed_once_the_runs_of_the_first_seed_have_ended(
-    result: Result, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    others = [replace(result, label="fedprox"), replace(result, seed=8), replace(result, label="fedprox", seed=8)]
-    alone = noise.noise([result, *others], 5)
-    asked: list[list[str]] = []
-    monkeypatch.setattr(
-        noise,
-        "noise",
-        lambda results, events, real=noise.noise: (
-            asked.append([f"{each.label} {each.seed}" for each in results]) or real(results, events)
-        ),
-    )
-    beside = BackgroundNoiseFloor(5)
-    for each in (result, *others):
-        beside.add(each)
-    pd.testing.assert_frame_equal(noise.table(beside.of([result, *others])), noise.table(alone))
-    assert asked == [["fedavg 7", "fedprox 7"]], "once, without the runs of other seeds"
-
-    asked.clear()
-    (one_seed := BackgroundNoiseFloor(5)).add(result)
-    assert set(one_seed.of([result])) == {("fedavg", "global")}
-    assert asked == [["fedavg 7"]]
-
-    def fails(results: object, events: int) -> None:
-        raise RuntimeError("no memory")
-
-    monkeypatch.setattr(noise, "noise", fails)
-    failed = BackgroundNoiseFloor(5)
-    for each in (result, *others):
-        failed.add(each)
-    with pytest.raises(RuntimeError, match="no memory"):
-        failed.of([result, *others])
-
-
 def test_the_page_says_first_whether_hospitals_differ_and_has_size_and_groups_apart(result: Result) -> None:
     by_chance = noise.noise([result], 5)
     judged = by_chance["fedavg", "global"]
@@ -121,7 +84,7 @@ def test_the_page_says_first_whether_hospitals_differ_and_has_size_and_groups_ap
     assert contents.noise_headings(table, by_chance)[0] == "Shown to differ"
     (row,) = contents.noise_rows(table, ["FedAvg"], by_chance)
     figure = judged.floor.figures["worst_decile"]
-    assert row.cells[0].mean == ("yes" if judged.floor.shown else "no")
+    assert row.cells[0].mean == ("yes" if judged.floor.demonstrated else "no")
     assert row.cells[0].interval == f"p = {judged.floor.p:.2f}"
     assert row.cells[1].mean == f"{figure.value:.3f}"
     assert row.cells[1].interval.startswith(f"chance: {figure.low:.3f} to {figure.high:.3f}; beyond: ")
@@ -138,10 +101,10 @@ def test_a_slope_is_a_direction_only_where_its_interval_excludes_none() -> None:
     rng, sizes = np.random.default_rng(1), np.geomspace(40, 2000, 40).astype(int)
     events = np.maximum(2, sizes // 5)
     flat = noise.slope_of(sums(rng, events, sizes - events, 0.8), sizes.tolist())
-    assert not flat.shown
+    assert not flat.demonstrated
     assert noise.size_sentence(flat).startswith("That AUROC depends on hospitals' size cannot be shown: ")
     rising = noise.slope_of(sums(rng, events, sizes - events, np.linspace(0.6, 0.95, 40)), sizes.tolist())
-    assert rising.shown
+    assert rising.demonstrated
     said = noise.size_sentence(rising)
     assert said.startswith("Larger hospitals are served better: +")
     assert f"{rising.doubling:+.4f} AUROC for twice the stays" in said
@@ -216,12 +179,12 @@ def test_real_labels_have_a_floor_of_their_errors(tmp_path: Path, shift: float, 
     for figure in ("std", "gini", "worst_decile", "p90", "sex_gap"):
         assert table.loc[figure, "value"] == pytest.approx(measured[figure])
     judged = both["fedavg", "global"]
-    assert judged.floor.shown == shown
+    assert judged.floor.demonstrated == shown
     # Groups are served alike within hospitals: that one goes to the noisy ones is no difference between patients.
     gap = judged.gaps["sex"]
     assert gap.groups == ("F", "M")
     assert gap.judged
-    assert not gap.shown
+    assert not gap.demonstrated
     assert gap.low < 0 < gap.high
     if shown:
         assert gap.pooled > 3 * abs(gap.estimate), "over all rows they differ"

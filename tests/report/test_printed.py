@@ -29,7 +29,7 @@ from tests.report.pages import Page
 def text(shown: object, width: int = 160) -> str:
     console = Console(file=io.StringIO(), width=width)
     console.print(shown)
-    return console.file.getvalue()  # type: ignore[attr-defined]
+    return console.file.getvalue()
 
 
 def test_virtual_time_tells_when_and_for_how_many_seeds_a_target_was_reached():
@@ -78,11 +78,11 @@ def test_patient_groups_break_no_figure_where_there_is_little_room():
 def test_every_plug_in_tells_of_itself(kind):
     console = Console(file=io.StringIO(), width=160)
     show_kind(kind, console)
-    listed = console.file.getvalue()  # type: ignore[attr-defined]
+    listed = console.file.getvalue()
     for name in registry.entries(kind):
         screen = Console(file=io.StringIO(), width=160)
         show_one(kind, name, screen)
-        first, *_ = said = screen.file.getvalue().splitlines()  # type: ignore[attr-defined]
+        first, *_ = said = screen.file.getvalue().splitlines()
         assert f"{name} " in listed
         assert first.strip() in listed
         assert first.strip() not in ("", "undocumented")
@@ -94,7 +94,7 @@ def test_every_plug_in_tells_of_itself(kind):
 def test_keys_are_told_with_their_defaults():
     console = Console(file=io.StringIO(), width=160)
     show_one("strategies", "fedprox", console)
-    assert ["mu", "number", "0.01"] in [line.split()[:3] for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
+    assert ["mu", "number", "0.01"] in [line.split()[:3] for line in console.file.getvalue().splitlines()]
 
 
 def test_names_in_brackets_are_printed_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -120,7 +120,7 @@ def test_names_in_brackets_are_printed_as_they_are(tmp_path: Path, monkeypatch: 
     console = Console(file=io.StringIO(), width=200)
     describe_data(config, console)
     compare_all(config, console, out, in_process=True, verbose=False, details=True)
-    said = console.file.getvalue()  # type: ignore[attr-defined]
+    said = console.file.getvalue()
     assert "b [/dl]" in said
     assert all(said.count(label) > 2 for label in labels)
     assert "groups with validation rows whose AUROC" in " ".join(said.split())
@@ -148,7 +148,7 @@ def test_a_label_in_brackets_is_shown_while_it_runs(terminal: bool, monkeypatch:
     with progress.RunProgress(console, 1, 2) as display:
         display.begin("prox [/mu]", 2)
         display.round(Round(1, 0.1, 2, 0, 0))
-    assert "prox [/mu]" in console.file.getvalue()  # type: ignore[attr-defined]
+    assert "prox [/mu]" in console.file.getvalue()
 
 
 def test_titles_are_no_markup():
@@ -184,7 +184,7 @@ def test_describe_shows_the_parts_of_the_first_seed_that_is_compared(tmp_path: P
     def said(*settings: str) -> str:
         console = Console(file=io.StringIO(), width=160)
         describe_data(reading.resolve(None, [data, *settings], reads=()), console)
-        return console.file.getvalue()  # type: ignore[attr-defined]
+        return console.file.getvalue()
 
     assert "seed 7" in said("seed=7")
     several = said("seed=7", "seeds=[3, 4, 5]")

@@ -11,7 +11,7 @@ from raysim.engine.job import Result
 from raysim.report.judgement import recalibrating
 from raysim.report.judgement.card import Line
 from raysim.report.judgement.facts.headline import Verdict, headline
-from raysim.report.judgement.recalibrating import Effect, beside, effect, proposal
+from raysim.report.judgement.recalibrating import Effect, effect, proposal, with_recalibration
 from raysim.statistics.clinical.recalibration_benefit import benefit
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.shared.personalization import RECALIBRATED, LastSteps, Recalibration
@@ -111,15 +111,15 @@ def test_the_line_on_calibration_says_it_and_the_remedy_fits(
     for change, line in ((-0.1, told), (0.1, more)):
         with monkeypatch.context() as patch:
             patch.setattr(recalibrating, "proposal", lambda *_, change=change: replace(proposed, log_loss=change))
-            assert beside(off, [plain], key, 0.01) == line, "a command is proposed only if it helps"
+            assert with_recalibration(off, [plain], key, 0.01) == line, "a command is proposed only if it helps"
     right = replace(off, state="ok", text="Risks are right.", remedy="", forbids=False)
-    assert beside(right, [plain], key, 0.01) == right
+    assert with_recalibration(right, [plain], key, 0.01) == right
     did = effect([done], ("fedavg", RECALIBRATED))
     assert did is not None
-    told = beside(off, [done], ("fedavg", RECALIBRATED), 0.01)
+    told = with_recalibration(off, [done], ("fedavg", RECALIBRATED), 0.01)
     assert told.text == f"Risks are off. {did.text}"
     assert told.remedy == ("take it without recalibration" if did.harms else "more labelled rows")
-    assert beside(right, [done], ("fedavg", RECALIBRATED), 0.01).remedy == ""
+    assert with_recalibration(right, [done], ("fedavg", RECALIBRATED), 0.01).remedy == ""
 
 
 def test_a_headline_does_not_ask_twice() -> None:

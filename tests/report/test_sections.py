@@ -21,7 +21,7 @@ SIZES = Section(
     "Sizes",
     {"run": "<p>{{ most }}</p>\n", "comparison": "<p>{{ most }}: {{ parts.reasons(largest) }}</p>\n"},
     lambda material: {"most": len(material.per_seed), "largest": ["<b>"] if len(material.per_seed) > 1 else []},
-    shown=lambda values: values.get("largest"),
+    visible=lambda values: values.get("largest"),
 )
 
 

@@ -85,7 +85,7 @@ def test_marks_stand_where_their_values_do() -> None:
     assert left < right <= chart.width
     assert top < bottom <= chart.height
     (whisker,) = marks(chart, "path", "whisker")
-    x, y, end = map(float, re.fullmatch(r"M([\d.]+) ([\d.]+)H([\d.]+)", whisker["d"]).groups())  # type: ignore[union-attr]
+    x, y, end = map(float, re.fullmatch(r"M([\d.]+) ([\d.]+)H([\d.]+)", whisker["d"]).groups())
     assert np.allclose([x, y, end], [left + 0.2 * (right - left), (top + bottom) / 2, right], atol=0.06), (
         "cut at the axis"
     )

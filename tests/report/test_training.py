@@ -171,11 +171,11 @@ def test_without_rounds_there_is_nothing_to_say(federate: MakeFederation) -> Non
     none = result(federate([9, 7]), "fedavg", FedAvg(), rounds=0)
     assert training.of_run(none) == ""
     assert training.sentences([none]) == ()
-    assert training.drawn([none]) == []
+    assert training.plots([none]) == []
 
 
 def test_the_picture_has_every_point(run: Result) -> None:
-    (drawn,) = training.drawn([run, with_losses(run, [0.7, 0.6, float("nan"), 0.5, 0.5, 0.5, 0.5], "other")])
+    (drawn,) = training.plots([run, with_losses(run, [0.7, 0.6, float("nan"), 0.5, 0.5, 0.5, 0.5], "other")])
     (chart,) = drawn.charts
     lines = re.findall(r'd="M([^"]*)" class="c\d+ line"', str(chart.markup()))
     first, second = (np.array([list(map(float, point.split())) for point in line.split("L")]) for line in lines)

@@ -26,7 +26,7 @@ from raysim.data.tables.rules import Reading
 from raysim.serving import export as exporting
 from raysim.serving import prepare
 from raysim.serving.export import export
-from raysim.serving.outputs import said
+from raysim.serving.outputs import outputs_of
 from raysim.serving.predictor import Predictor
 from raysim.serving.torch_program import exported
 from raysim.storage.served import ELSEWHERE
@@ -325,7 +325,7 @@ def test_a_linear_model_is_plain_json(place: Path, tmp_path: Path) -> None:
         X = prepared(folder, predictor.preprocessing, place / "stays.csv")
         z = np.array(tree["intercept"]) + X @ np.array(list(tree["coefficients"].values()))
         links = {"logit": expit, "softmax": lambda each: softmax(each, axis=1), "identity": lambda each: each}
-        expected = said(predictor, "personal/10", X)
+        expected = outputs_of(predictor, "personal/10", X)
         np.testing.assert_allclose(links[tree["link"]](z), expected, rtol=1e-5, atol=1e-6)
         assert list(tree["coefficients"]) == list(predictor.preprocessing.features)
 

@@ -89,7 +89,7 @@ def test_the_worst_served_have_the_largest_errors():
     assert floor.figures["p90"].value == pytest.approx(np.quantile(mae, 0.9))
     assert floor.figures["worst_decile"].p < 0.05
     assert floor.figures["worst_decile"].true.high > 1, "an error has no upper limit"
-    assert floor.shown
+    assert floor.demonstrated
     assert floor.sentence().startswith("Hospitals are served differently: the true MAE of 95 % of them")
 
 
@@ -102,7 +102,7 @@ def test_equal_errors_are_not_called_different_and_unequal_ones_are():
         for _ in range(times):
             rows = np.exp(rng.normal(4, 1, 20)).astype(int) + 2
             sent = of_errors(rng, rows, tau, lambda n: rng.standard_t(4, n))
-            count += error_floor("MAE", *sent, rows, rows, rng, draws=120, taus=(0, 0.1, 0.3, 0.6)).shown
+            count += error_floor("MAE", *sent, rows, rows, rng, draws=120, taus=(0, 0.1, 0.3, 0.6)).demonstrated
         return count
 
     assert shown(0.0, 60) <= 7

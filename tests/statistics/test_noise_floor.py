@@ -13,7 +13,7 @@ from raysim.core.levels import Z
 from raysim.metrics.equity import equity
 from raysim.statistics.chance import noise_floor as module
 from raysim.statistics.chance.dispersion import Dispersion
-from raysim.statistics.chance.floor_figures import beside_floor, noise_free_figure
+from raysim.statistics.chance.floor_figures import compared_with_floor, noise_free_figure
 from raysim.statistics.chance.inversion import TAUS, Estimate, _crossing, invert, visible
 from raysim.statistics.chance.noise_floor import (
     STAGE,
@@ -21,8 +21,7 @@ from raysim.statistics.chance.noise_floor import (
     true_range,
     weighted_squares,
 )
-from raysim.statistics.chance.ranks import Ranks
-from raysim.statistics.chance.simulate import Chance, DrawnFederations, centres, federations
+from raysim.statistics.chance.simulate import Chance, SimulatedFederations, centres, federations
 from raysim.statistics.discrimination.common_curve import common_curve
 from tests.statistics.federations import sums
 
@@ -144,10 +143,10 @@ def test_of_equal_hospitals_the_middle_of_the_draws_and_the_share_as_extreme_are
     """0 to 1000 drawn: 25 and 975 leave a fortieth on either side."""
     equal = np.arange(1001.0)[None, :]
     none = Estimate(0.0, 0.0, 0.0)
-    lower = beside_floor("p10", 100.0, equal, none, none, [0.0], worse_when_lower=True)
+    lower = compared_with_floor("p10", 100.0, equal, none, none, [0.0], worse_when_lower=True)
     assert (lower.floor, lower.low, lower.high) == pytest.approx((500.0, 25.0, 975.0))
     assert lower.p == (1 + 101) / 1002
-    assert beside_floor("std", 100.0, equal, none, none, [0.0], worse_when_lower=False).p == (1 + 901) / 1002
+    assert compared_with_floor("std", 100.0, equal, none, none, [0.0], worse_when_lower=False).p == (1 + 901) / 1002
 
 
 def test_the_floor_is_its_definition():
@@ -242,7 +241,7 @@ def test_clear_differences_are_shown_and_their_size_estimated():
     events, non_events = np.full(40, 60), np.full(40, 200)
     true = expit(1.5 + 0.6 * rng.standard_normal(40))
     floor = noise_floor(sums(rng, events, non_events, true), events * 9, rng, draws=200)
-    assert floor.shown
+    assert floor.demonstrated
     assert floor.p <= 0.05
     assert floor.tau.low < 0.6 < floor.tau.high
     assert floor.visible < 0.4
@@ -255,7 +254,7 @@ def test_clear_differences_are_shown_and_their_size_estimated():
 def test_equal_service_is_not_called_unequal():
     rng = np.random.default_rng(11)
     floor = noise_floor(sums(rng, EVENTS, NON_EVENTS, 0.8), SIZES, rng, draws=200)
-    assert (floor.shown, floor.tau.low) == (False, 0)
+    assert (floor.demonstrated, floor.tau.low) == (False, 0)
     assert floor.p > 0.05
     assert floor.figures["std"].true.low == pytest.approx(0, abs=1e-12)
     assert floor.figures["worst_decile"].excess.high == pytest.approx(0, abs=1e-12)
@@ -278,7 +277,7 @@ def test_the_power_is_the_share_of_draws_that_would_be_shown():
 def test_fewer_than_three_hospitals_have_no_floor():
     rng = np.random.default_rng(13)
     floor = noise_floor(sums(rng, [5, 9, 0], [30, 40, 9], 0.8), [40, 50, 9], rng)
-    assert (floor.hospitals, floor.figures, floor.shown) == (2, {}, False)
+    assert (floor.hospitals, floor.figures, floor.demonstrated) == (2, {}, False)
     assert np.isnan([floor.q, floor.p, *floor.tau, floor.visible]).all()
     assert floor.sentence().startswith("With 2 judged hospitals nothing can be said")
     alone = noise_floor(sums(rng, [5, 0, 0], [30, 40, 9], 0.8), [40, 50, 9], rng)
@@ -370,7 +369,7 @@ def test_draws_are_made_a_block_at_a_time_and_all_of_them():
     chance = Chance(lambda: np.random.default_rng(0))
     for draws, blocks in ((9, [4, 4, 1]), (8, [4, 4]), (4, [4])):
         assert list(chance._blocks((draws,), lambda _, count: count, draws, 4)) == blocks
-    assert chance._kept == [4]
+    assert chance._stored == [4]
 
 
 def test_figures_that_are_levels_are_as_uncertain_as_the_common_one(monkeypatch):
@@ -384,7 +383,7 @@ def test_figures_that_are_levels_are_as_uncertain_as_the_common_one(monkeypatch)
     dispersion = Dispersion(np.ones(3, bool), np.zeros(3))
     variance = np.array([0.25, 0.25, 0.5])
     floor = module._against(
-        "f", same[0, 0], variance, 0.5, dispersion, lambda _: [DrawnFederations(same, same)], (0.0, 1.0)
+        "f", same[0, 0], variance, 0.5, dispersion, lambda _: [SimulatedFederations(same, same)], (0.0, 1.0)
     )
     assert floor.p == 1.0
     assert dict(zip(floor.figures, errors, strict=True)) == {"std": 0.0, "gini": 0.0, "lowest": 10**-0.5}
@@ -401,7 +400,7 @@ def test_what_a_spread_implies_by_hand():
 def test_a_bias_by_size_counts_on_either_side_of_its_floor():
     observed = np.array([[0.0, 1.0, 2.0, 5.0], [0.0, 0.0, 0.0, 0.0]])
     nothing = Estimate(0.0, 0.0, 0.0)
-    bias = beside_floor("size_bias", 4.0, observed, nothing, nothing, (0.0, 1.0), worse_when_lower=False)
+    bias = compared_with_floor("size_bias", 4.0, observed, nothing, nothing, (0.0, 1.0), worse_when_lower=False)
     assert (bias.floor, bias.p) == (2.0, (1 + 2) / 5)
 
 
@@ -409,24 +408,3 @@ def test_two_hospitals_have_a_spread_and_one_has_none():
     dispersion = Dispersion(np.ones(2, bool), np.zeros(2))
     assert dispersion.figures(np.array([0.75, 0.5])) == {"std": 0.125, "gini": 0.25 / 2.5, "lowest": 0.5}
     assert dispersion.figures(np.array([0.75])) == {}
-
-
-def test_scores_that_are_equal_are_not_below_each_other():
-    scores = np.array([[-0.1, 0.2, 0.2, 0.2 + 1e-9, 0.9]])
-    sought = np.array([[0.2, 0.2 + 1e-9, 0.9, 1.0, 0.2 - 1e-9]])
-    below = Ranks(scores, np.array([0, 5]), np.zeros(1)).below(sought, np.zeros(5, np.int64), 0)
-    assert below.tolist() == [[1, 3, 4, 5, 1]]
-
-
-def test_ranks_are_counted_hospital_by_hospital_however_far_scores_lie():
-    random, first, home = np.random.default_rng(3), np.array([0, 7, 8, 20]), np.array([0.0, 1e3, 2e3])
-    of_column = np.repeat(np.arange(3), np.diff(first))
-    scores = np.sort(home[of_column] + 5 * random.standard_t(2, (4, 20)).clip(-60, 60), axis=1)
-    of = np.repeat([2, 0, 1], 9)
-    sought = home[of] + 5 * random.standard_t(2, (5, 2, 27)).clip(-60, 60)
-    sought[0, 0, ::3] = scores[1, [8, 0, 7]].repeat(3)
-    below = Ranks(scores, first, home).below(sought, of, 1)
-    for f in range(2):
-        theirs = [scores[1 + f, first[h] : first[h + 1]] for h in of]
-        expected = [[(hospital < x).sum() for hospital, x in zip(theirs, row, strict=True)] for row in sought[:, f]]
-        assert below[:, f].tolist() == expected

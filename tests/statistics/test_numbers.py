@@ -32,7 +32,6 @@ NUMBERS: dict[str, dict[str, Any]] = {
     },
     "statistics.chance.noise_floor": {"FEWEST": 3, "DRAWS": 1000},
     "statistics.differences.paired": {"FEW_HOSPITALS": 10, "ENOUGH_SEEDS": 5, "SMALLEST_P": 1e-12},
-    "statistics.chance.ranks": {"EDGE": 4.0},
     "statistics.differences.harm": {"ENOUGH": 10},
     "statistics.discrimination.sketches": {"SUMS": 100},
     "statistics.meta_analysis.spread": {"PRECISION": 1e-12},

@@ -14,7 +14,7 @@ from scipy.special import expit
 from benchmarks import patient_groups
 from benchmarks.patient_groups import DESIGNS, outcomes
 from raysim.statistics.patient_groups import arrangements
-from raysim.statistics.patient_groups.arrangements import drawn, draws_for, every, number, within_limit
+from raysim.statistics.patient_groups.arrangements import draws_for, every, number, permuted, within_limit
 from raysim.statistics.patient_groups.composition import composition
 from raysim.statistics.patient_groups.contributions import (
     ONE_ROW,
@@ -44,7 +44,7 @@ def sums_of(hospitals, groups=2, *, draws=0, seed=0, swap=False, monotone=lambda
         event = np.arange(len(scores)) < len(event_scores)
         if draws:
             rng = np.random.default_rng([seed, h])
-            labels = tuple(drawn(each, draws, rng) for each in codes)
+            labels = tuple(permuted(each, draws, rng) for each in codes)
         else:
             of_event, of_other = (every(each) for each in codes)
             labels = (
@@ -115,7 +115,7 @@ def test_a_hospital_s_figures_are_those_of_all_its_pairs(n, groups, levels, seed
     rng = np.random.default_rng(seed)
     event, z = rng.random(n) < rng.random(), rng.integers(0, levels, n).astype(np.float32)
     codes = rng.integers(0, groups, n)
-    labels = drawn(codes[event], 4, rng), drawn(codes[~event], 4, rng)
+    labels = permuted(codes[event], 4, rng), permuted(codes[~event], 4, rng)
     figures = ranked(z, event, labels, groups)
     for r in range(5):
         arranged = np.empty(n, np.int64)
@@ -136,7 +136,7 @@ def test_every_arrangement_once_the_observed_first(codes):
 
 
 def test_draws_keep_the_counts_and_reach_every_arrangement_equally_often():
-    labels = drawn([0, 0, 1, 2], 12_000, np.random.default_rng(3))
+    labels = permuted([0, 0, 1, 2], 12_000, np.random.default_rng(3))
     assert labels.shape == (4, 12_001)
     assert labels[:, 0].tolist() == [0, 0, 1, 2]
     assert (np.sort(labels, axis=0) == np.array([[0], [0], [1], [2]])).all()
@@ -213,7 +213,7 @@ def test_a_hospital_without_one_of_the_four_counts_adds_nothing():
     nobody = within_gap("sex", names, sums_of([without]), larger=True)
     assert not nobody.judged
     assert np.isnan([nobody.estimate, nobody.p, nobody.low]).all()
-    assert not nobody.shown
+    assert not nobody.demonstrated
 
 
 def test_hospitals_come_together_in_any_way_to_the_same_bits():
@@ -224,7 +224,7 @@ def test_hospitals_come_together_in_any_way_to_the_same_bits():
         units = np.zeros_like(whole.units[0])
         codes = [np.array(each) for each in (every_one[h][1], every_one[h][3])]
         rng = np.random.default_rng([0, h])
-        labels = tuple(drawn(each, 99, rng) for each in codes)
+        labels = tuple(permuted(each, 99, rng) for each in codes)
         scores, event = np.concatenate([every_one[h][0], every_one[h][2]]), np.arange(45) < 15
         units += contribution(ranked(scores, event, labels, 3), weights(whole.counts[h]))
         singles.append(AttributeSums(whole.counts[[h]], whole.value[[h]], whole.variance[[h]], None, {0: units}))
@@ -248,14 +248,14 @@ def test_holm_over_the_attributes_that_are_judged():
     gap = within_gap("sex", ("F", "M"), sums, larger=True)
     adjusted = together([replace(gap, p=p) for p in (0.02, np.nan, 0.012, 0.6)])
     assert [each.p_holm for each in adjusted] == pytest.approx([0.04, np.nan, 0.036, 0.6], nan_ok=True)
-    assert [each.shown for each in adjusted] == [True, False, True, False]
+    assert [each.demonstrated for each in adjusted] == [True, False, True, False]
 
 
 def test_errors_of_groups_by_plain_means():
     rng = np.random.default_rng(4)
     errors, codes = rng.exponential(3.0, 40), rng.integers(0, 2, 40)
     codes[-1] = 2
-    labels = drawn(codes, 9, rng)
+    labels = permuted(codes, 9, rng)
     figures, scale = averaged(errors, labels, 4)
     assert 2.0 ** (scale - 1) <= errors.max() < 2.0**scale
     for r in range(10):

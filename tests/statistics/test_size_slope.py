@@ -20,7 +20,7 @@ def test_worked_numbers():
     reach = student.ppf(0.975, 10) * line.se
     assert (line.low, line.high) == pytest.approx((line.slope - reach, line.slope + reach))
     assert line.doubling == pytest.approx(line.slope * np.log(2))
-    assert line.shown
+    assert line.demonstrated
 
 
 def test_residuals_widen_the_error():
@@ -48,7 +48,7 @@ def test_who_has_no_slope():
     assert np.isnan(size_slope(A[:10], V[:10], [0, *N[1:10]], 0.0).slope)
     alike = 100 + np.arange(12)
     assert np.isnan([size_slope(A, V, alike, 0.0).low, size_slope(A, V, alike, 0.0).intercept]).all()
-    assert not size_slope(A, V, alike, 0.0).shown
+    assert not size_slope(A, V, alike, 0.0).demonstrated
 
 
 def test_hospitals_without_a_figure_are_left_out():
@@ -60,4 +60,4 @@ def test_hospitals_without_a_figure_are_left_out():
     ("low", "high", "shown"), [(0.0, 2.0, False), (1e-9, 2.0, True), (-2.0, 0.0, False), (-2.0, -1e-9, True)]
 )
 def test_a_direction_is_shown_where_the_interval_excludes_0(low, high, shown):
-    assert SizeSlope((low + high) / 2, 0.5, low, high, 0.7).shown == shown
+    assert SizeSlope((low + high) / 2, 0.5, low, high, 0.7).demonstrated == shown

@@ -168,7 +168,7 @@ def test_a_state_of_many_kinds_comes_back_as_it_was():
     assert isinstance(back, Rich)
     assert isinstance(back.part, Part)
     assert back.part.count == 5
-    np.testing.assert_array_equal(back.part.weights, state.part.weights)  # type: ignore[union-attr]
+    np.testing.assert_array_equal(back.part.weights, state.part.weights)
     assert back.queue[:2] == state.queue[:2]
     assert type(back.queue[2]) is np.float32
     assert back.queue[2:] == state.queue[2:]
@@ -251,7 +251,7 @@ def test_the_last_ones_are_kept_and_a_truncated_one_is_passed_over(standings, tm
         assert said == ["checkpoint round-000004 is damaged (its content does not have the digest in its name)"]
     # The next ones must not push out the one that is whole.
     checkpoints.write(standings[2])
-    assert checkpoints.latest()[0].round == 3  # type: ignore[union-attr]
+    assert checkpoints.latest()[0].round == 3
     with pytest.raises(ConfigError, match="is of another run"):
         Checkpoints(str(folder), 2, "other", Local()).latest()
     clear(checkpoints.location)
@@ -289,4 +289,4 @@ def test_a_full_disk_is_one_line_and_leaves_the_checkpoint_before(standings, tmp
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert len(list((tmp_path / "c").iterdir())) == 1
-    assert checkpoints.latest()[0].round == 1  # type: ignore[union-attr]
+    assert checkpoints.latest()[0].round == 1

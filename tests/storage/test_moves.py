@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from raysim.core import registry
+from raysim.core import installed, registry
 from raysim.data import cache
 from raysim.engine.packing import pack_state, unpack_state
 from raysim.storage.encoding import decode
@@ -81,9 +81,15 @@ def move(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Move]:
         for name in [name for name in sys.modules if name.split(".")[0] in ("first", "second")]:
             del sys.modules[name]
         importlib.invalidate_caches()
-        registry.entries.cache_clear()
+        forget_installed()
 
     yield to
+    forget_installed()
+
+
+def forget_installed() -> None:
+    """Have a process look anew at what is installed."""
+    installed._all_entry_points.cache_clear()
     registry.entries.cache_clear()
 
 

@@ -142,7 +142,7 @@ def test_what_the_machine_lacks_is_no_reason_to_go_on_where_nothing_is_kept(
     command = commands.compare_all if "strategies" in tree else commands.run_one
     with pytest.raises(ResourceError):
         command(reading.resolve(Path("c.yaml"), reads=()), console, Path("out"), in_process=True, verbose=False)
-    said = console.file.getvalue()  # type: ignore[attr-defined]
+    said = console.file.getvalue()
     assert ("stopped; continue with 'raysim resume out'" in said) == kept, said
 
 
@@ -182,7 +182,7 @@ def test_a_stopped_comparison_repeats_no_finished_run_that_is_whole(here: Path, 
     pd.testing.assert_frame_equal(timeless[0], timeless[1], check_exact=True)
     assert not list(Path("stopped").rglob("finished.safetensors"))
     client = MlflowClient(f"sqlite:///{here / 'mlflow.db'}")
-    recorded = client.search_runs([client.get_experiment_by_name("raysim").experiment_id])  # type: ignore[union-attr]
+    recorded = client.search_runs([client.get_experiment_by_name("raysim").experiment_id])
     assert len(recorded) == 5
     assert {run.info.status for run in recorded} == {"FINISHED"}
 

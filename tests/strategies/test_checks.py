@@ -29,7 +29,7 @@ from raysim.strategies.base import (
 )
 from raysim.strategies.checks import answers
 from raysim.strategies.checks.problem import check_personal
-from raysim.strategies.checks.values import check_rows, shown
+from raysim.strategies.checks.values import check_rows, short_form
 from raysim.strategies.one_model.scaffold import CorrectedTraining
 from tests.engine.probing import Beside
 from tests.strategies.contexts import hospital, view_of
@@ -64,9 +64,9 @@ BANK = np.zeros((2, 4))
     ("state", "message"),
     [
         (BANK, "state: an array [2, 4] of float64 is not a State; return one"),
-        (State([[0.0] * 4]), "models: [[0.0, 0.0, 0.0, 0.0]] is not a float array [M, 4]; give a row for each model"),  # type: ignore[arg-type]
+        (State([[0.0] * 4]), "models: [[0.0, 0.0, 0.0, 0.0]] is not a float array [M, 4]; give a row for each model"),
         (State(BANK[0]), "models: an array [4] of float64 is not a float array [M, 4]"),
-        (State(BANK.astype(np.int64)), "models: an array [2, 4] of int64 is not a float array [M, 4]"),  # type: ignore[arg-type]
+        (State(BANK.astype(np.int64)), "models: an array [2, 4] of int64 is not a float array [M, 4]"),
         (State(BANK[:0]), "models: has no rows; give at least row 0, the global model"),
         (State(BANK[:, 1:]), "models: rows of 3 parameters; a model has 4"),
         (State(BANK + np.array([[0.0], [np.nan]])), "models: row 1 is not finite; take smaller steps at the server"),
@@ -144,10 +144,10 @@ def test_what_else_a_strategy_returns():
             answers.check_facts(wrong)
     assert answers.check_division(None) is None
     for groups in (1, 3):
-        assert answers.check_division(SimpleNamespace(count=groups)) == groups  # type: ignore[arg-type]
+        assert answers.check_division(SimpleNamespace(count=groups)) == groups
     for count in (0, None, 1.5):
         with pytest.raises(Invalid, match=r"^division\.count: .* is not a number of groups; give at least 1$"):
-            answers.check_division(SimpleNamespace(count=count))  # type: ignore[arg-type]
+            answers.check_division(SimpleNamespace(count=count))
     check_personal(problem(upload=None, training=KEPT))
     with pytest.raises(Invalid, match=r"^upload: nothing is aggregated after the last round"):
         check_personal(problem(upload=None, then=RIGHT))
@@ -319,8 +319,8 @@ def test_a_federation_is_there_and_hides_nothing_unless_it_says_so():
 
 
 def test_what_is_wrong_is_shown_up_to_forty_characters():
-    assert shown("x" * 38) == repr("x" * 38)
-    assert shown("x" * 39) == "a str"
+    assert short_form("x" * 38) == repr("x" * 38)
+    assert short_form("x" * 39) == "a str"
 
 
 def test_rows_of_a_bank():

@@ -71,10 +71,10 @@ def test_sentinels_are_distinct_and_fit_into_arrays_of_rows():
         problem(then=LocalProblem(start=np.array([LAST, OWN, 0]), training=KEPT)),
         problem(training=LocalTraining(epochs=np.array([0, 1, 2]), learning_rate=0.0, batch_size=0, optimizer="adam")),
         problem(training=LocalTraining(carry=True), then=LocalProblem(start=np.full(3, LAST), training=KEPT)),
-        problem(training=LocalTraining(epochs=np.int64(2), learning_rate=np.float64(0.5))),  # type: ignore[arg-type]
+        problem(training=LocalTraining(epochs=np.int64(2), learning_rate=np.float64(0.5))),
         problem(objective=Objective((Proximal(0.0, START), Proximal(np.array([0.0, 1.0, 2.0]), START)))),
         problem(program=Beside(4, (3,)), training=LocalTraining(epochs=2)),
-        problem(program=Beside(4, (3,), sums=2), upload=Upload(WEIGHT, sums=2, weight_beside=np.ones(3))),
+        problem(program=Beside(4, (3,), sums=2), upload=Upload(WEIGHT, sums=2, extra_weight=np.ones(3))),
         problem(objective=Objective(contrast=(0.0, 0.5), frozen=np.zeros(4, np.bool_))),
     ],
 )
@@ -194,11 +194,11 @@ def test_what_is_right_only_for_some_passes_for_these():
         ),
         (problem(program=Beside(4), upload=Upload(single=True)), "program 'beside': needs one weight for each"),
         (
-            problem(program=Beside(4), upload=Upload(WEIGHT, weight_beside=WEIGHT[1:])),
-            "upload.weight_beside: 2 values for 3 hospitals",
+            problem(program=Beside(4), upload=Upload(WEIGHT, extra_weight=WEIGHT[1:])),
+            "upload.extra_weight: 2 values for 3 hospitals",
         ),
         (
-            problem(objective=Objective(contrast=0.5)),  # type: ignore[arg-type]
+            problem(objective=Objective(contrast=0.5)),
             "objective.contrast: 0.5 is not a pair of a weight and a temperature",
         ),
         (

@@ -96,7 +96,7 @@ class ForgetsComma(Strategy):
     def problem(self, view, state, ids):
         term = Proximal(0.1, np.zeros_like(ids))
         weights = Upload(shares(view.sizes[ids]))
-        return LocalProblem(start=np.zeros_like(ids), upload=weights, objective=Objective(proximal=(term)))  # type: ignore[arg-type]
+        return LocalProblem(start=np.zeros_like(ids), upload=weights, objective=Objective(proximal=(term)))
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class Explodes(Strategy):
 
 @dataclass(frozen=True)
 class ForgetsReturn(Strategy):
-    def aggregate(self, view, state, update):  # type: ignore[return]
+    def aggregate(self, view, state, update):
         replace(state, models=state.models + update.sums)
 
 

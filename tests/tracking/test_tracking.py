@@ -134,7 +134,7 @@ def test_a_file_that_is_locked_for_a_moment_is_tried_again(
     monkeypatch.setattr(Tracker, "complete", locked)
     with recorder, recorder.run("r", {}, {"raysim.run": "1"}):
         pass
-    assert [each.name for each in recorder.unsent] == ([] if sent else ["r"])
+    assert [each.name for each in recorder.pending] == ([] if sent else ["r"])
     (run,) = MlflowClient(tracking_uri=store).search_runs([experiment_of(store)])
     assert run.info.status == ("FINISHED" if sent else "RUNNING")
 

@@ -27,7 +27,7 @@ def test_balanced_is_that_of_scikit_learn(counts: list[int]) -> None:
 
 def test_what_does_not_fit_the_label() -> None:
     for weights, classes in (("none", 0), ("none", 3), ("balanced", 2), ((1.0, 2.0), 2), ((0.0, 2.0), 2)):
-        check(weights, classes)  # type: ignore[arg-type]
+        check(weights, classes)
     for wrong, classes, message in (
         ("balanced", 0, "training.class_weights: balanced is for classes, but this label is a number; set none"),
         ((1.0, 2.0), 0, "training.class_weights: [1.0, 2.0] is for classes, but this label is a number; set none"),
@@ -43,5 +43,5 @@ def test_what_does_not_fit_the_label() -> None:
         ),
     ):
         with pytest.raises(ConfigError) as error:
-            check(wrong, classes)  # type: ignore[arg-type]
+            check(wrong, classes)
         assert str(error.value) == message

@@ -182,7 +182,7 @@ def text_tasks(model: Any) -> list[Task]:
                 [(0.1, start)] if h % 2 else [],
                 1 + h % 2,
                 0.05 * (1 + h % 3),
-                lambda epoch, h=h: stream(1, "batch", h, epoch),  # type: ignore[misc]
+                lambda epoch, h=h: stream(1, "batch", h, epoch),
                 frozen=np.arange(len(start)) % 3 == 0 if h == 4 else None,
                 weights=draws.random(n) if h == 5 else None,
             )

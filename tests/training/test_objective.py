@@ -64,7 +64,7 @@ def minimise(cls: type[nn.Module], F: int, C: int, visits: list[Task], how: Opti
     return result
 
 
-def model_of(kind: str, family: str, C: int):  # type: ignore[no-untyped-def]
+def model_of(kind: str, family: str, C: int):
     return plain_loop(family, 3, C, "float64") if kind == "loop" else kernel(kind, family, 3, C, "float64")
 
 

@@ -15,14 +15,14 @@ def task(X: object, y: object, start: object, proximal: object = (), epochs: int
         np.asarray(X, float),
         np.asarray(y, np.int64),
         np.asarray(start, float),
-        proximal,  # type: ignore[arg-type]
+        proximal,
         epochs,
         rate,
         np.random.default_rng,
     )
 
 
-def binary(F: int):  # type: ignore[no-untyped-def]
+def binary(F: int):
     return build_model("logistic_regression", F, 2, options={}, precision="float64")
 
 

@@ -22,7 +22,7 @@ from raysim.training.kernels.modules.by_row import chunks, descend
 from raysim.training.kernels.modules.flat import FlatModule
 from raysim.training.kernels.modules.generic import ModuleModel
 from raysim.training.models import build_model
-from raysim.training.private import Coins, PrivateSteps, drawn, heads
+from raysim.training.private import Coins, PrivateSteps, heads, sampled
 from tests.training.families import MODELS, Normed
 
 FEATURES = 3
@@ -69,7 +69,7 @@ def task_of(built: Any, classes: int, patients: list[int], *, steps: int = 4, we
         steps=steps,
         clip=keys.pop("clip", 0.3),
         multiplier=keys.pop("multiplier", 0.5),
-        batch=lambda step: drawn(coins.at(step), len(patients), rate, patient_of_row),
+        batch=lambda step: sampled(coins.at(step), len(patients), rate, patient_of_row),
         noise=lambda step, size: noise.at(step).standard_normal(size),
     )
     return Task(

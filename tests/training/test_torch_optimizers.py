@@ -36,7 +36,7 @@ def moved(given: list[nn.Parameter], solver: object, steps: range) -> None:
     for step in steps:
         for parameter, gradient in zip(given, gradients(step), strict=True):
             parameter.grad = gradient
-        solver.step()  # type: ignore[attr-defined]
+        solver.step()
 
 
 @pytest.mark.parametrize("name", sorted(PLAIN))

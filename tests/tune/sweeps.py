@@ -11,11 +11,11 @@ from raysim.tune import sweep as sweeps
 
 PLAIN = {
     "strategy": {"name": "fedprox"},
-    "resources": {"runs_at_once": 1},
+    "resources": {"runs_at_once": 1, "hospitals_per_actor": 12},
     "sweep__objectives": {"auroc": "max"},
 }
-"""For sweeps in which it does not matter what is trained, where and for what: little to import, trials that are whole
-in one process, and no picture of every pair and every three objectives."""
+"""For sweeps in which it does not matter what is trained, where and for what: little to import, one process for all
+hospitals and one for the trial at work, and no picture of every pair and every three objectives."""
 
 TWO = {"auroc": "max", "gini": "min"}
 """Objectives that give one picture."""

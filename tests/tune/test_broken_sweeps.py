@@ -75,7 +75,7 @@ def test_a_trial_that_stands_still_is_ended_and_tried_again(sweep_file, tmp_path
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sweeps, "longest_silence", lambda resources: 6.0)
     said_by_ray: list[logging.LogRecord] = []
-    (handler := logging.Handler()).emit = said_by_ray.append  # type: ignore[method-assign, assignment]
+    (handler := logging.Handler()).emit = said_by_ray.append
     monkeypatch.setattr(logging.getLogger("ray.tune"), "handlers", [handler])
     with limited(300):
         code, said = begin(path, tmp_path / "out")
@@ -109,7 +109,7 @@ def test_a_full_disk_ends_a_sweep_in_one_line(sweep_file, tmp_path, monkeypatch)
     journal = tmp_path / "out" / "journal.jsonl"
     path = sweep_file(
         strategy={"class": "filling_trials.Fills", "journal": str(journal)},
-        resources={"runs_at_once": 1},
+        resources={"runs_at_once": 1, "hospitals_per_actor": 12},
         sweep__space={"strategy.mu": {"uniform": [0, 1]}},
         sweep__objectives=TWO,
         sweep__trials=2,
@@ -157,7 +157,7 @@ def in_mid_sweep(sweep_file, out, environment):
     hold.touch()
     path = sweep_file(
         strategy={"class": "held_trials.Held", "hold": str(hold)},
-        resources={"runs_at_once": 1},
+        resources={"runs_at_once": 1, "hospitals_per_actor": 12},
         sweep__space={"strategy.mu": {"uniform": [0, 1]}},
         sweep__objectives=TWO,
         sweep__trials=3,

@@ -15,7 +15,8 @@ def test_no_file_of_a_sweep_holds_an_exact_size(tmp_path, monkeypatch, capsys):
     tree = hidden_tree(tmp_path, monkeypatch) | {"tracking": {"uri": store}}
     tree["data"]["split"] = {"train": 0.7, "validation": 0.1, "test": 0.2}
     space = {"training.learning_rate": {"grid": [0.2]}}
-    tree |= {"sweep": {"searcher": "grid", "space": space, "objectives": TWO}, "resources": {"runs_at_once": 1}}
+    tree |= {"sweep": {"searcher": "grid", "space": space, "objectives": TWO}}
+    tree |= {"resources": {"runs_at_once": 1, "hospitals_per_actor": 4}}
     raysim.sweep(tree, out=tmp_path / "out")
     hidden, files = exact(tmp_path), written(tmp_path / "out") | written(tmp_path / "mlartifacts")
     assert {"trials.csv", "journal.jsonl", "report.html", "recommended/seed-42/hospitals.csv"} <= files.keys()

@@ -40,7 +40,7 @@ def trial(number: int, figures_: dict[str, float], params: dict[str, object], sp
 
 def searched(count: int, *, seed: int = 0, objectives: dict[str, str] | None = None) -> Choice:
     """Trials whose mean AUROC is decided by the learning rate alone."""
-    sweep = Sweep(space=SPACE, trials=count, objectives=objectives or OBJECTIVES)  # type: ignore[arg-type]
+    sweep = Sweep(space=SPACE, trials=count, objectives=objectives or OBJECTIVES)
     rng, trials = np.random.default_rng(seed), {}
     for n in range(1, count + 1):
         params = parse(SPACE).draw(1, n)

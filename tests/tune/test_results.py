@@ -20,6 +20,7 @@ from raysim.tune import answer, results
 from raysim.tune.choice import at_the_edge, choose, reason
 from raysim.tune.journal import Finished, Journal, working
 from raysim.tune.plan import make_plan
+from raysim.tune.running.progress import SweepProgress
 from raysim.tune.search import objectives
 from raysim.tune.settings import Sweep
 from tests.tune.conftest import small_tree
@@ -92,6 +93,14 @@ def test_a_sweep_answers_in_one_block():
     assert "3 trials not dominated, hypervolume" in console.export_text()
 
 
+def test_a_line_of_progress_has_no_empty_part():
+    """The first trial of many does not say how long the others take."""
+    said = io.StringIO()
+    with SweepProgress(Console(file=said, width=200), SWEEP, 500, []) as progress:
+        progress.finished(TRIALS[1])
+    assert said.getvalue().startswith("1/500 trials done, 0 running; best auroc 0.9000 (trial 1)")
+
+
 def test_a_fall_within_what_trials_span_is_not_said():
     choice = choose(TRIALS, SWEEP)
     assert answer.falls(choice, {"auroc": (0.79, 0.0), "size_bias_abs": (0.12, 0.0)}) == []
@@ -154,7 +163,7 @@ def test_the_recommended_configuration_can_be_run(tmp_path):
     config = reading.resolve(path)
     assert config.evaluation.part == "test"
     assert config.seed == 5
-    assert plugins.build_strategy(config.strategy).lam == 0.125  # type: ignore[attr-defined]
+    assert plugins.build_strategy(config.strategy).lam == 0.125
 
 
 def test_the_summary_says_what_the_choice_costs(tmp_path):

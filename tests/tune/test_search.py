@@ -22,14 +22,14 @@ SPACE = {
 
 
 def settings(searcher: str = "optuna", **more: object) -> tuple[Sweep, Space]:
-    sweep = Sweep(space=SPACE, trials=9, searcher=searcher, **more)  # type: ignore[arg-type]
+    sweep = Sweep(space=SPACE, trials=9, searcher=searcher, **more)
     return sweep, parse(sweep.space)
 
 
 def finished(number: int, params: dict, auroc: float, status: str = "completed") -> Finished:
     metrics = {"auroc": auroc, "worst_decile": auroc - 0.1, "size_bias_abs": 0.01, "gini": 0.1}
     finals = {} if status == "failed" else {1: {"global": metrics}}
-    return Finished(number, params, status, finals=finals)  # type: ignore[arg-type]
+    return Finished(number, params, status, finals=finals)
 
 
 def test_random_and_grid_proposals_depend_on_the_number_alone():
@@ -101,7 +101,7 @@ def test_optuna_remembers_trials_under_the_bounds_of_the_space():
     asked.learn(1, [0.5]) if asked.propose(1) else None
     earlier = finished(1, {"whole": 3, "even": 2.5, "log": 0.1, "step": 0.5}, 0.8)
     resumed = make_source(sweep, space, 0, [earlier])
-    (first,), (second,) = (source._study.trials for source in (asked, resumed))  # type: ignore[attr-defined]
+    (first,), (second,) = (source._study.trials for source in (asked, resumed))
     assert first.distributions == second.distributions
     assert second.params == earlier.params
     assert second.values == [0.8]
@@ -134,7 +134,7 @@ def test_optuna_remembers_every_kind_of_value():
     earlier.append(finished(12, {"strategy.name": "fedavg"}, math.nan))
     earlier.append(finished(13, {"strategy.name": "fedavg"}, 0.0, "failed"))
     source = make_source(sweep, space, 0, earlier)
-    assert len(source._study.trials) == 11  # type: ignore[attr-defined]
+    assert len(source._study.trials) == 11
     assert space.pick(lambda d: source.propose(50).get(d.key))
 
 
@@ -144,7 +144,7 @@ def test_optuna_takes_a_failed_or_undefined_trial_for_failed(values):
     source = make_source(sweep, space, 1, [])
     source.propose(1)
     source.learn(1, values)
-    assert source._study.trials[0].state.name == "FAIL"  # type: ignore[attr-defined]
+    assert source._study.trials[0].state.name == "FAIL"
 
 
 def test_one_seed_of_the_search_gives_one_sequence():
@@ -157,7 +157,7 @@ def test_ray_tune_gets_the_trials_that_are_left():
     sweep, space = settings("random")
     source = make_source(sweep, space, 1, [])
     learned = []
-    source.learn = lambda number, values: learned.append((number, values))  # type: ignore[method-assign]
+    source.learn = lambda number, values: learned.append((number, values))
     proposals = Proposals(source, [3, 5], ["auroc", "gini"])
     first, second = proposals.suggest("x"), proposals.suggest("y")
     assert isinstance(first, dict)

@@ -45,7 +45,7 @@ def test_sweep_trial_and_seed_are_nested_runs_that_can_be_compared(sweep, tmp_pa
             tracker.finished(each)
         files = {"plots/a.png": tmp_path / "plots" / "a.png"}
         tracker.conclude(Conclusion({1: True, 2: False}, 1, {"hypervolume": 0.25}, files, "said"))
-    assert (tracker.unsent, tracker.error) == (0, "")
+    assert (tracker.pending, tracker.error) == (0, "")
 
     from mlflow.tracking import MlflowClient
 
@@ -138,7 +138,7 @@ def test_an_outage_costs_nothing_and_what_was_kept_is_sent_later(sweep, monkeypa
         tracker.finished(ONE)
         tracker.finished(TWO)
         time.sleep(0.05)
-    assert tracker.unsent == 2
+    assert tracker.pending == 2
     assert tracker.error == "ConnectionError: refused"
     assert Away.started == ()
 
@@ -149,7 +149,7 @@ def test_an_outage_costs_nothing_and_what_was_kept_is_sent_later(sweep, monkeypa
         limit = time.monotonic() + 600
         while "trial 2" not in Away.started and time.monotonic() < limit:
             time.sleep(0.01)
-    assert tracker.unsent == 0
+    assert tracker.pending == 0
     assert [name for name in Away.started if "seed" not in name] == ["small", "trial 1", "trial 2"]
     assert json.loads((tmp_path / "mlflow.json").read_text())["trials"] == {"1": "trial 1", "2": "trial 2"}
 
@@ -172,7 +172,7 @@ def test_a_call_that_never_comes_back_is_left_behind(sweep, monkeypatch):
         tracker.finished(TWO)
         entered.wait()
     never.set()
-    assert (tracker.unsent, tracker.error) == (2, "it did not answer within 0.2 s")
+    assert (tracker.pending, tracker.error) == (2, "it did not answer within 0.2 s")
 
 
 def test_a_sweep_that_is_stopped_is_not_running_until_it_goes_on(sweep, tmp_path):

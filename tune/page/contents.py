@@ -106,8 +106,7 @@ def sweep_page(
 
 
 def gives_up(choice: Choice) -> list[str]:
-    """Return a text on how far the recommended trial is from the best in each objective; empty if there was no
-    choice."""
+    """Return how far the recommended trial is from the best in each objective; empty if there was no choice."""
     if choice.knee is None or choice.recommended is None:
         return []
     sentences = []
@@ -209,8 +208,8 @@ SHEET = Sheet(
     "Search for hyper-parameters",
     (
         Section("answer", "The answer", included("sweep")),
-        Section("pictures", "Every trial", included("sweep_pictures"), shown=lambda values: values["figures"]),
-        Section("trials-table", "Trials", included("sweep_trials"), shown=lambda values: values["trials"]),
+        Section("pictures", "Every trial", included("sweep_pictures"), visible=lambda values: values["figures"]),
+        Section("trials-table", "Trials", included("sweep_trials"), visible=lambda values: values["trials"]),
         setting("What was run"),
     ),
     "{{ data }}",

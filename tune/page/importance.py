@@ -25,8 +25,8 @@ noise."""
 
 
 def importances(choice: Choice, space: Space) -> tuple[list[str], Floats] | None:
-    """Return keys ``[K]`` and their importances for each objective ``[K, d]``, which sum to 1; the most important
-    first.
+    """Return keys ``[K]``, the most important first, and their importances ``[K, d]``, which sum to 1 for each
+    objective.
 
     Only keys that all trials have and that vary are used. An objective that is equal in all trials has NaN. The result
     is None with fewer than two such keys, or fewer than :data:`ENOUGH` trials with all objectives defined.
@@ -90,8 +90,8 @@ TREES, DEPTH, SEED = 64, 64, 0
 
 
 def shares(points: Floats, response: Floats, box: Floats, coordinates: Sequence[Sequence[int]]) -> Floats:
-    """Compute the shares ``[K]`` of ``coordinates``, which sum to 1. Each coordinate is one or several columns of
-    ``points [n, D]``.
+    """Compute the shares ``[K]`` of the variance that each of ``coordinates`` explains, scaled to the sum 1. A
+    coordinate is one or several columns of ``points [n, D]``.
 
     ``response [n]`` is the response at each point, and ``box [D, 2]`` has the ends of the columns. Shares are means
     over the trees that are not constant. If no coordinate explains any variance, or all trees are constant, all shares

@@ -1,5 +1,4 @@
-"""Figures of a sweep. Every mark of a trial has the trial's number, so that a page can highlight the trial in all
-figures."""
+"""Figures of a sweep. Every mark has its trial's number, so that a page can highlight the trial in all figures."""
 
 from __future__ import annotations
 
@@ -36,19 +35,18 @@ STEPS = 300
 
 
 def figures(choice: Choice, space: Space) -> list[Figure]:
-    """Return the figures of the page, in order. A figure is left out if there are too few objectives, keys or trials
-    for it."""
+    """Return the page's figures, in order, except those for which there are too few objectives, keys or trials."""
     if not choice.front.any():
         return []
     keys = varied(choice, space)
-    drawn = [*([pareto_figure(choice)] if len(choice.sweep.names) > 1 else []), *slices(choice, keys, space)]
+    plots = [*([pareto_figure(choice)] if len(choice.sweep.names) > 1 else []), *slices(choice, keys, space)]
     if keys:
-        drawn.append(parallel(choice, keys, space))
+        plots.append(parallel(choice, keys, space))
     if (shares := importances(choice, space)) is not None:
-        drawn.append(_importances(choice, *shares))
+        plots.append(_importances(choice, *shares))
     if len(choice.trials) > 1:
-        drawn.append(hypervolume(choice))
-    return drawn
+        plots.append(hypervolume(choice))
+    return plots
 
 
 def pareto_figure(choice: Choice) -> Figure:
@@ -89,7 +87,7 @@ def pareto_figure(choice: Choice) -> Figure:
 
 def slices(choice: Choice, keys: Sequence[str], space: Space) -> list[Figure]:
     """For each objective, plot trials by each single key."""
-    drawn = []
+    plots = []
     for j, name in enumerate(choice.sweep.names):
         charts = []
         for k, key in enumerate(keys):
@@ -100,10 +98,10 @@ def slices(choice: Choice, keys: Sequence[str], space: Space) -> list[Figure]:
             charts.append(chart)
         if charts:
             caption = "Each point is a trial, whatever its other keys are: a trend here is not yet a cause."
-            drawn.append(
+            plots.append(
                 svg.figure(f"slices-{name}", f"{title(choice, j)} by key", charts, caption, _legend(choice), row=True)
             )
-    return drawn
+    return plots
 
 
 def parallel(choice: Choice, keys: Sequence[str], space: Space) -> Figure:
@@ -131,7 +129,7 @@ def parallel(choice: Choice, keys: Sequence[str], space: Space) -> Figure:
         gridlines="",
     )
     up = np.arange(len(rows), dtype=np.float64)
-    for i in _shown(choice):
+    for i in _plotted(choice):
         place = np.array([column[i] for column in columns])
         style, class_ = _look(choice, i)
         chart.line(place, up, style, of=i, class_=class_)
@@ -205,15 +203,15 @@ def student(mean: float, spread: float, seeds: int) -> tuple[float, float]:
     return mean - reach, mean + reach
 
 
-def axis(choice: Choice, j: int, beside: tuple[float, float] = (math.nan, math.nan)) -> Axis:
+def axis(choice: Choice, j: int, further: tuple[float, float] = (math.nan, math.nan)) -> Axis:
     """Return the axis of an objective, whose title says whether more or less is better.
 
-    The axis includes ``beside`` if this extends the range of values by at most half.
+    The axis includes ``further`` if this extends the range of values by at most half.
     """
     values = choice.values[:, j]
     low, high = float(np.nanmin(values)), float(np.nanmax(values))
     room = 0.5 * (high - low)
-    ends = [end for end in (max(beside[0], low - room), min(beside[1], high + room)) if math.isfinite(end)]
+    ends = [end for end in (max(further[0], low - room), min(further[1], high + room)) if math.isfinite(end)]
     better = "more" if choice.sweep.larger[j] else "less"
     return svg.linear(f"{title(choice, j)} ({better} is better)", values, include=ends)
 
@@ -263,7 +261,7 @@ def _look(choice: Choice, i: int) -> tuple[Style, str]:
     return (FRONT, "line") if choice.front[i] else (DOMINATED, "line thin")
 
 
-def _shown(choice: Choice) -> list[int]:
+def _plotted(choice: Choice) -> list[int]:
     """Return the trials of the parallel coordinates. The recommended trial is last."""
     others = np.flatnonzero(~choice.front & np.isfinite(choice.values).all(axis=1))
     room = max(MOST_LINES - int(choice.front.sum()), 0)

@@ -87,9 +87,8 @@ class SweepProgress:
         parts = [f"{self._done}/{self._total} trials done", f"{len(self._running)} running"]
         parts += [f"{self._counts[name]} {name}" for name in ("stopped", "failed") if self._counts[name]]
         left = self._total - self._done
-        if self._here and left:
-            parts.append(time_left(time.monotonic() - self._began, self._here, self._here + left))
-        return ", ".join(parts)
+        parts.append(time_left(time.monotonic() - self._began, self._here, self._here + left))
+        return ", ".join(part for part in parts if part)
 
     def _line(self) -> str:
         best = ", ".join(f"{name} {value:.4f} (trial {number})" for name, (value, number) in self._best.items())

@@ -18,7 +18,8 @@ from raysim.tune.running.places import Hospitals
 from raysim.tune.trial import Trial, continued, figures
 
 MEMORY = 2**20
-"""The bytes of memory that a trial requests from Ray. Ray requires a resource, and actors may occupy all CPUs."""
+"""The bytes of memory that a trial requests from Ray. A trial must request some resource, and hospital actors may have
+reserved all CPUs."""
 
 
 STATE = "standing-{}.safetensors"

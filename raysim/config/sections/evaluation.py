@@ -53,8 +53,8 @@ class UnseenSection(Section):
 
     - ``folds``: ``leave_one_out``, a number of folds (the seed assigns hospitals), or lists of hospitals that are left
       out together. None: ``leave_one_out`` for up to 20 hospitals, else 10 folds.
-    - ``onboarding``: the numbers of labelled rows with which a hospital joins.
-    - ``held``: the share of its rows that is only used for testing.
+    - ``onboarding``: the numbers of labelled rows with which a left-out hospital joins; each number is evaluated.
+    - ``held``: the share of a left-out hospital's rows that is only used for testing.
     - ``trained_on``: the rows on which the participating hospitals of a fold train. ``train``: their training rows.
       ``all``: their test rows as well, because these hospitals are not tested in the fold.
     - ``joining``: the use of the labelled rows, in addition to the choice of a cluster: recalibration of the model,
@@ -89,9 +89,9 @@ class UnseenSection(Section):
             )
         if isinstance(value, tuple):
             names = [name for fold in value for name in ((fold,) if isinstance(fold, str) else fold)]
-            twice = next((name for name in names if names.count(name) > 1), None)
-            if twice is not None or not names or () in value:
-                which = f"'{twice}' occurs twice" if twice is not None else "a fold is empty"
+            repeated = next((name for name in names if names.count(name) > 1), None)
+            if repeated is not None or not names or () in value:
+                which = f"'{repeated}' occurs twice" if repeated is not None else "a fold is empty"
                 raise ValueError(f"{which}; leave each hospital out once")
         return value
 
@@ -119,10 +119,10 @@ class EvaluationSection(Section):
       egress ledger.
     - ``importance``: how often each column is permuted within hospitals, to measure the column's effect on the headline
       model (0: never).
-    - ``minimum_events``: the smallest number of rows of the rarer class with which a hospital may be named the lowest.
-      The tests of spread use every judged hospital.
+    - ``minimum_events``: the smallest number of rows of the rarer class with which a hospital may be reported as the
+      one with the lowest figure. The tests of spread use every hospital with a figure.
     - ``clinical``: the figures of calibration and of decisions; None: no such figures.
-    - ``unseen``: how a comparison leaves hospitals out; None: it does not.
+    - ``unseen``: how a comparison leaves hospitals out; None: no hospital is left out.
     """
 
     every: int = default("evaluation.every", ge=0)

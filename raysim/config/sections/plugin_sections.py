@@ -52,8 +52,7 @@ class OpenSection(BaseModel):
     _made: tuple[dict[str, Any], Any] | None = PrivateAttr(None)
 
     def once(self, make: Callable[[], T]) -> T:
-        """Return the cached plug-in of this section. If there is none, or if keys have changed, call ``make`` and cache
-        its result."""
+        """Return this section's cached plug-in. If there is none, or keys have changed, call ``make``."""
         if self._made is None or self._made[0] != dict(self):
             self._made = dict(self), make()
         plug_in: T = self._made[1]
@@ -79,7 +78,7 @@ class OpenSection(BaseModel):
 
     @model_serializer(mode="wrap")
     def _keep_unset_options(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # Unset, a plug-in's key need not be what it is by default.
+        # A key that is None may have another default, so it is written, too.
         return {**write(self), **{key: None for key, value in self.options().items() if value is None}}
 
 
@@ -116,9 +115,9 @@ class DataSection(OpenSection):
     @field_validator("scores")
     @classmethod
     def _each_once(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        twice = next((name for name in value or () if (value or ()).count(name) > 1), None)
-        if twice is not None:
-            raise ValueError(f"'{twice}' is named twice; name each score once")
+        repeated = next((name for name in value or () if (value or ()).count(name) > 1), None)
+        if repeated is not None:
+            raise ValueError(f"'{repeated}' is named twice; name each score once")
         return value or None
 
     @model_validator(mode="before")
@@ -196,7 +195,7 @@ class StrategySection(PlugIn):
             return handler(value)
         given = value if whole else made(value)
         written = section_of(given)
-        # A class leaves its fields to what else is said of them.
+        # A class, unlike an instance, leaves its fields to the other keys of the section.
         section = handler(written if whole else place_of(value))
         section._given = given
         return section

@@ -30,13 +30,13 @@ DEFAULT_EPSILON = 0.2
 """The default epsilon of a kind of statistic released with noise, if neither epsilon nor a noise multiplier is set."""
 
 SIZE = "size"
-"""The kind of egress of hospitals' numbers of rows."""
+"""The name in the egress ledger for hospitals' numbers of rows."""
 
 METRICS = "metrics"
-"""The kind of egress of models' figures."""
+"""The name in the egress ledger for models' figures."""
 
 PREPROCESSING = "preprocessing"
-"""The kind of egress of the statistics by which features are scaled."""
+"""The name in the egress ledger for the statistics by which features are scaled."""
 
 MODES = {
     "hospital": ("central", "distributed", "local"),
@@ -47,8 +47,8 @@ MODES = {
 
 
 class AdaptiveClip(Section):
-    """``privacy.adaptive``: the clip is multiplied by ``exp(-rate (share - quantile))`` each round; see
-    :mod:`raysim.privacy.clip`."""
+    """``privacy.adaptive``: the clip is multiplied by ``exp(-rate (share - quantile))`` each round, where ``share`` is
+    the noisy share of updates that are shorter than the clip; see :mod:`raysim.privacy.clip`."""
 
     quantile: float = default("privacy.adaptive.quantile", gt=0, lt=1)
     rate: FiniteFloat = default("privacy.adaptive.rate", ge=0)
@@ -66,8 +66,8 @@ class AdaptiveClip(Section):
 class NoisyStatistic(Section):
     """``privacy.statistics.KIND``: noise on the sums behind this kind of egress.
 
-    It is Laplace noise, which costs ``epsilon`` per release, or normal noise of ``noise_multiplier`` times the largest
-    change by one unit.
+    It is Laplace noise, which costs ``epsilon`` per release, or normal noise, whose standard deviation is
+    ``noise_multiplier`` times the largest change by one unit.
     """
 
     epsilon: FiniteFloat | None = default("privacy.statistics.*.epsilon", ge=1e-6)
@@ -141,15 +141,15 @@ class PrivacySection(Section):
                 raise ValueError(
                     f"'{name}' is computed from patients' data in training, so it cannot be declared public; remove it"
                 )
-        if (twice := _named_twice(value)) is not None:
-            raise ValueError(f"'{twice}' is named twice; name it once")
+        if (repeated := _repeated(value)) is not None:
+            raise ValueError(f"'{repeated}' is named twice; name it once")
         return value
 
     @field_validator("statistics")
     @classmethod
     def _names_kinds_once(cls, value: dict[str, NoisyStatistic]) -> dict[str, NoisyStatistic]:
-        if (twice := _named_twice(value)) is not None:
-            raise ValueError(f"'{twice}' is named twice, with and without an s; keep one of the two")
+        if (repeated := _repeated(value)) is not None:
+            raise ValueError(f"'{repeated}' is named twice, with and without an s; keep one of the two")
         return value
 
     @field_validator("noise_multiplier")
@@ -167,7 +167,7 @@ class PrivacySection(Section):
             raise ConfigError(
                 f"privacy.mode: {self.mode} is not for privacy.unit: {self.unit}; use {' or '.join(MODES[self.unit])}"
             )
-        if self.rate is not None and self.way != "pooled":
+        if self.rate is not None and self.effective_mode != "pooled":
             raise ConfigError(
                 f"privacy.rate: {self.rate:g} is the sampling probability of patients, which only privacy.mode: "
                 "pooled uses; remove the key"
@@ -176,13 +176,13 @@ class PrivacySection(Section):
         if not (self.own_steps or self.equal_epsilon):
             raise ConfigError(
                 "privacy.equal_epsilon: false needs privacy.unit: patient or example and privacy.mode: local, not "
-                f"{self.unit} and {self.way}; remove the key"
+                f"{self.unit} and {self.effective_mode}; remove the key"
             )
         self._check_statistics()
-        if self.adaptive is not None and (self.unit != "hospital" or self.way == "local"):
+        if self.adaptive is not None and (self.unit != "hospital" or self.effective_mode == "local"):
             raise ConfigError(
                 "privacy.adaptive: is for privacy.unit: hospital and privacy.mode: central or distributed, not for "
-                f"{self.unit} and {self.way}; remove the key"
+                f"{self.unit} and {self.effective_mode}; remove the key"
             )
         if self.unit != "hospital" and self.weights == "capped":
             raise ConfigError(
@@ -200,7 +200,6 @@ class PrivacySection(Section):
         return self
 
     def _check_statistics(self) -> None:
-        """Raise ``ConfigError`` for noise on statistics that is impossible, or contradicts another key."""
         if self.unit == "hospital" and self.sizes == "noisy":
             raise ConfigError(
                 "privacy.sizes: noisy protects a patient in a hospital's number of rows, but privacy.unit is hospital; "
@@ -257,8 +256,8 @@ class PrivacySection(Section):
 
     @property
     def sends_bits(self) -> bool:
-        """Whether each hospital also sends one bit, from which the clip adapts: whether its update was shorter than the
-        clip.
+        """Whether each hospital also sends one bit: whether its update was shorter than the clip. The clip adapts to
+        these bits.
         """
         return self.adaptive is not None and self.adaptive.bits != math.inf
 
@@ -268,14 +267,14 @@ class PrivacySection(Section):
         return self.sizes == "noisy"
 
     @property
-    def way(self) -> str:
+    def effective_mode(self) -> str:
         """Return ``mode``; if it is not set, return the default mode for the unit."""
         return self.mode or MODES[self.unit][0]
 
     @property
     def own_steps(self) -> bool:
         """Whether each hospital adds noise to its own gradient steps (DP-SGD), which protects its patients."""
-        return self.unit != "hospital" and self.way == "local"
+        return self.unit != "hospital" and self.effective_mode == "local"
 
     @property
     def of_statistics(self) -> float:
@@ -290,7 +289,7 @@ class PrivacySection(Section):
     @property
     def headline(self) -> Adversary:
         """Return the adversary whose epsilon is printed first."""
-        return self.against or ("server" if self.way == "local" else "outsider")
+        return self.against or ("server" if self.effective_mode == "local" else "outsider")
 
 
 def plain(kind: str) -> str:
@@ -298,8 +297,7 @@ def plain(kind: str) -> str:
     return kind.removesuffix("s")
 
 
-def _named_twice(kinds: Iterable[str]) -> str | None:
-    """Return the first repeated name among ``kinds``; None if there is none."""
+def _repeated(kinds: Iterable[str]) -> str | None:
     named = set[str]()
     for kind in kinds:
         if plain(kind) in named:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from raysim.secure.setup import SetupSums
 
 OF_PREPROCESSING, OF_LABELS = 0, 1
-"""The numbers of the secure sums before the first round."""
+"""The indices of the secure sums before the first round."""
 
 
 class DropSection(Section):
@@ -32,8 +32,8 @@ class SecureSection(Section):
     - ``threshold``: the number of shares that reconstruct a secret; ``auto`` is more than two thirds of its shares.
     - ``neighbours``: with how many hospitals each hospital shares a mask; ``auto`` is about three times the logarithm
       of the group's size.
-    - ``small_clusters``: clusters with fewer hospitals than ``minimum`` end the run, or each is merged with the nearest
-      cluster.
+    - ``small_clusters``: a cluster with fewer hospitals than ``minimum`` ends the run (``refuse``), or is merged with
+      the nearest cluster (``merge``).
     """
 
     mode: Literal["model", "execute"] = default("secure.mode")
@@ -49,7 +49,8 @@ class SecureSection(Section):
         return self.minimum if self.small_clusters == "merge" else 1
 
     def of_setup(self, group: int) -> SetupSums:
-        """Return how sum ``group`` before the first round is masked. Raises ``ConfigError`` if masks are impossible."""
+        """Return how the sum with the index ``group`` before the first round is masked. Raises ``ConfigError`` if the
+        package for masks is not installed."""
         # Imported here alone: most runs have no secure sums.
         from raysim.secure import masks
         from raysim.secure.setup import SetupSums

@@ -24,8 +24,8 @@ DRAWS: dict[str, Any] = {
     "lognormal": lambda rng, n, median, sigma: median * np.exp(sigma * rng.standard_normal(n)),
     "choice": lambda rng, n, *values: rng.choice(np.array(values), n),
 }
-"""The distributions by name: functions that return ``n`` random values. A hospital's value does not depend on how many
-hospitals follow it."""
+"""The distributions by name: functions that return ``n`` random values. A hospital's value does not depend on the
+hospitals after it in the list."""
 
 FORMS = ", ".join(f"{{{name}: [...]}}" for name in DRAWS)
 
@@ -34,8 +34,7 @@ MEGABIT = 125_000
 
 
 def _amount(value: Any) -> Any:
-    """Return ``value`` if it is a number or ``{distribution: [parameters]}``. Raises ``ValueError`` for anything
-    else."""
+    """Return ``value`` if it is a number or ``{distribution: [parameters]}``; otherwise raise ``ValueError``."""
     if not isinstance(value, Mapping):
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ValueError(f"{as_yaml(value)} is not a number or one of {FORMS}")
@@ -101,8 +100,9 @@ class RoundsSection(Section):
       dropped. With ``late: discount`` it is used in the round in which it arrives, with its weight times ``1 / (1 +
       rounds it is late)`` (J. Jiang, B. Cui, C. Zhang, L. Yu: *Heterogeneity-aware Distributed Parameter Servers*,
       SIGMOD 2017).
-    - ``over_selection``: the share x of additional hospitals that are sampled. The round uses the first 1 / (1 + x) of
-      all updates that arrive (K. Bonawitz et al.: *Towards Federated Learning at Scale*, MLSys 2019, where x is .3).
+    - ``over_selection``: the share x of additional hospitals that are sampled. The round ends when 1 / (1 + x) of all
+      sampled hospitals have sent their updates (K. Bonawitz et al.: *Towards Federated Learning at Scale*, MLSys 2019,
+      where x is .3).
     - ``minimum_cohort``: the smallest number of updates of a round. With fewer, the server repeats the round up to
       ``retries`` times; after that the round changes nothing.
     """
@@ -129,12 +129,12 @@ class SystemSection(Section):
     """The section ``system``: simulated hospitals that need time and are unreliable. Each quantity is one number for
     all hospitals, or ``{distribution: [parameters]}``, from which each hospital's value is sampled by the run's seed.
 
-    - ``rows_per_second``: the speed of training, in rows times epochs. ``downlink`` and ``uplink`` are in Mbit/s;
-      ``latency`` is in seconds, before each message. A quantity that is not set takes no time.
+    - ``rows_per_second``: the speed of training, in rows times epochs per second. ``downlink`` and ``uplink`` are in
+      Mbit/s; ``latency`` is in seconds, before each message. A quantity that is not set takes no time.
     - ``availability``: the probability that a sampled hospital is available; or ``trace``, a CSV with the columns
       ``hospital, from, to``: the virtual seconds in which a hospital is available, repeated each ``trace_period``
       seconds. A hospital that becomes unavailable while it trains is lost for that round.
-    - ``dropout``: the probability of dropping out of a round, at a time with a uniform distribution over it.
+    - ``dropout``: the probability of dropping out of a round, at a uniformly distributed moment of the hospital's work.
     - ``table``: a CSV with the column ``hospital``, which names all hospitals, and any of the quantities. An empty
       field means the value for all hospitals. ``hospitals``: other values for some hospitals, by name.
     - ``wait``: the number of seconds until the server tries again if too few hospitals are available.
@@ -161,7 +161,7 @@ class SystemSection(Section):
         words, fits = LIMITS[info.field_name]
         if isinstance(value, dict):
             ((name, parameters),) = value.items()
-            # A lognormal's second parameter is no value that can come out of it.
+            # A lognormal's second parameter is not a value of the quantity.
             bounds = parameters[:1] if name == "lognormal" else parameters
         else:
             bounds = [] if value is None else [value]

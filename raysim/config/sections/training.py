@@ -59,7 +59,6 @@ class TrainingSection(Section):
 
 
 def _whole(value: Any, least: int) -> bool:
-    """Return whether a value is a whole number (not true or false) of at least ``least``."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
@@ -69,7 +68,8 @@ class TuneSection(BaseModel):
 
     Every strategy is tried with every combination, and evaluated on validation rows.
 
-    - ``models``: by model, keys of ``model`` and ``training`` that replace these keys, with equally many combinations.
+    - ``models``: for some models, other keys of ``model`` and ``training`` that are tried instead, with the same number
+      of combinations.
     - ``per``: whether each strategy uses its own best combination, or all use the combination that is best for all
       together.
     - ``seeds``: the seeds of the comparison with which trials run: the given number of first seeds, the listed seeds,

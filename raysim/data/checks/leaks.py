@@ -22,8 +22,8 @@ from raysim.data.checks.suspects import LEVELS, Leaks, Suspect, columns_at, in_o
 from raysim.data.raw_columns import RawColumns
 
 WARN, ASK, LIST = 0.95, 0.90, 0.80
-"""The AUROC of a single column above which the column is reported. A column has a warning above ``WARN`` (by its lower
-confidence limit), a question above ``ASK``, and an entry in a list above ``LIST``.
+"""Limits on the AUROC of a single column. A column above ``WARN`` (by its lower confidence limit) gets a warning, above
+``ASK`` a question, and above ``LIST`` an entry in a list.
 """
 
 FLAG = 0.80
@@ -32,7 +32,7 @@ FLAG = 0.80
 HIGH = 0.97
 """The AUROC of a model above which it counts as unusually high."""
 
-_LOOSE = 0.05  # largest distance of an AUROC's lower confidence limit below the limit that the AUROC exceeds
+_LOOSE = 0.05  # how far the lower confidence limit may lie below the limit that the AUROC exceeds
 _ROWS = 10  # fewest rows without a value, rows with a value, and rows with a code
 _CODES = 3, 12  # fewest and most different whole numbers that may be codes
 _RISES = 3.0  # fewest standard errors between the event shares of two codes
@@ -55,21 +55,21 @@ def check(
     No column is compared with a label that is a number.
     """
     order = in_order(home)
-    judge = _Judge(tuple(hospitals), home[order], y[order], tuple(classes), len(table.order))
+    checks = _Checks(tuple(hospitals), home[order], y[order], tuple(classes), len(table.order))
     found, best = [], Separation(np.nan, np.nan, 0)
     strongest = ""
     for name, values in columns_at(table, rows[order]):
-        suspect, strength = judge.numbers(name, values) if values.dtype.kind == "f" else judge.codes(name, values)
+        suspect, strength = checks.numbers(name, values) if values.dtype.kind == "f" else checks.codes(name, values)
         if suspect is not None:
             found.append(suspect)
         if strength.hospitals and not strength.auroc <= best.auroc:
             best, strongest = strength, name
     found.sort(key=lambda suspect: LEVELS.index(suspect.level))
-    return Leaks(tuple(found), judge.note(len(rows), best, strongest))
+    return Leaks(tuple(found), checks.note(len(rows), best, strongest))
 
 
 @dataclass(frozen=True, eq=False)
-class _Judge:
+class _Checks:
     """The checks of single columns on ``n`` rows, sorted by hospital."""
 
     hospitals: tuple[str, ...]
@@ -149,7 +149,7 @@ class _Judge:
         return "" if len(self.classes) == 2 else f" ('{self.classes[event]}' against the rest)"
 
     def _absent(self, name: str, missing: NDArray[np.bool_]) -> Suspect | None:
-        """Report a column whose values are missing depending on the outcome."""
+        """Report a column in which missing values predict the outcome."""
         lacking = int(missing.sum())
         if not self.compared or min(lacking, len(missing) - lacking) < _ROWS:
             return None
@@ -171,15 +171,15 @@ class _Judge:
         return Suspect(name, "warn", f"{text}{self._of(event)}; {drop}")
 
     def _coded(self, name: str, value: NDArray[Any], y: NDArray[Any]) -> Suspect | None:
-        """Report a column of few different whole numbers that may be codes: the share of events rises and falls with
-        the number.
+        """Report a column of few different whole numbers that may be codes: the share of events first rises and then
+        falls with the number, or the reverse.
         """
         if len(self.classes) != 2 or not _few(value):
             return None
         values, code = np.unique(value, return_inverse=True)
         rows, events = np.bincount(code), np.bincount(code, y == 1)
-        kept = rows >= _ROWS
-        rows, events = rows[kept], events[kept]
+        frequent = rows >= _ROWS
+        rows, events = rows[frequent], events[frequent]
         if not _CODES[0] <= len(rows) or len(values) > _CODES[1] or (values != np.round(values)).any():
             return None
         share = (events + 0.5) / (rows + 1.0)
@@ -208,6 +208,6 @@ def _few(value: NDArray[Any]) -> bool:
 
 
 def _best(strengths: Iterator[tuple[Separation, int]]) -> tuple[Separation, int]:
-    """Return the strongest separation and its class."""
+    """Return the separation with the highest lower confidence limit, and its class."""
     listed = list(strengths)
     return max(listed, key=lambda each: -1.0 if np.isnan(each[0].auroc) else each[0].low)

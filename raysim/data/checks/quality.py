@@ -42,10 +42,10 @@ _MEASURED = 20  # fewest different values of a measurement
 _MARKED, _USUAL = 0.1, 0.01  # least share of rows with an odd value at suspect hospitals, and largest share elsewhere
 _CHANCE = 0.001  # largest expected number of hospitals without a value by chance, over all columns
 _SHARED = 0.5  # least share of a hospital's rows or patients that other hospitals also have
-_COMMON = 5  # number of hospitals with the same row from which it counts as a common row
+_COMMON = 5  # a row that at least so many hospitals have is common, and no sign of a copy
 _COPIED = 2_000_000  # largest number of rows that are compared with each other
 _COMMONER = 0.6  # share of rows above which an event is reported as the commoner class
-_CLASSES = 20  # classes above which numbers may be a quantity
+_CLASSES = 20  # with more classes than this, numbers may be a quantity
 _CODE = re.compile(r"-1|-9{1,6}|9{3,6}")  # numbers that programs write for a missing value
 _NAMED = 3  # hospitals that a text names
 
@@ -65,10 +65,10 @@ class _Column:
         """Compute the lower quartile, median and upper quartile of each hospital ``[3, H]``; NaN for few values."""
         order = np.argsort(self.value)
         order = order[np.argsort(self.home[order].astype(np.min_scalar_type(len(self.sizes))), kind="stable")]
-        starts, shown = np.cumsum(self.sizes) - self.sizes, self.sizes >= _ENOUGH
+        starts, enough = np.cumsum(self.sizes) - self.sizes, self.sizes >= _ENOUGH
         found = np.full((3, len(self.sizes)), np.nan)
         for row, share in zip(found, (0.25, 0.5, 0.75), strict=True):
-            row[shown] = self.value[order[starts[shown] + (share * (self.sizes[shown] - 1)).astype(np.int64)]]
+            row[enough] = self.value[order[starts[enough] + (share * (self.sizes[enough] - 1)).astype(np.int64)]]
         return found
 
 
@@ -89,24 +89,24 @@ def check(
     row; the search for copied rows ignores them.
     """
     order = in_order(home)
-    asked = _Asked(tuple(hospitals), home[order], len(table.order))
+    checks = _Checks(tuple(hospitals), home[order], len(table.order))
     found, absent = [*_of_label(y, classes)], dict[tuple[int, ...], list[str]]()
     if patients is not None:
         found += _of_patients(patients, home, hospitals)
     for name, values in columns_at(table, rows[order]):
         missing = np.isnan(values) if values.dtype.kind == "f" else values < 0
-        if (where := asked.absent(missing)).any():
+        if (where := checks.absent(missing)).any():
             absent.setdefault(tuple(np.flatnonzero(where).tolist()), []).append(name)
         if values.dtype.kind == "f":
-            found += asked.numbers(name, values[~missing], asked.home[~missing])
-    found += (asked.without(where, names) for where, names in absent.items())
+            found += checks.numbers(name, values[~missing], checks.home[~missing])
+    found += (checks.without(where, names) for where, names in absent.items())
     if len(rows) <= _COPIED:
         found += _copies(table, rows, home, hospitals, unlike)
     return tuple(sorted(found, key=lambda suspect: LEVELS.index(suspect.level)))
 
 
 @dataclass(frozen=True, eq=False)
-class _Asked:
+class _Checks:
     """The checks of single columns, with rows sorted by hospital."""
 
     hospitals: tuple[str, ...]
@@ -114,7 +114,7 @@ class _Asked:
     columns: int
 
     def absent(self, missing: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return a mask ``[H]`` of the hospitals where no row has a value in a column, unless this may be chance."""
+        """Return a mask ``[H]`` of the hospitals where a column has no value, if this is unlikely to be chance."""
         H = len(self.hospitals)
         if not missing.any():
             return np.zeros(H, np.bool_)
@@ -125,7 +125,7 @@ class _Asked:
         return np.asarray(whole & (sizes >= _ROWS) & (chance < _CHANCE) & ~whole.all())
 
     def without(self, where: tuple[int, ...], names: Sequence[str]) -> Suspect:
-        """Report columns that have no value at the same hospitals."""
+        """Report the columns ``names``, which have no value at the hospitals ``where``."""
         quoted = [f"'{name}'" for name in names]
         what = f"feature {quoted[0]} has" if len(names) == 1 else f"features {_named(quoted)} have"
         at = _named([self.hospitals[h] for h in where])
@@ -143,10 +143,9 @@ class _Asked:
         yield from filter(None, [next(filter(None, suspects), None)])
 
     def _marked(self, column: _Column) -> Suspect | None:
-        """Report a value that many rows of a few hospitals have and hardly any row of most hospitals: it may mean a
-        missing value.
+        """Report a value that is frequent at a few hospitals and rare at most others: it may stand for a missing value.
 
-        The distance of the value from all other values is more than their standard deviation.
+        The value is further from every other value than the standard deviation of the other values.
         """
         value = column.value
         for odd in {float(value.min()), float(value.max())}:
@@ -198,7 +197,9 @@ class _Asked:
         low, high, less = sides
         factor, offset, near = _FAHRENHEIT
         fits: Iterator[tuple[float, str]] = (
-            (k, said) for k, said in FACTORS.items() if np.abs(np.log(high / low / k)).max() <= np.log(_NEAR)
+            (k, conversion)
+            for k, conversion in FACTORS.items()
+            if np.abs(np.log(high / low / k)).max() <= np.log(_NEAR)
         )
         if np.abs((high - offset) / factor / low - 1).max() <= near:
             fits = iter([(np.inf, "as degrees Celsius and Fahrenheit are")])
@@ -210,7 +211,7 @@ class _Asked:
         return None
 
     def _coded(self, column: _Column) -> Suspect | None:
-        """Report a number beyond all other values of a column that often means a missing value, such as -999.
+        """Report a column whose lowest or highest number is a usual code for a missing value, such as -999.
 
         The numbers -1 and -9, -99, ... are reported if all other values are at least 0. The number 999, and longer
         numbers of nines, are reported if they are further from the other values than these are from each other.
@@ -238,8 +239,8 @@ def _two_sides(quartiles: Floats) -> tuple[Floats, Floats, NDArray[np.bool_]] | 
     """Divide hospitals into a low and a high side by their ``quartiles [3, H]``.
 
     Return the typical quartiles ``[3]`` of each side, and a mask ``[H]`` of the smaller side. Return None if an upper
-    quartile of the low side is not below all lower quartiles of the high side. Also return None if hospitals of one
-    side differ by more than the square root of the ratio between the sides.
+    quartile of the low side is not below all lower quartiles of the high side. Also return None if medians within a
+    side differ by a factor of more than the square root of the ratio of the sides' typical medians.
     """
     known = np.flatnonzero(quartiles[0] > 0)
     if len(known) < 2:
@@ -265,14 +266,13 @@ def _of_label(y: NDArray[Any], classes: Sequence[str]) -> Iterator[Suspect]:
 
 
 def _of_patients(patients: NDArray[Any], home: Ints, hospitals: Sequence[str]) -> Iterator[Suspect]:
-    """Report patient numbers that occur at several hospitals."""
     import pandas as pd
 
     person, numbers = pd.factorize(patients)
     if len(numbers) == len(home):
         return
-    seen = np.sort(home * len(numbers) + person)  # numpy's unique takes a minute for a million patients
-    where, who = np.divmod(seen[np.append(True, seen[1:] != seen[:-1])], len(numbers))
+    pairs = np.sort(home * len(numbers) + person)  # numpy's unique takes a minute for a million patients
+    where, who = np.divmod(pairs[np.append(True, pairs[1:] != pairs[:-1])], len(numbers))
     at = np.bincount(who)
     several = int((at > 1).sum())
     if not several:
@@ -311,7 +311,7 @@ def _copies(
 
 
 def _hashed(table: RawColumns, rows: Ints, unlike: Collection[str]) -> NDArray[np.uint64]:
-    """Compute a number for each row ``[n]`` that is the same for rows with the same values."""
+    """Compute a hash of each row ``[n]``: rows with the same values have the same hash."""
     import pandas as pd
 
     hashed = np.zeros(len(rows), np.uint64)

@@ -1,11 +1,11 @@
 """The AUROC of one column alone within hospitals, with its standard error.
 
 Rows of a hospital are compared only with rows of the same hospital, so a column that merely identifies hospitals has an
-AUROC of 0.5. All figures are computed from cells. There is one cell for each hospital and value, with its number of
-rows of each class.
+AUROC of 0.5. All figures are computed from cells: a cell has the number of rows of each class for one hospital and one
+value.
 
-The standard error is Hanley and McNeil's (1982), which needs only the AUROC and the counts. DeLong's is 0 if a column
-separates the classes, so that ten rows would look as certain as ten thousand.
+The standard error is Hanley and McNeil's (1982), which needs only the AUROC and the counts. DeLong's standard error is
+0 if a column separates the classes, so that ten rows would look as certain as ten thousand.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from raysim.metrics.segments import sortable
 FEWEST = 5
 """The smallest number of rows of the class, and of the rest, with which a hospital is included."""
 
-# The first bits of the parts of a key that sorts rows by hospital, value and class.
+# Rows are sorted by a key of 64 bits: hospital from bit 40, value from bit 8, class below. Masks of value and class
+# follow.
 _HOSPITAL, _VALUE = np.uint64(40), np.uint64(8)
 _BITS, _CLASS = np.uint64(0xFFFFFFFF), np.uint64(0xFF)
 
@@ -55,10 +56,9 @@ class Cells:
     hospital: Ints
     """The hospital of each cell, ``[G]``."""
     value: NDArray[Any]
-    """The order of the cells of a hospital, ``[G]``: greater for a greater value, and equal for equal values at
-    different hospitals."""
+    """A number that orders a hospital's cells by value, ``[G]``; equal for equal values at different hospitals."""
     counts: Ints
-    """The number of rows of each class in each cell, ``[G, C]``."""
+    """The number of rows of each of the ``C`` classes in each cell, ``[G, C]``."""
 
     @staticmethod
     def of(hospital: Ints, value: NDArray[Any], y: Ints, classes: int) -> Cells:
@@ -80,11 +80,11 @@ class Cells:
         return Cells((cells >> (_HOSPITAL - _VALUE)).astype(np.int64), cells & _BITS, counts)
 
     def by_rate_elsewhere(self, event: int) -> Cells:
-        """Return the same rows with each value replaced by the share of ``event`` at the value's other hospitals.
+        """Return the same rows; each value is replaced by the share of ``event`` among rows with this value at other
+        hospitals.
 
-        If no other hospital has a value, it is replaced by the share of events over all values of other hospitals.
-        Labels of a row's own hospital therefore do not affect its score. ``C`` of the result is 2: the rest, and the
-        event.
+        A value that no other hospital has is replaced by the share of events among all rows of other hospitals. Labels
+        of a row's own hospital therefore do not affect its score. The result has two classes: the rest, and the event.
         """
         n, k = self.counts.sum(axis=1), self.counts[:, event]
         _, code = np.unique(self.value, return_inverse=True)
@@ -131,7 +131,7 @@ def separation(cells: Cells, event: int, *, directed: bool = False) -> Separatio
 
 
 def _starts(values: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return for each of ``values [n]`` the first index of its run of equal values, ``[n]``."""
+    """Return a mask ``[n]`` of the first value in each run of equal ``values [n]``."""
     first = np.ones(len(values), bool)
     first[1:] = values[1:] != values[:-1]
     return first

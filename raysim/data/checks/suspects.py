@@ -80,7 +80,7 @@ def _sample(sizes: Ints) -> Ints:
     """
     stride = -(-sizes // _OF_HOSPITAL)
     within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    kept = np.flatnonzero(within % np.repeat(np.maximum(stride, 1), sizes) == 0)
-    step = -(-len(kept) // _MOST)
-    home = np.repeat(np.arange(len(sizes)), sizes)[kept]
-    return np.asarray(kept[home % step == 0])
+    sampled = np.flatnonzero(within % np.repeat(np.maximum(stride, 1), sizes) == 0)
+    step = -(-len(sampled) // _MOST)
+    home = np.repeat(np.arange(len(sizes)), sizes)[sampled]
+    return np.asarray(sampled[home % step == 0])

@@ -41,11 +41,10 @@ def with_patients(
 
 
 def with_hospitals(federation: Federation, donors: Ids, rows: int, columns: int, folder: Path) -> None:
-    """Store in the existing ``folder`` the federation, with one canary hospital for each of ``donors [m]``.
+    """Store in ``folder``, which must exist, the federation with one canary hospital for each of ``donors [m]``.
 
-    ``columns`` features that are 0 are added.
-    The canary hospitals follow the federation's hospitals. Canary hospital ``i`` has ``rows`` training rows, copies of
-    rows of the hospital ``donors[i]``, and no other rows.
+    ``columns`` features are added, which are 0 in all rows. The canary hospitals follow the federation's hospitals.
+    Canary hospital ``i`` has ``rows`` training rows, copies of rows of the hospital ``donors[i]``, and no other rows.
     """
     total, bounds = len(federation.y), federation.bounds.tolist()
     copies = [np.resize(np.arange(bounds[h][0], bounds[h][1]), rows) for h in donors.tolist()]

@@ -14,7 +14,7 @@ def excerpt(federation: Federation, rows: NDArray[np.int64], folder: Path) -> Fe
     """Store a federation in the new folder ``folder``: ``rows [n]`` (ascending) of ``federation`` as test rows, without
     features.
 
-    All hospitals are included, even hospitals without such a row.
+    All hospitals are included, even hospitals with none of these rows.
     """
     home = np.repeat(np.arange(len(federation.hospitals)), federation.totals)[rows]
     counts = np.bincount(home, minlength=len(federation.hospitals))

@@ -15,10 +15,10 @@ from raysim.data.federation import Federation, write
 
 @dataclass(frozen=True, eq=False)
 class Added:
-    """Rows that a federation did not have."""
+    """Rows to add to a federation."""
 
     X: NDArray[np.float32]
-    """The features of the rows ``[k, F]``, as the model receives them."""
+    """The features of the rows after preprocessing, ``[k, F]``."""
     y: NDArray[Any]
     """The labels of the rows, ``[k]``."""
     hospital: NDArray[np.int64]
@@ -38,13 +38,13 @@ def rearranged(federation: Federation, trained: NDArray[np.bool_], added: Added,
     """
     people = _people(federation)
     rows, bounds = _order(federation, trained, added.hospital)
-    seen = np.ones((len(added.y), federation.observed.shape[1]), bool)
+    recorded = np.ones((len(added.y), federation.observed.shape[1]), bool)
     meta = json.loads((federation.folder / "federation.json").read_text())
     write(
         folder,
         X=np.concatenate([federation.X, added.X])[rows],
         y=np.concatenate([federation.y, added.y])[rows],
-        observed=np.concatenate([federation.observed, seen])[rows],
+        observed=np.concatenate([federation.observed, recorded])[rows],
         bounds=bounds,
         patients={name: _extended(name, values, len(added.y))[rows] for name, values in federation.patients.items()},
         meta=meta | {"fingerprint": f"{federation.fingerprint} rearranged"},
@@ -66,7 +66,7 @@ def _people(federation: Federation) -> NDArray[np.int64] | None:
 def _order(
     federation: Federation, trained: NDArray[np.bool_], added: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the rows in their new order, and the bounds of hospitals' parts in it, ``[H, 4]``."""
+    """Return the rows in their new order, and the bounds of hospitals' parts in that order, ``[H, 4]``."""
     index: list[NDArray[np.int64]] = []
     bounds, at, total = np.empty_like(federation.bounds), 0, len(federation.y)
     for h, (start, train, validation, stop) in enumerate(federation.bounds.tolist()):

@@ -51,8 +51,8 @@ class AcsIncome(Pooled):
         for file in self.files():
             columns = [*FEATURES, "PINCP", "PWGTP"]
             table = read_csv(file, "is not an ACS person file", usecols=columns, dtype=np.float64)
-            kept = (table["AGEP"] > 16) & (table["PINCP"] > 100) & (table["WKHP"] > 0) & (table["PWGTP"] >= 1)
-            parts.append(table[kept])
+            eligible = (table["AGEP"] > 16) & (table["PINCP"] > 100) & (table["WKHP"] > 0) & (table["PWGTP"] >= 1)
+            parts.append(table[eligible])
         rows = pd.concat(parts, ignore_index=True)
         if rows.empty:
             raise DataError(f"data.path: {self.path} has no adult with an income; name more states")

@@ -1,8 +1,9 @@
 """Amazon reviews: what kind of product is a review about?
 
 Y. Kashnitsky: *Hierarchical Text Classification*, Kaggle, 2019, in its publisher's layout: ``train_40k.csv`` and
-``val_10k.csv``. Used are the columns ``Text`` and ``Cat1``, the product's category at the first of three levels. The
-paper of Clust-PSI-PFL reports 50,000 reviews of 6 classes without a source; this data set has the same numbers.
+``val_10k.csv``. The columns ``Text`` and ``Cat1`` are used; ``Cat1`` is the product's category at the first of three
+levels. The paper of Clust-PSI-PFL reports 50,000 reviews of 6 classes without a source; this data set has the same
+numbers.
 """
 
 from __future__ import annotations

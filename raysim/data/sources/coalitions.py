@@ -1,4 +1,4 @@
-"""The synthetic sets of CS-RCFL as a federation: few hospitals in groups that share one linear law each.
+"""The synthetic sets of CS-RCFL as a federation: few hospitals in groups; each group has one linear model.
 
 X. Konti et al., *CS-RCFL*, numerical experiments. Hospital ``i`` has rows ``x ~ N(μ_i, Σ_i)`` and the weights of its
 group ``g``, ``w_g ~ N(0, I)``. Regression: ``y = w.x + N(0, 25)``; classification: ``y = [w.x > 0]``, without noise, so
@@ -7,8 +7,8 @@ the classes are separable.
 The paper does not state how means and covariances are sampled. Here ``μ_i = 0.5 N(0, I)``, and ``Σ_i`` is ``B B' / F``
 with ``B`` standard normal (``wishart``), or ``I`` (``identity``). The choice decides the result in the paper's figure,
 see ``docs/coalitions.md``: a Wishart matrix with as many degrees of freedom as dimensions is nearly singular. In some
-directions a hospital's patients hardly differ, so its model learns nothing about them, while patients of other
-hospitals do differ there.
+directions a hospital's patients hardly differ. Its model learns nothing about these directions, in which patients of
+other hospitals do differ.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class CoalitionSets:
 
     - ``train [N]``: each hospital's training set; ``tests [T][N]``: its ``T`` test sets.
     - ``groups [N]``: the true group of each hospital.
-    - ``weights [G, F]``: the weights of the linear law of each group.
+    - ``weights [G, F]``: the weights of the linear model of each group.
     """
 
     train: tuple[Rows, ...]
@@ -65,8 +65,8 @@ def coalition_sets(
 ) -> CoalitionSets:
     """Sample the data sets of ``hospitals`` hospitals in ``groups`` groups, each of at least one hospital.
 
-    A training set has 50 to 150 rows in regression and 100 to 200 in classification, uniformly. Raises ``ValueError``
-    where there are more groups than hospitals.
+    The size of a training set is uniformly distributed: 50 to 150 rows in regression, 100 to 200 in classification.
+    Raises ``ValueError`` where there are more groups than hospitals.
     """
     if not 1 <= groups <= hospitals:
         raise ValueError(f"groups: {groups} is not between 1 and the number of hospitals, {hospitals}")
@@ -96,7 +96,7 @@ PART = "part"
 
 
 class Coalitions(BaseModel):
-    """The synthetic data sets of CS-RCFL: hospitals in groups, each group with one linear law.
+    """The synthetic data sets of CS-RCFL: hospitals in groups, each group with one linear model.
 
     Each hospital trains on 50 to 150 rows in regression and 100 to 200 in classification. Its ``tests`` test sets
     together are its test part (``data.split: {column: part}``). The true group is the hospital's attribute ``group``.
@@ -142,7 +142,7 @@ class Coalitions(BaseModel):
         """Sample the sets."""
         import pandas as pd
 
-        drawn = coalition_sets(
+        sets_ = coalition_sets(
             stream(self.seed, "coalitions"),
             self.task,
             hospitals=self.hospitals,
@@ -153,7 +153,7 @@ class Coalitions(BaseModel):
             covariance=self.covariance,
         )
         names = [f"hospital_{h + 1}" for h in range(self.hospitals)]
-        sets = [drawn.train, *drawn.tests]
+        sets = [sets_.train, *sets_.tests]
         X = np.concatenate([X for rows in sets for X, _ in rows])
         y = np.concatenate([y for rows in sets for _, y in rows])
         sizes = [[len(y) for _, y in rows] for rows in sets]
@@ -164,7 +164,7 @@ class Coalitions(BaseModel):
             classes=("negative", "positive") if classed else (),
             silo=np.concatenate([np.repeat(np.array(names, object), counts) for counts in sizes]),
             part=np.concatenate([np.full(sum(counts), 2 if k else 0, np.int8) for k, counts in enumerate(sizes)]),
-            attributes={name: {"group": f"group_{g + 1}"} for name, g in zip(names, drawn.groups, strict=True)},
+            attributes={name: {"group": f"group_{g + 1}"} for name, g in zip(names, sets_.groups, strict=True)},
             notes=(
                 f"coalitions: {self.task}, {counted(self.hospitals, 'hospital')} in {counted(self.groups, 'group')}, "
                 f"{counted(self.features, 'feature')}, {self.covariance} covariances, "

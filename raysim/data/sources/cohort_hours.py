@@ -1,8 +1,8 @@
-"""The column ``time`` of hourly cohorts: the length of an hour in the column's unit, and the rows that belong to no
-hour.
+"""Read the column ``time`` of hourly cohorts: the length of an hour in its unit, and the rows before admission or
+without a time.
 
 A time stored as a duration has a unit, a time stored as a number has none. If the user does not name the unit of
-numbers, it is assumed: the shortest of second, minute and hour for which all times are whole hours. A note reports the
+numbers, it is assumed: the shortest of second, minute and hour in which all times are whole hours. A note reports the
 assumption.
 """
 
@@ -52,7 +52,7 @@ def read_hours(
 ) -> Hours:
     """Read the hours of a cohort. Each key of ``kinds`` is a view of a file, whose column ``time`` has that type.
 
-    ``unit`` is the unit of numbers; with None it is assumed. Raises ``DataError`` for times between the hours, and for
+    ``unit`` is the unit of numbers; with None it is assumed. Raises ``DataError`` for times between full hours, and for
     a unit that cannot be right.
     """
     times = {name: _Times.read(connection, name, file) for name, file in files.items() if name in kinds}
@@ -104,9 +104,7 @@ class _Times:
         return _Times(file, values[~missing], n[~missing], int(n[missing].sum()))
 
     def notes(self, hour: int, *, assumed: bool) -> list[str]:
-        """Return notes on the times if an hour has the length ``hour``. Raises ``DataError`` if this length cannot be
-        right.
-        """
+        """Return notes on the times if an hour has the length ``hour``. Raises ``DataError`` for a wrong length."""
         hours, between = np.divmod(self.known, hour)
         if uneven := int(self.rows[between != 0].sum()):
             raise DataError(

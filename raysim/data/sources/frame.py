@@ -95,9 +95,9 @@ def arrow_table(frame: pd.DataFrame, field: str, columns: Collection[str] | None
     named = frame.set_axis([str(name) for name in frame.columns], axis="columns")
     if columns is not None:
         named = named.loc[:, named.columns.isin(list(columns))]
-    twice = named.columns[named.columns.duplicated()]
-    if len(twice):
-        raise DataError(f"{field}: the data frame has two columns named '{twice[0]}'; rename one")
+    repeated = named.columns[named.columns.duplicated()]
+    if len(repeated):
+        raise DataError(f"{field}: the data frame has two columns named '{repeated[0]}'; rename one")
     return pa.table({name: _array(named[name], name, field) for name in named.columns})
 
 

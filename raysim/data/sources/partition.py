@@ -27,7 +27,7 @@ def dirichlet(labels: Ids, hospitals: int, alpha: float, seed: int, *, min_size:
 
     Each class of ``labels [n]`` in turn is shuffled and divided among the hospitals in shares that are sampled for this
     class. With ``balance`` a hospital that already has ``n / hospitals`` rows gets no rows of later classes. Small
-    ``alpha`` gives hospitals of few classes, large ``alpha`` hospitals that are all like the pool.
+    ``alpha`` gives hospitals of few classes. With large ``alpha`` all hospitals are like the pool.
 
     Sampling is repeated up to 1000 times while a hospital has fewer than ``min_size`` rows. Raises ``DataError`` where
     all tries fail, and for a number of hospitals, ``alpha`` or ``min_size`` that cannot be used.
@@ -67,14 +67,15 @@ def dirichlet(labels: Ids, hospitals: int, alpha: float, seed: int, *, min_size:
 
 
 def similarity(labels: Ids, hospitals: int, share: float, seed: int) -> Ids:
-    """Return the hospital of each row, ``[n]``: a ``share`` of all rows is divided at random, the rest sorted by label.
+    """Return the hospital of each row, ``[n]``: a ``share`` of all rows is divided at random, the rest in order of
+    labels.
 
     Rows are shuffled. The first ``round(share n)`` rows, and then the remaining rows sorted by label, are divided in
-    the same way: of ``len`` rows, hospital j gets positions ``floor(j len / H)`` to ``floor((j + 1) len / H) - 1``. A
+    the same way: of ``m`` rows, hospital j of H gets positions ``floor(j m / H)`` to ``floor((j + 1) m / H) - 1``. A
     share of 1 gives hospitals that are all alike, 0 gives shards of one or few classes.
 
-    Raises ``DataError`` for a number of hospitals or ``share`` that cannot be used, and where a hospital would get no
-    row: both parts may have fewer rows than there are hospitals.
+    Raises ``DataError`` for a number of hospitals or ``share`` that cannot be used, and if a hospital would get no row,
+    which is possible if both parts have fewer rows than there are hospitals.
     """
     _check(labels, hospitals)
     if not 0 <= share <= 1:
@@ -145,9 +146,7 @@ def _draw(of_class: Ids, hospitals: int, alpha: float, rng: np.random.Generator,
 
 
 def _dealt(codes: Ids, parts: Ids, seed: int, attempt: int) -> Ids:
-    """Return the hospital of each row, ``[n]``. The rows of each class are shuffled and cut into pieces of sizes
-    ``parts [C, H]``.
-    """
+    """Return the hospital of each row, ``[n]``: each class is shuffled and cut into pieces of ``parts [C, H]`` rows."""
     # Shuffles have a separate stream, so that rejected samples need no shuffle.
     rng = stream(seed, "dirichlet rows", attempt)
     home = np.empty(len(codes), dtype=np.int64)

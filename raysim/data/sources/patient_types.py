@@ -19,10 +19,10 @@ class PatientTypes(BaseModel):
     """Synthetic patients of several types, which their features distinguish; each type has a separate risk model.
 
     The features of a patient of type ``k`` are ``m_k + N(0, I)`` with ``m_k = separation N(0, I) / sqrt(F)``, followed
-    by ``flags`` fair coins without information. The logit of the label is ``signal (x - m_k).w_k``, where ``w_k`` has
-    length 1. It mixes weights of this type alone (share ``contrast``) with weights common to all types. A hospital's
-    mix of types is Dirichlet with parameter ``mixing``: the smaller, the more hospitals differ. The type is not a
-    feature.
+    by ``flags`` random binary features without information. The logit of the label is ``signal (x - m_k).w_k``, where
+    ``w_k`` has length 1. ``w_k`` mixes weights specific to type ``k`` (share ``contrast``) with weights common to all
+    types. A hospital's shares of types are sampled from a Dirichlet distribution with parameter ``mixing``; with a
+    smaller parameter, hospitals differ more. The type is not a feature.
     """
 
     invented: ClassVar[bool] = True
@@ -81,7 +81,8 @@ class PatientTypes(BaseModel):
 
 
 def _sizes(rows: int, hospitals: int) -> list[int]:
-    """Compute the rows of hospitals 1, 2, 3, ...: proportional to 1, 1/sqrt(2), 1/sqrt(3), ..., each at least one.
+    """Compute the number of rows of hospitals 1, 2, 3, ...: proportional to 1, 1/sqrt(2), 1/sqrt(3), ..., and at least
+    one.
 
     Their sum may therefore differ a little from ``rows``.
     """

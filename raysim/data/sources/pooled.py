@@ -53,8 +53,8 @@ class Alternatives(BaseModel):
 
 
 class Partition(Alternatives):
-    """How rows are assigned to clients: ``dirichlet`` with ``alpha``, or ``similarity`` with the ``share`` divided at
-    random.
+    """The rule that assigns rows to clients: ``dirichlet`` with ``alpha``, or ``similarity`` with the ``share`` of rows
+    that is divided at random.
     """
 
     name: Literal["dirichlet", "similarity"] = "dirichlet"
@@ -95,7 +95,7 @@ class Pooled(BaseModel):
     """Whether each column is a separate quantity, to be checked for leaks; False for pictures and texts."""
 
     stratified: ClassVar[bool] = True
-    """Whether the part of a row in the column :data:`PART` depends on which other rows there are."""
+    """Whether the part of a row in the column :data:`PART` depends on other rows."""
 
     clients: int = Field(100, ge=1)
     """Number of hospitals among which the rows are divided."""
@@ -120,15 +120,18 @@ class Pooled(BaseModel):
         return self
 
     def read(self) -> Records:
-        """Return the rows, divided among clients. Raises ``DataError`` for a class without rows or a partition that
-        fails."""
+        """Return the rows, divided among clients. Raises ``DataError`` if a class has no rows or the partition
+        fails.
+        """
         features, y, classes, note = self.pool()
         chosen = self.sample(y, classes)
         if len(chosen) < len(y):
             features, y = features.iloc[chosen].reset_index(drop=True), y[chosen]
         home = self.partition.home(y, self.clients, self.seed)
         names = np.array([f"client_{j + 1}" for j in range(self.clients)])
-        shown = self.partition.model_dump(include={"name", "alpha" if self.partition.name == "dirichlet" else "share"})
+        partition = self.partition.model_dump(
+            include={"name", "alpha" if self.partition.name == "dirichlet" else "share"}
+        )
         # Only dirichlet leaves clients without a row, and only where min_size: 0 allows it.
         without = self.clients - len(np.unique(home))
         left_out = f"; left out: {counted(without, 'client')} that got no row" if without else ""
@@ -140,7 +143,8 @@ class Pooled(BaseModel):
             part=holdout(y, home, self.seed),
             notes=(
                 note,
-                f"{counted(len(y), 'row')} to {counted(self.clients, 'client')} by {shown}, seed {self.seed}{left_out}",
+                f"{counted(len(y), 'row')} to {counted(self.clients, 'client')} by {partition}, seed "
+                f"{self.seed}{left_out}",
             ),
         )
 
@@ -157,7 +161,9 @@ class Pooled(BaseModel):
 
 
 class Homed(Pooled, Alternatives):
-    """A pooled data set whose rows name an origin. With ``silo`` the origin is the hospital, instead of a partition."""
+    """A pooled data set in which each row has an origin, such as a user. ``silo`` makes the origin the hospital;
+    otherwise a partition assigns hospitals.
+    """
 
     silo: str = "partition"
     smallest: int = Field(
@@ -193,30 +199,30 @@ class Homed(Pooled, Alternatives):
                 f"data.smallest: {self.smallest:,} rows are more than any {self.silo} has (the largest: "
                 f"{sizes.max():,}); lower it"
             )
-        kept, codes = chosen[large[codes]], codes[large[codes]]
-        check_classes(y[kept], classes, f"data.smallest: all with {self.smallest:,} rows together", "lower it")
+        selected, codes = chosen[large[codes]], codes[large[codes]]
+        check_classes(y[selected], classes, f"data.smallest: all with {self.smallest:,} rows together", "lower it")
         return Records(
-            features=features.iloc[kept].reset_index(drop=True),
-            y=y[kept],
+            features=features.iloc[selected].reset_index(drop=True),
+            y=y[selected],
             classes=classes,
             silo=np.asarray(names, dtype=object)[codes],
-            part=holdout(y[kept], codes, self.seed),
+            part=holdout(y[selected], codes, self.seed),
             notes=(
                 note,
-                f"{counted(len(kept), 'row')} by {self.silo}; left out: {int((~large).sum()):,} of {len(names):,} with "
-                f"fewer than {counted(self.smallest, 'row')}",
+                f"{counted(len(selected), 'row')} by {self.silo}; left out: {int((~large).sum()):,} of {len(names):,} "
+                f"with fewer than {counted(self.smallest, 'row')}",
             ),
         )
 
 
 def pixels(images: NDArray[np.uint8]) -> pd.DataFrame:
-    """Return images ``[N, ...]`` as columns in [0, 1], in the order of their axes."""
+    """Return the pixels of images ``[N, ...]`` as columns of values in [0, 1], flattened in the order of the axes."""
     flat = images.reshape(len(images), -1).astype(np.float32) / np.float32(255)
     return pd.DataFrame(flat, columns=[f"pixel_{j}" for j in range(flat.shape[1])])
 
 
 def read_csv(file: Path, wrong: str, **options: Any) -> pd.DataFrame:
-    """Read a CSV file. Raises ``DataError`` for a file that cannot be read; ``wrong`` is what it then is not."""
+    """Read a CSV file. Raises ``DataError`` for an unreadable file; ``wrong`` follows the file's name in the error."""
     try:
         table: pd.DataFrame = pd.read_csv(file, **options)
         return table

@@ -2,8 +2,8 @@
 
 A. Go, R. Bhayani, L. Huang: *Twitter Sentiment Classification using Distant Supervision*, Stanford, 2009, in its
 publisher's layout: CSV in Latin-1 without a header, with polarity (0 negative, 2 neutral, 4 positive), id, date, query,
-user and text. Only the 498 rows labelled by hand, ``testdata.manual.2009.06.14.csv``, contain neutral tweets. They are
-also read where they are in the folder: with them there are three classes, without them two.
+user and text. Only the 498 rows labelled by hand, ``testdata.manual.2009.06.14.csv``, contain neutral tweets. These
+rows are also read if the file is in the folder. There are then three classes, otherwise two.
 """
 
 from __future__ import annotations

@@ -31,8 +31,8 @@ COUNTS = ("count_min", "count_median", "count_max")
 BEHAVIOURS = ("standing", "resting", "moving", "eating", "interacting", "young_present")
 NO_ANIMAL = ("blank", "empty", "human")
 BANDS = {"11-50": "11", "Nov-50": "11", "51+": "51"}
-"""The values of bands of counts above ten, which are the lower ends of the bands. In the file a spreadsheet has turned
-11-50 into ``Nov-50``.
+"""A count above ten is recorded as a band and becomes the band's lower end. In the file a spreadsheet has turned 11-50
+into ``Nov-50``.
 """
 
 _YEAR, _DAY = 365.25, 86_400.0  # days, seconds
@@ -42,13 +42,13 @@ class Serengeti(Homed):
     """Snapshot Serengeti: the most frequent ``species``, predicted from count, behaviour, time and place of each
     capture, from the folder ``path``.
 
-    ``silo: site`` makes the 225 camera sites hospitals; the position of the camera is then no feature.
+    ``silo: site`` makes the 225 camera sites hospitals; the position of the camera is then not a feature.
     """
 
     predicts: ClassVar[str] = "species of an animal"
 
     path: Path
-    """The folder of the features of the pictures."""
+    """The folder of LILA's table of annotations."""
     silo: Literal["partition", "site"] = "partition"
     """What counts as a hospital: parts of a ``partition``, or each ``site`` of a camera."""
     species: int = Field(13, ge=2, description="number of species that are classes, the most frequent")

@@ -5,17 +5,16 @@ A row of hospital ``h`` is generated as follows; names in code style such as ``s
 
 1. A patient has a severity ``s ~ N(0, 1)`` and latent features ``z_j = r_j s + sqrt(1 - r_j^2) e_j``, standard normal.
 2. The logit of death is ``c_h + signal * z.b_h`` where ``b_h`` is scaled so that ``z.b_h ~ N(0, 1)``. Coefficients are
-shared, but differ between practice groups (``group_effects``) and sites (``site_effects``).
-3. ``c_h`` is solved so that the hospital's expected share of deaths is its own ``prevalence``. A share ``label_noise``
-of labels is sampled from that prevalence without regard to the patient. With ``task: regression`` the label is that
-logit itself, a score of risk, plus ``noise * N(0, 1)``.
-4. The recorded value is ``z`` plus the hospital's ``case_mix`` and its group's ``group_shift``, in the feature's unit:
-linear, logarithmic (creatinine, lactate ...) or a flag.
-5. The probability that a value is missing depends on the feature's rarity and on the practice of group and site, and is
-higher for less sick patients.
+shared, but differ between practice groups (``group_effects``) and sites (``site_effects``). 3. ``c_h`` is solved so
+that the expected share of deaths is the hospital's prevalence, sampled from the range ``prevalence``. A share
+``label_noise`` of labels is sampled from that prevalence without regard to the patient. With ``task: regression`` the
+label is that logit itself, a score of risk, plus ``noise * N(0, 1)``. 4. The recorded value is ``z`` plus the
+hospital's ``case_mix`` and its group's ``group_shift``, in the feature's unit: linear, logarithmic (creatinine, lactate
+...) or a flag. 5. The probability that a value is missing depends on the feature's rarity and on the practice of group
+and site, and is higher for less sick patients.
 
-Everything of hospital ``h`` comes from separate random streams: its patients stay the same whatever the number of
-hospitals, and a hospital that grows keeps its first patients.
+Hospital ``h`` has separate random streams. Its patients therefore do not depend on the number of hospitals, and if it
+gets more rows, its first patients stay the same.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ SHARES = np.array([0.74, 0.11, 0.06, 0.03, 0.06])
 
 
 class Synthetic(BaseModel):
-    """A synthetic federation of hospitals like those in eICU, generated from a seed; the label is death in hospital."""
+    """A synthetic federation of hospitals similar to eICU's, generated from a seed; the label is death in hospital."""
 
     invented: ClassVar[bool] = True
 
@@ -118,7 +117,7 @@ class Synthetic(BaseModel):
         return iter(())
 
     def read(self) -> Records:
-        """Generate the rows by hospital. Memory: the features as float32, and random numbers for ``CHUNK`` rows."""
+        """Generate the rows by hospital, with memory for float32 features and random numbers of ``CHUNK`` rows."""
         import pandas as pd
 
         self._check_memory()
@@ -151,7 +150,7 @@ class Synthetic(BaseModel):
         )
 
     def _check_memory(self) -> None:
-        """Raise ``ResourceError`` if the rows, or random numbers by hospital and group, do not fit into memory."""
+        """Raise ``ResourceError`` if rows, or the random numbers of hospitals and groups, do not fit into memory."""
         rows = self.rows if self.rows_per_hospital is None else self.hospitals * self.rows_per_hospital
         for name, count, size in (
             ("rows", rows, 4 * self.features + 16),
@@ -190,7 +189,7 @@ class _Sites:
         group_traits = np.stack(
             [stream(config.seed, "synthetic-group", g).standard_normal((3, F)) for g in range(G)]
         ).astype(np.float32)
-        # Groups deviate from their common mean, so that the mean coefficients are those of FEATURES.
+        # The mean over groups is subtracted, so that the mean coefficients are the weights in FEATURES.
         group_traits = (group_traits - group_traits.mean(0)) * np.float32(math.sqrt(G / max(1, G - 1)))
         # Every G consecutive hospitals contain each group once, in random order.
         of_block = Streams(config.seed, "synthetic-groups")
@@ -204,7 +203,7 @@ class _Sites:
         variance = (self.weights @ self.loading) ** 2 + self.weights**2 @ (1 - self.loading**2)
         self.weights *= (config.signal / np.sqrt(np.maximum(variance, 1e-12)))[:, None]
         self.shift = config.case_mix * own_mix + config.group_shift * shift
-        # A flag has no unit to shift: a site's shift changes its share of ones instead, by half.
+        # The shift of a flag changes its share of ones; it is half as large.
         self.shift[:, self.kind == "flag"] *= 0.5
         self.missing_below = self._thresholds(config, columns, practice, own_practice)
 
@@ -219,7 +218,9 @@ class _Sites:
         self._chance, self._beds = chance, traits[:, 3 * F + 1]
 
     def _thresholds(self, config: Synthetic, columns: list[Any], practice: Floats, site: Floats) -> Floats:
-        """Compute probits ``[H, F]`` of the missing share, whose mean over sites and features is ``config.missing``."""
+        """Compute the thresholds, as probits ``[H, F]``, below which values are missing. The mean missing share over
+        sites and features is ``config.missing``.
+        """
         rarity = np.array([np.nan if c[8] is None else c[8] for c in columns])
         if config.missing == 0 or np.isnan(rarity).all():
             return np.full(practice.shape, -np.inf, np.float32)
@@ -316,7 +317,7 @@ def _intercepts(prevalence: Floats, signal: float) -> Floats:
 
 
 def _sizes(config: Synthetic, log_size: Floats) -> NDArray[np.int64]:
-    """Compute the rows of each hospital, ``[H]``: a floor, and lognormal shares of the rest of the exact total."""
+    """Compute the rows of each hospital, ``[H]``: a minimum, plus lognormal shares of the remaining rows."""
     H = config.hospitals
     if config.rows_per_hospital is not None:
         return np.full(H, config.rows_per_hospital, np.int64)

@@ -25,7 +25,7 @@ from raysim.data.tables.hospital_attributes import hospital_attributes
 from raysim.data.tables.labels import class_labels, number_labels
 from raysim.data.tables.marks import without_marks
 from raysim.data.tables.rules import Reading
-from raysim.data.tables.spelling import check_cut, check_totals, check_twins, twin_columns, twins_said
+from raysim.data.tables.spelling import check_cut, check_totals, check_twins, twin_columns, twin_warnings
 from raysim.data.tables.table_files import HOSPITAL, Files, is_pattern, read_files, table_files
 from raysim.data.tables.text_form import Keys
 
@@ -142,7 +142,6 @@ class Table(BaseModel):
         return HOSPITAL if self.silo is None else self.silo
 
     def _described_by(self) -> list[str]:
-        """Return the columns that describe hospitals."""
         return self.attributes if isinstance(self.attributes, list) else []
 
     def _never_features(self) -> set[str]:
@@ -170,9 +169,9 @@ class Table(BaseModel):
                 if name in (getattr(self, field) or ()):
                     raise DataError(f"data.scores: '{name}' is in data.{field} too; keep it in one")
         left = [name for name in self.drop if name not in names]
-        told = self.model_copy(update={"drop": left})
-        told._scores = names
-        return told
+        scored = self.model_copy(update={"drop": left})
+        scored._scores = names
+        return scored
 
     @property
     def predicts(self) -> str:
@@ -180,8 +179,7 @@ class Table(BaseModel):
         return self.label.replace("_", " ") + (f" ({self.positive})" if self.positive is not None else "")
 
     def files(self) -> Iterator[Path]:
-        """Return the files of the table. Raises ``DataError`` where there is no file, and for a file that is not a
-        table."""
+        """Return the files of the table. Raises ``DataError`` if there is none, and for a file that is not a table."""
         yield from table_files(self.path, "data.path")
 
     def read(self) -> Records:
@@ -198,16 +196,15 @@ class Table(BaseModel):
             except DataError as error:
                 raise DataError(read.placed(str(error))) from None
         except DataError as error:
-            raise DataError(self._shown(str(error))) from None
+            raise DataError(self._as_read(str(error))) from None
 
-    def _shown(self, text: str) -> str:
+    def _as_read(self, text: str) -> str:
         """Replace the path of a data frame's file in the cache by ``the data frame`` in a sentence."""
         if self.path.name != FRAME:
             return text
         return text.replace(f"'{self.path}'", "the data frame").replace(f"of {self.path}", "of the data frame")
 
     def _records(self, read: Files) -> Records:
-        """Make the records from the content of the files; see :meth:`read`."""
         self._check_columns(read.table)
         alike = twin_columns([name for name in read.table.column_names if name not in self.drop])
         if not read.table.num_rows:
@@ -218,27 +215,27 @@ class Table(BaseModel):
         form = {} if read.form is None else {"separator": read.form.separator, "encoding": read.form.encoding}
         units = {name: tuple(each) for name, each in self.units.items()}
         reading = Reading(marks, dict(self.censored.items()), decimal, **form, units=units)
-        kept_whole = {self._silo: "hospital column", self.label: "label"}
+        roles = {self._silo: "hospital column", self.label: "label"}
         skipped = [name for name in (self.part, *self.drop) if name is not None]
-        table, idle = without_marks(read.table, reading, kept_whole, skipped)
+        table, idle = without_marks(read.table, reading, roles, skipped)
         silo = texts(table, self._silo, "data.silo")
-        table, silo, kept, chosen = self._keep(table, silo)
-        table, silo, kept, unlabelled = self._with_label(table, silo, kept)
+        table, silo, rows, chosen = self._keep(table, silo)
+        table, silo, rows, unlabelled = self._with_label(table, silo, rows)
         check_twins("data.silo", "hospitals", Counter(silo.tolist()))
-        group = None if self.group is None else texts(table, self.group, "data.group or data.split.by", rows=kept)
-        check_totals("data.silo", silo, kept)
-        check_cut("data.silo", self._silo, silo, kept)
+        group = None if self.group is None else texts(table, self.group, "data.group or data.split.by", rows=rows)
+        check_totals("data.silo", silo, rows)
+        check_cut("data.silo", self._silo, silo, rows)
         if group is not None:
-            check_totals("data.group", group, kept)
-            check_cut("data.group", str(self.group), group, kept)
+            check_totals("data.group", group, rows)
+            check_cut("data.group", str(self.group), group, rows)
         label = (
-            class_labels(table, self.label, self.positive, kept)
+            class_labels(table, self.label, self.positive, rows)
             if self.task == "classification"
-            else number_labels(table, self.label, kept)
+            else number_labels(table, self.label, rows)
         )
         never = self._never_features()
         names = [name for name in table.column_names if name not in never]
-        made = feature_columns(table, names, Wanted(self.numeric, self.categorical), reading, kept)
+        made = feature_columns(table, names, Wanted(self.numeric, self.categorical), reading, rows)
         if made.frame.empty:
             raise DataError(f"data.path: '{self.path}' has no feature column apart from silo and label; add one")
         patients: dict[str, NDArray[Any]] = {}
@@ -246,11 +243,11 @@ class Table(BaseModel):
             if name := getattr(self, attribute):
                 patients[attribute] = texts(table, name, f"data.{attribute}", unknown="unknown")
                 if name not in made.frame:  # a feature column has its own warning
-                    alike += twins_said(f"data.{attribute}", Counter(patients[attribute].tolist()))
+                    alike += twin_warnings(f"data.{attribute}", Counter(patients[attribute].tolist()))
         if self.age is not None:
-            given = number_column(table, self.age, "data.age", reading, kept)
-            patients["age"] = in_years(given, self.age, self.age_unit, kept)
-        scores = {name: number_column(table, name, "data.scores", reading, kept) for name in self._scores}
+            given = number_column(table, self.age, "data.age", reading, rows)
+            patients["age"] = in_years(given, self.age, self.age_unit, rows)
+        scores = {name: number_column(table, name, "data.scores", reading, rows) for name in self._scores}
         described, differing = hospital_attributes(self.attributes, table, silo)
         of_files = f" ({counted(len(read.files), 'file')})" if len(read.files) > 1 else ""
         return Records(
@@ -259,8 +256,8 @@ class Table(BaseModel):
             classes=label.classes,
             silo=silo,
             group=group,
-            part=None if self.part is None else _parts(table, self.part, kept),
-            row=kept if read.rows is None else read.rows if kept is None else read.rows[kept],
+            part=None if self.part is None else _parts(table, self.part, rows),
+            row=rows if read.rows is None else read.rows if rows is None else read.rows[rows],
             reading=reading,
             hospital_column=self._silo,
             label_column=self.label,
@@ -268,14 +265,16 @@ class Table(BaseModel):
             scores=scores,
             attributes=described,
             notes=(
-                self._shown(f"table: {counted(table.num_rows, 'row')} of {self.path.expanduser()}{of_files}{chosen}, ")
+                self._as_read(
+                    f"table: {counted(table.num_rows, 'row')} of {self.path.expanduser()}{of_files}{chosen}, "
+                )
                 + f"{counted(made.frame.shape[1], 'feature column')}; "
                 f"label '{self.label}': {label.described}",
                 *unlabelled,
                 *made.notes,
             ),
             warnings=(
-                *map(self._shown, read.remarks),
+                *map(self._as_read, read.remarks),
                 *map(read.placed, (*idle, *label.warnings, *made.warnings, *alike, *differing)),
             ),
         )
@@ -312,15 +311,15 @@ class Table(BaseModel):
     def _with_label(
         self, table: pa.Table, silo: NDArray[Any], rows: NDArray[np.int64] | None
     ) -> tuple[pa.Table, NDArray[Any], NDArray[np.int64] | None, tuple[str, ...]]:
-        """Return the labelled rows in the form of :meth:`_keep`; all rows if unlabelled ones are not dropped."""
+        """Return the labelled rows in the same form as :meth:`_keep`; all rows unless unlabelled rows are dropped."""
         column = table.column(self.label)
         if self.unlabelled == "refuse" or not pc.any(missing := pc.is_null(column, nan_is_null=True)).as_py():
             return table, silo, rows, ()
-        kept = np.flatnonzero(~missing.to_numpy())
-        if not len(kept):
+        labelled = np.flatnonzero(~missing.to_numpy())
+        if not len(labelled):
             raise DataError(f"data.label: column '{self.label}' has no value in any row; name another")
-        note = f"left out: {counted(table.num_rows - len(kept), 'row')} without a value of '{self.label}'"
-        return table.take(kept), silo[kept], kept if rows is None else rows[kept], (note,)
+        note = f"left out: {counted(table.num_rows - len(labelled), 'row')} without a value of '{self.label}'"
+        return table.take(labelled), silo[labelled], labelled if rows is None else rows[labelled], (note,)
 
     def _keep(
         self, table: pa.Table, silo: NDArray[Any]
@@ -337,10 +336,10 @@ class Table(BaseModel):
                     else f"column '{self._silo}' names {len(present)} others"
                 )
                 raise DataError(f"data.hospitals: '{name}' has no rows; {hint}")
-        kept = np.flatnonzero(np.isin(silo.astype(str), self.hospitals))
-        if not len(kept):
+        chosen = np.flatnonzero(np.isin(silo.astype(str), self.hospitals))
+        if not len(chosen):
             raise DataError("data.hospitals: an empty list keeps no hospital; name at least one, or remove the key")
-        return table.take(kept), silo[kept], kept, f" ({len(self.hospitals)} chosen hospitals)"
+        return table.take(chosen), silo[chosen], chosen, f" ({len(self.hospitals)} chosen hospitals)"
 
 
 def _written(values: Any) -> list[str]:

@@ -7,7 +7,7 @@ cohort is a folder of three files:
 - ``sta.parquet``: ``stay_id`` and values that do not change.
 - ``outc.parquet``: ``stay_id``, ``label``, and ``time`` where every hour has a separate label.
 
-A cohort does not contain the hospital of a stay; for eICU its ``patient`` table does.
+A cohort does not contain the hospital of a stay. For eICU, the hospital is in the table ``patient``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import duckdb
 
 STATISTICS = ("last", "mean", "min", "max", "count")
-"""The statistics that are made features of each measurement."""
+"""The statistics of each measurement that become features."""
 
 _FILES = {"dyn": ("stay_id", "time"), "sta": ("stay_id",), "outc": ("stay_id", "label")}
 _TABLES = {name: TABLES[name] for name in ("patient", "hospital")}
@@ -55,7 +55,7 @@ class Yaib(BaseModel):
     """Stays of an hourly cohort of Yet Another ICU Benchmark.
 
     Measurements of the first ``hours`` become their last value, mean, minimum, maximum, and number of hours with a
-    value. The label is the stay's. If every hour has a label, the label of the hour after the first ``hours`` is the
+    value. A stay has one label. If every hour has a label, the label of the hour after the first ``hours`` is the
     stay's label; stays without it are left out. A label of truth values, or of 0 and 1, has two classes; decimal
     numbers are a real label. Rows before admission are left out, and a note counts them.
     """
@@ -147,8 +147,8 @@ class Yaib(BaseModel):
         connection.execute(
             f"CREATE TEMP TABLE labelled AS SELECT stay_id, label FROM outc WHERE label IS NOT NULL {at}"
         )
-        self._refuse_twice(connection, "labelled", "outc")
-        self._refuse_twice(connection, "sta", "sta")
+        self._refuse_repeated(connection, "labelled", "outc")
+        self._refuse_repeated(connection, "sta", "sta")
         connection.execute(
             "CREATE TEMP TABLE cohort AS SELECT * FROM labelled JOIN known ON stay_id = stay ORDER BY stay"
         )
@@ -157,21 +157,21 @@ class Yaib(BaseModel):
             counts(connection, f"SELECT count(DISTINCT stay_id) FROM {name}")[0]
             for name in (f"({everyone})", "labelled")
         )
-        kept, once = counts(connection, "SELECT count(*), count(DISTINCT stay_id) FROM cohort")
-        if once < kept:
+        stays, once = counts(connection, "SELECT count(*), count(DISTINCT stay_id) FROM cohort")
+        if once < stays:
             raise DataError(f"data.eicu: {self.eicu} lists stays more than once in patient; keep one row of each")
         when = f" at hour {self.hours}" if hourly else ""
-        if not kept:
+        if not stays:
             raise DataError(
                 f"data.eicu: none of {labelled:,} stays with a label{when} in {self.path} is in the patient table of "
                 f"{self.eicu}; check that the cohort comes from this eICU database, and check data.hours"
             )
         return [
-            f"yaib: {kept:,} of {every:,} stays of {self.path}, as known {self.hours} hours after admission",
-            f"left out: {every - labelled:,} without a label{when}, {labelled - kept:,} without a hospital",
+            f"yaib: {stays:,} of {every:,} stays of {self.path}, as known {self.hours} hours after admission",
+            f"left out: {every - labelled:,} without a label{when}, {labelled - stays:,} without a hospital",
         ]
 
-    def _refuse_twice(self, connection: duckdb.DuckDBPyConnection, table: str, file: str) -> None:
+    def _refuse_repeated(self, connection: duckdb.DuckDBPyConnection, table: str, file: str) -> None:
         (more,) = counts(connection, f"SELECT count(*) - count(DISTINCT stay_id) FROM {table}")
         if more:
             raise DataError(
@@ -200,7 +200,8 @@ class Yaib(BaseModel):
         for k, field in enumerate(schema.field(name) for name in measured):
             if not is_number(field.type):
                 raise DataError(f"data.path: {self._file('dyn')} column {field.name} holds {field.type}, not numbers")
-            # Sums of decimals do not depend on the order of rows. Of two rows of an hour, the larger value is the last.
+            # Sums of decimals do not depend on the order of rows. If an hour has two rows, the larger value is the
+            # last.
             exact = f"TRY_CAST(v{k} AS DECIMAL(38, 9))"
             chosen += [
                 f"arg_max(v{k}, row(time, v{k})) AS v{k}_last",

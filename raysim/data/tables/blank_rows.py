@@ -35,18 +35,18 @@ def without_blank(table: pa.Table, left_out: Sequence[int] = ()) -> tuple[pa.Tab
 
 
 def without_blank_rows(frame: pd.DataFrame, name: str) -> tuple[pd.DataFrame, tuple[str, ...]]:
-    """Return a frame's rows that have a value, their index, and a remark on blank rows that begins with ``name``."""
+    """Return the rows of a frame that have a value, with their index, and a remark on blank rows of ``name``."""
     blank = np.ones(len(frame), np.bool_)
     for k in range(frame.shape[1]):
         if not blank.any():
             return frame, ()
         cells = frame.iloc[:, k]
         blank &= cells.isna().to_numpy(np.bool_) if cells.dtype.kind in "biufmM" else cells.map(_is_blank).to_numpy()
-    remark = said(np.flatnonzero(~blank), len(blank)) if blank.any() else ""
+    remark = blank_row_remark(np.flatnonzero(~blank), len(blank)) if blank.any() else ""
     return (frame[~blank], (f"{name} {remark}",)) if remark else (frame, ())
 
 
-def said(rows: NDArray[np.int64] | None, several: int) -> str:
+def blank_row_remark(rows: NDArray[np.int64] | None, several: int) -> str:
     """Describe the blank rows of a table of ``several`` rows; ``rows`` are the positions of the other rows. The text is
     empty without blank rows.
     """

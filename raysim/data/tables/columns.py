@@ -16,7 +16,7 @@ from raysim.data.tables.reading import typed
 from raysim.data.tables.rules import canonical_number
 
 _AS_FLOAT = r"^-?(?:0|[1-9][0-9]*)\.0$|^-?[1-9](?:\.[0-9]+)?e\+[0-9]{2}$"
-"""The pattern of a whole number as programs write one that they have read as a float."""
+"""The pattern of a whole number that a program has read and written as a float."""
 
 
 def numbers(
@@ -79,7 +79,7 @@ def texts(
 
 
 def whole_names(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return texts of whole numbers in canonical form: without the '.0' or exponents that some programs add."""
+    """Return a column of whole numbers without added '.0' or exponents; any other column is unchanged."""
     if not pc.any(pc.match_substring_regex(column, _AS_FLOAT)).as_py():
         return column
     whole = pc.all(pc.match_substring_regex(column, rf"^-?(?:0|[1-9][0-9]*)$|{_AS_FLOAT}")).as_py()

@@ -53,9 +53,9 @@ def with_points(
       numbers.
     - ``recognise``: whether a comma can be recognised as the decimal mark. It is false if commas, or no characters,
       separate columns. A comma can then be the decimal mark only in ``numeric`` columns.
-    - ``as_text``: columns that are no numbers.
+    - ``as_text``: columns that are never numbers.
     - ``where``: the table's name in errors, which begin with ``field``.
-    - ``usual``: the decimal mark that decides where two readings are possible.
+    - ``usual``: the decimal mark that is assumed where two readings are possible.
     - ``numeric``: columns that are numbers, whatever other texts they contain.
 
     Raises ``DataError`` for commas that may have either meaning, and for decimal commas and points in one column.
@@ -107,8 +107,8 @@ def _mark(
     decimals = {}
     for name, column in odd.items():
         commas, between = _count(column, _COMMA), _count(column, _ONE_COMMA)
-        told = between == commas and _count(column, _TELLING)  # the same column contains numbers such as 1,234.5
-        if commas and not told and (name in numeric or _is_number(column, commas)):
+        grouped = between == commas and _count(column, _TELLING)  # the same column contains numbers such as 1,234.5
+        if commas and not grouped and (name in numeric or _is_number(column, commas)):
             decimals[name] = commas, between
     if not decimals:
         return "."
@@ -157,15 +157,13 @@ def _plain(column: pa.ChunkedArray, mark: Mark) -> pa.ChunkedArray:
 
 
 def _is_number(column: pa.ChunkedArray, count: int) -> bool:
-    """Whether a column is mostly numbers; ``count`` of them have a decimal comma or thousands separators."""
+    """Whether a column is mostly numbers; ``count`` of its texts have a decimal comma or thousands separators."""
     return 2 * count > len(column) - column.null_count or find(column).kind in ("mixed", "number")
 
 
 def _has_points(column: pa.ChunkedArray) -> bool:
-    """Whether a column of texts contains only numbers, some with a decimal point."""
     return _count(column, _POINT) > 0 and find(column).kind == "number"
 
 
 def _count(column: pa.ChunkedArray, pattern: str) -> int:
-    """Count the texts that match the ``pattern``."""
     return pc.sum(pc.match_substring_regex(column, pattern)).as_py() or 0

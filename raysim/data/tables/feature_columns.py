@@ -48,7 +48,7 @@ class Wanted:
     categorical: Sequence[str] | None
 
     def of(self, name: str) -> Literal["numeric", "categorical"] | None:
-        """Return the kind as which a column is listed; None if it is not listed."""
+        """Return the kind under which a column is listed; None if it is not listed."""
         if name in (self.numeric or ()):
             return "numeric"
         return "categorical" if name in (self.categorical or ()) else None
@@ -78,7 +78,7 @@ def feature_columns(
     """
     import pandas as pd
 
-    kept: dict[str, pd.Series[Any]] = {}
+    columns: dict[str, pd.Series[Any]] = {}
     notes: list[str] = []
     warnings: list[str] = []
     left: list[str] = []
@@ -92,7 +92,7 @@ def feature_columns(
             left.append(name)
         elif kind == "numeric" and (found is None or found.kind not in ("mixed", "date")):
             values = numbers(_alone(name, column), name, "data.numeric", rows=rows)
-            kept[name] = pd.Series(values.astype(np.float32))
+            columns[name] = pd.Series(values.astype(np.float32))
             notes += taken
             text = asked is None and is_texts(table.column(name).type)
             if text and not np.any(values % 1 > 0) and with_zeros(table.column(name)):
@@ -111,10 +111,10 @@ def feature_columns(
                 "it as a category, or drop it (data.drop)"
             )
         elif kind == "categorical":
-            kept[name] = _category(column, name, asked is not None)
-            warnings += _alike(name, kept[name])
+            columns[name] = _category(column, name, asked is not None)
+            warnings += _alike(name, columns[name])
             if asked is None:
-                warnings += _doubts(name, found, len(kept[name].cat.categories))
+                warnings += _doubts(name, found, len(columns[name].cat.categories))
         elif found is not None or pa.types.is_temporal(column.type):
             found = found or _dates(column)
             first = found.first if rows is None or found.first is None else int(rows[found.first - 1]) + 1
@@ -131,7 +131,7 @@ def feature_columns(
         notes.append(
             f"not used as features, because data.numeric or data.categorical lists other columns: {_quoted(left)}"
         )
-    return FeatureColumns(pd.DataFrame(kept), tuple(notes), tuple(warnings))
+    return FeatureColumns(pd.DataFrame(columns), tuple(notes), tuple(warnings))
 
 
 def number_column(
@@ -139,8 +139,8 @@ def number_column(
 ) -> NDArray[np.float64]:
     """Read a column of numbers ``[N]`` that is not a feature, NaN where empty, in the same way as features.
 
-    ``rows`` is as in :func:`feature_columns`. Raises ``DataError`` for other texts; it begins with ``field`` and names
-    the keys that define how they are read.
+    ``rows`` is as in :func:`feature_columns`. Raises ``DataError`` for other texts; the error begins with ``field`` and
+    names the keys that define how such texts are read.
     """
     alone = limited(table, name, reading)
     if is_texts(alone.column(name).type):
@@ -160,7 +160,7 @@ def _typed(
 ) -> tuple[pa.ChunkedArray, Finding | None, list[str]]:
     """Return a column as numbers, truth values or texts, a finding on its texts, and notes on units and limits.
 
-    A dictionary is an explicit category: its texts stay texts unless ``asked`` is ``numeric``.
+    A dictionary is explicitly categorical: its texts stay texts unless ``asked`` is ``numeric``.
     """
     column = table.column(name)
     if pa.types.is_dictionary(column.type):
@@ -194,7 +194,6 @@ def _typed(
 
 
 def _dates(column: pa.ChunkedArray) -> Finding:
-    """Return the finding for a column of typed dates or times."""
     recorded = len(column) - column.null_count
     return Finding(
         "date", len(column), recorded, forms={"date": recorded}, first=pc.index(pc.is_valid(column), True).as_py() + 1
@@ -222,7 +221,7 @@ def _category(column: pa.ChunkedArray, name: str, listed: bool) -> pd.Series[Any
 
 
 def _alike(name: str, values: pd.Series[Any]) -> list[str]:
-    """Return a warning about categories that are probably one, written in several ways."""
+    """Return a warning about categories that are probably the same, but written in several ways."""
     groups = twins(values.cat.categories)
     if not groups:
         return []

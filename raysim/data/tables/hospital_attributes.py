@@ -12,19 +12,17 @@ from numpy.typing import NDArray
 from raysim.core.errors import DataError, nearest
 from raysim.core.words import counted
 from raysim.data.tables.columns import texts
-from raysim.data.tables.spelling import twins_said
+from raysim.data.tables.spelling import twin_warnings
 
 UNKNOWN, MIXED = "unknown", "mixed"
-"""The value of an attribute that is not given for a hospital (``UNKNOWN``), or that differs between its rows
-(``MIXED``).
-"""
+"""The value of an attribute that a hospital lacks (``UNKNOWN``), or that differs between its rows (``MIXED``)."""
 
 
 def hospital_attributes(
     given: Sequence[str] | Mapping[str, Mapping[str, str]], table: pa.Table, silo: NDArray[Any]
 ) -> tuple[dict[str, dict[str, str]], list[str]]:
-    """Return the attributes of each hospital by name, and a warning for each attribute that differs within hospitals;
-    nothing if none is ``given``.
+    """Return the attributes of each hospital by name, and a warning for each attribute that differs within hospitals.
+    Both are empty if none is ``given``.
 
     ``given`` are names of columns, or a mapping from each attribute to the hospitals' values. ``silo [N]`` is the
     hospital of each row of ``table``. Raises ``DataError`` for a hospital without rows.
@@ -47,7 +45,7 @@ def hospital_attributes(
             texts(table, attribute, "data.attributes", unknown=UNKNOWN).astype(str), return_inverse=True
         )
         rows = zip(different.tolist(), np.bincount(of_value).tolist(), strict=True)
-        warnings += twins_said(f"data.attributes.{attribute}", dict(rows))
+        warnings += twin_warnings(f"data.attributes.{attribute}", dict(rows))
         low, high = np.full(len(names), len(different)), np.full(len(names), -1)
         np.minimum.at(low, of_row, of_value)
         np.maximum.at(high, of_row, of_value)

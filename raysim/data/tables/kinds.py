@@ -64,7 +64,7 @@ _FORMS: tuple[tuple[Form, re.Pattern[str]], ...] = (
 )
 _AMOUNT = re.compile(r"(?:(?:<=?|>=?|≤|≥)\s*)?[+-]?\d+(?:[.,]\d+)?\s*")
 _FEW = 12
-"""Largest number of different values at which texts such as ``5 mg`` or ``5/6`` may be levels."""
+"""Largest number of different values at which texts such as ``5 mg`` or ``5/6`` may be levels of a category."""
 
 _FEW_MARKS = 3
 """Largest number of different marks that may be in most rows of a column of numbers."""
@@ -99,12 +99,12 @@ class Finding:
     zeros: bool = False
 
     @property
-    def shown(self) -> str:
+    def examples(self) -> str:
         """The most frequent marks with their rows: ``'<0.3' (45), '?' (16) and 2 more``."""
         return some([f"'{_short(mark)}' ({n:,})" for mark, n in self.marks.items()], _SHOWN)
 
     def of(self, *forms: Form) -> list[str]:
-        """Return the marks of some forms, the most frequent first."""
+        """Return the marks that have one of the ``forms``, the most frequent first."""
         return [mark for mark in self.marks if _form(mark.strip()) in forms]
 
     @property
@@ -203,8 +203,8 @@ def _kind(numbers: int, different: int, marks: Mapping[str, int], forms: Mapping
     if numbers and codes == recorded - numbers:
         return "category"  # for example ICD-9: 250.00, V45.81
     # Without a plain number, limits and units may be levels: <18, >65; 5 mg, 10 mg.
-    told = forms.get("comma") or forms.get("grouped")
-    if not numbers and not told and (few or not forms.get("unit")):
+    separated = forms.get("comma") or forms.get("grouped")
+    if not numbers and not separated and (few or not forms.get("unit")):
         return "category"
     return "mixed"
 
@@ -246,7 +246,7 @@ def described(name: str, found: Finding, row: int | None, categories: bool = Tru
     say = f"set how to read them in data ({settled}), or " if keys else ""
     return (
         f"column '{name}' holds numbers in {counted(found.numbers, 'row')} and other marks in "
-        f"{counted(found.recorded - found.numbers, 'row')} (first: row {row}): {found.shown}; {say}{correct}"
+        f"{counted(found.recorded - found.numbers, 'row')} (first: row {row}): {found.examples}; {say}{correct}"
     )
 
 

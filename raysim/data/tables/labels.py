@@ -75,7 +75,7 @@ def _check_filled(table: pa.Table, name: str, rows: NDArray[np.int64] | None) ->
 
 
 def class_labels(table: pa.Table, name: str, positive: str | None, rows: NDArray[np.int64] | None) -> Labels:
-    """Read classes from the column ``name``, with ``positive`` as the event; ``rows`` as in :func:`number_labels`."""
+    """Read classes from the column ``name``, with the event ``positive``; ``rows`` is as in :func:`number_labels`."""
     _check_filled(table, name, rows)
     column = table.column(name)
     if is_texts(column.type):
@@ -84,7 +84,7 @@ def class_labels(table: pa.Table, name: str, positive: str | None, rows: NDArray
             raise DataError(
                 f"data.label: column '{name}' holds numbers in {counted(found.numbers, 'row')} and other "
                 f"marks in {found.recorded - found.numbers:,} (first: row {placed(found.first - 1, rows)}): "
-                f"{found.shown}; correct them, or remove these rows"
+                f"{found.examples}; correct them, or remove these rows"
             )
         table = pa.table({name: column})
     if pa.types.is_floating(column.type):
@@ -123,8 +123,8 @@ def class_labels(table: pa.Table, name: str, positive: str | None, rows: NDArray
             raise DataError(f"data.positive: '{positive}', but there are {len(classes)} classes; remove it")
         classes.sort(key=lambda each: each == positive)
     position = np.array([classes.index(each) for each in labels], np.int64)
-    shown = [f"'{each}'" if "," in each else each for each in classes[:10]]
-    named = ", ".join(shown) + (", ..." if len(classes) > 10 else "")
+    quoted = [f"'{each}'" if "," in each else each for each in classes[:10]]
+    named = ", ".join(quoted) + (", ..." if len(classes) > 10 else "")
     y = position[indices]
     single = tuple(
         f"class '{classes[c]}' of the label has one row (row {placed(int((y == c).argmax()), rows)}): no model can "
@@ -148,7 +148,7 @@ def event_of(classes: Sequence[str]) -> str | None:
 
 
 def _event_doubted(name: str, classes: Sequence[str]) -> tuple[str, ...]:
-    """Return a warning where the last of two classes becomes the event and another class may be meant."""
+    """Return a warning if the last of two classes becomes the event although the first may be meant."""
     if list(classes) == ["1", "2"]:
         doubt = f"the event of label '{name}' is '2', because it is the later of 1 and 2"
     elif (first := event_of(classes)) is not None:

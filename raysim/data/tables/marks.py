@@ -13,12 +13,12 @@ from raysim.data.tables.rules import Reading, pointed
 
 
 def without_marks(
-    table: pa.Table, reading: Reading, kept: Mapping[str, str], skipped: Collection[str]
+    table: pa.Table, reading: Reading, protected: Mapping[str, str], skipped: Collection[str]
 ) -> tuple[pa.Table, tuple[str, ...]]:
     """Return the table with nulls for marks of missing values, and a warning for each mark that occurs in no row.
 
-    Marks of all columns are not replaced in the columns ``skipped``. Raises ``DataError`` where they occur in one of
-    the columns ``kept``, which maps each name to its role in messages.
+    Marks that apply to all columns are not replaced in the columns ``skipped``. Raises ``DataError`` if such a mark
+    occurs in one of the columns ``protected``, which maps each name to its role in messages.
     """
     by_column = isinstance(reading.na_values, Mapping)
     columns, met = {}, set[tuple[str, str]]()
@@ -26,10 +26,10 @@ def without_marks(
         column = table.column(name)
         if by_column or name not in skipped:
             column, found = unmarked(column, reading.marks(name))
-            if found and name in kept and not by_column:
+            if found and name in protected and not by_column:
                 n = counted(column.null_count - table.column(name).null_count, "row")
                 raise DataError(
-                    f"data.na_values: '{min(found)}' also occurs in the {kept[name]} '{name}', in {n}; name the "
+                    f"data.na_values: '{min(found)}' also occurs in the {protected[name]} '{name}', in {n}; name the "
                     f"columns to which it applies (na_values: {{column: [{as_yaml(min(found))}]}})"
                 )
             met |= {(name, mark) for mark in found}

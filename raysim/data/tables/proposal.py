@@ -59,9 +59,7 @@ _MOST_CLASSES, _MOST_CATEGORIES, _FEW = 20, 100, 20
 
 @dataclass(frozen=True)
 class Choice:
-    """The column chosen for a role, the reason, and the other columns that could be meant. The column is None without
-    evidence.
-    """
+    """The column chosen for a role (None without evidence), the reason, and the other columns that could be meant."""
 
     column: str | None
     why: str
@@ -73,9 +71,10 @@ class Proposal:
     """The proposed roles of the columns of a table of ``rows`` rows.
 
     - ``attributes``: the columns of the patient's sex, age and ethnicity, by key.
-    - ``drop``: the columns that should be no features, each with the reason.
+    - ``drop``: the columns that should not be features, each with the reason.
     - ``numbers``, ``categories``: how many of the remaining columns are of each kind.
-    - ``event``: the class of two to be named as ``positive``; None: the last class, which is the event without the key.
+    - ``event``: the class to propose for ``positive``; None: the key is not needed, as the last of two classes is the
+    event.
     - ``classes``: the classes of the label with their rows; empty for a number.
     - ``censored``: for columns of numbers with other marks, the rule for values beyond a limit, by sign.
     - ``na_values``, ``units``: by column, the marks of missing values, and the units.
@@ -101,8 +100,8 @@ class Proposal:
 
 @dataclass(frozen=True)
 class _Column:
-    """A column and its properties: the finding on its texts, the rows of each value if there are few values, and the
-    number of values.
+    """A column and its properties: the finding on its texts, the rows of each value if there are few different values,
+    and the number of different values.
 
     - ``whole``: whether the values are whole numbers.
     - ``dense``: whether they are whole numbers that fill at least half of their range.
@@ -164,12 +163,12 @@ def propose(table: pa.Table, named_after: bool = False) -> Proposal:
         censored={sign: rule for each in mixed for sign, rule in each.found.censored.items()},
         na_values={each.name: absent for each in features if (absent := _absent(each.found))},
         units={each.name: each.found.units for each in mixed if each.found.units},
-        marks={each.name: each.found.shown for each in mixed},
+        marks={each.name: each.found.examples for each in mixed},
     )
 
 
 def _settled(found: Finding) -> bool:
-    """Whether a column is numbers with no other marks than limits, one unit, and marks of missing values."""
+    """Whether a column contains numbers, and no other marks than limits, one unit, and marks of missing values."""
     return (
         found.kind == "mixed"
         and found.forms.keys() <= {"limit", "absent", "unit"}
@@ -280,7 +279,7 @@ def _first(columns: Sequence[_Column], why: str) -> Choice:
 
 
 def _no_feature(column: _Column, outcomes: Sequence[str], label: str) -> str:
-    """Return why a column should be no feature; empty where it may be a feature."""
+    """Return why a column should not be a feature; empty where it may be a feature."""
     if column.name in outcomes:
         return "its name suggests an outcome, too"
     if column.found.kind == "date":

@@ -40,16 +40,14 @@ def _unquoted(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def filled_table(table: pa.Table, names: Collection[str] = ()) -> pa.Table:
-    """Replace texts that mean a missing value by nulls in text columns. In the columns ``names``, replace only empty
-    texts.
-    """
+    """Replace texts for missing values by nulls in text columns; in the columns ``names`` only empty texts."""
     return pa.table(
         {name: filled(table.column(name), ("",) if name in names else MISSING) for name in table.column_names}
     )
 
 
 def filled(column: pa.ChunkedArray, marks: Sequence[str] = MISSING) -> pa.ChunkedArray:
-    """Replace texts of ``marks`` by nulls, with or without blanks around them.
+    """Replace the texts ``marks``, with or without blanks around them, by nulls.
 
     Where all texts begin with a blank, as some programs write them, this blank is removed.
     """
@@ -115,9 +113,7 @@ def without_unit(column: pa.ChunkedArray, units: Sequence[str], comma: bool) -> 
 
 
 def uncensored(column: pa.ChunkedArray, rules: Mapping[str, str]) -> tuple[pa.ChunkedArray, dict[str, int]]:
-    """Replace values beyond a limit in a column of texts by numbers or nulls. Also return how many were replaced, by
-    sign.
-    """
+    """Replace values beyond a limit in texts by numbers or nulls. Also return how many were replaced, by sign."""
     counts = {}
     for sign, rule in rules.items():
         signs = "<=?|≤" if sign == "<" else ">=?|≥"
@@ -142,7 +138,7 @@ def limited(table: pa.Table, name: str, reading: Reading) -> pa.Table:
 
 
 def typed(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, Finding | None]:
-    """Convert texts to numbers or truth values if all texts are of that kind; otherwise also return the finding."""
+    """Convert texts to numbers or truth values if all are of that kind; otherwise return them with the finding."""
     numbers = cast(column, pa.float64())
     if numbers is None:
         trimmed = pc.utf8_trim_whitespace(column)

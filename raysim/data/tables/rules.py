@@ -24,7 +24,7 @@ RULES = ("half", "limit", "missing")
 """The rules for a value beyond a limit: half of the limit, the limit, or a missing value."""
 
 KEPT_AS_TEXT = '="((?:[^"]|"")*)"'
-"""The pattern of a formula by which spreadsheets keep a text, such as a number with leading zeros."""
+"""The pattern of a spreadsheet's formula for a text, which preserves leading zeros: ``="007"``."""
 
 _DIGITS = 22
 
@@ -36,7 +36,7 @@ class Reading:
     - ``na_values``: texts that mean a missing value, in addition to :data:`raysim.data.tables.rules.MISSING`, in all
       columns or by column.
     - ``censored``: the rule for a value beyond a limit, one of :data:`RULES`, for ``<`` and for ``>``.
-    - ``decimal``: the decimal mark, where it is a comma or was named; None: it is recognised.
+    - ``decimal``: the decimal mark, if it is a comma or was configured; None: it is recognised.
     - ``separator``, ``encoding``: the form of the file, for reading another file without raysim.
     - ``units``: by column, the spellings of the unit behind its numbers.
     """
@@ -49,7 +49,9 @@ class Reading:
     units: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def marks(self, column: str) -> tuple[str, ...]:
-        """Return a column's texts that mean a missing value: the configured ones, also with their comma as a point."""
+        """Return the configured texts that mean a missing value in ``column``; with a decimal comma, also their
+        spellings with a point.
+        """
         marks = self.na_values.get(column, ()) if isinstance(self.na_values, Mapping) else self.na_values
         return tuple(dict.fromkeys([*marks, *map(pointed, marks)])) if self.decimal == "," else marks
 
@@ -87,13 +89,13 @@ def pointed(text: str) -> str:
 
 
 def unquoted(text: str) -> str:
-    """Return the text that a cell of a spreadsheet keeps as text by a formula; other texts are returned unchanged.
+    """Return the text in a spreadsheet's formula for a text; other texts are returned unchanged.
 
     >>> unquoted('="007"'), unquoted("=1+1")
     ('007', '=1+1')
     """
-    kept = re.fullmatch(KEPT_AS_TEXT, text.strip(), re.DOTALL)
-    return text if kept is None else kept[1].replace('""', '"')
+    match = re.fullmatch(KEPT_AS_TEXT, text.strip(), re.DOTALL)
+    return text if match is None else match[1].replace('""', '"')
 
 
 def canonical_number(text: str) -> str:

@@ -24,7 +24,7 @@ _CUT = re.compile(r"\d(?:[.,]\d+)?E\+\d{2,3}")  # rounded numbers as spreadsheet
 def twins(names: Iterable[str]) -> list[tuple[str, ...]]:
     """Group the names that differ only in blanks, case or the composition of accents.
 
-    Single letters are codes whose case counts, except letters of a few answers: ``Y``, ``y`` and ``N``.
+    Single letters are codes whose case counts, unless all of them are answers such as ``Y``, ``y`` and ``N``.
 
     >>> twins(["dead", "alive", "Dead", "dead "]), twins(["a", "A"]), twins(["ward  1", "ward 1"]), twins("FMm")
     ([('dead', 'Dead', 'dead ')], [], [('ward  1', 'ward 1')], [('M', 'm')])
@@ -53,7 +53,7 @@ def check_twins(field: str, what: str, rows: Mapping[str, int]) -> None:
         )
 
 
-def twins_said(field: str, rows: Mapping[str, int]) -> list[str]:
+def twin_warnings(field: str, rows: Mapping[str, int]) -> list[str]:
     """Return a warning for each set of names that are probably one group. ``rows`` has the number of rows by name."""
     return [
         f"{field}: {written(group, rows)} differ only in blanks or capitals: each is a separate group; write them alike"
@@ -89,7 +89,7 @@ def check_cut(field: str, name: str, values: NDArray[Any], rows: NDArray[np.int6
     """Raise ``DataError`` for long numbers that a spreadsheet has rounded, such as 1.23E+10.
 
     Different numbers may have been rounded to the same one. ``values [N]`` are the values of the column ``name``;
-    ``rows`` as in :func:`check_totals`.
+    ``rows`` is as in :func:`check_totals`.
     """
     if cut := {each for each in set(values.tolist()) if _CUT.fullmatch(each)}:
         at = next(k for k, each in enumerate(values) if each in cut)

@@ -19,7 +19,7 @@ from pyarrow import parquet
 
 from raysim.core.errors import DataError, nearest
 from raysim.core.words import counted, listed
-from raysim.data.tables.blank_rows import said, without_blank
+from raysim.data.tables.blank_rows import blank_row_remark, without_blank
 from raysim.data.tables.columns import placed, plain_text
 from raysim.data.tables.decimals import Mark, with_points
 from raysim.data.tables.file_kinds import kind_of
@@ -27,8 +27,8 @@ from raysim.data.tables.reading import filled, filled_table, unquoted_table
 from raysim.data.tables.text_form import NO_KEYS, SEPARATORS, Form, Keys, form_of, holds_values
 
 INDEX = re.compile(r"__index_level_\d+__")
-"""The pattern of the name under which pandas stores an unnamed index in a Parquet file. Such a column has row labels
-and is no data.
+"""The pattern of the name under which pandas stores an unnamed index in a Parquet file. Such a column contains row
+labels, not data.
 """
 
 
@@ -87,7 +87,7 @@ def read_table(
     Blank rows are skipped. Texts that mean a missing value (:data:`raysim.data.tables.rules.MISSING`) become nulls; in
     the columns ``names`` only empty texts do. Numbers get a decimal point, except in the columns ``as_text``;
     ``numeric`` columns contain numbers throughout. ``keys`` name the form of a text file; a key that is None is
-    recognised. ``usual`` is the form that decides where two readings are possible, and that is not reported in remarks.
+    recognised. ``usual`` is the form that is assumed where two readings are possible; remarks do not report it.
 
     Raises ``DataError`` naming ``field``.
     """
@@ -117,24 +117,22 @@ def read_table(
     table, nameless = _without_nameless(table)
     columns = table.column_names
     if len(set(columns)) < len(columns):
-        twice = next(name for name in columns if columns.count(name) > 1)
-        raise DataError(f"{field}: '{path}' has two columns named '{twice}'; rename one")
+        repeated = next(name for name in columns if columns.count(name) > 1)
+        raise DataError(f"{field}: '{path}' has two columns named '{repeated}'; rename one")
     commas = form is not None and form.separator != ","
     table, decimal, thousands = with_points(
         filled_table(table, names), keys.decimal, commas, as_text, field, f"'{path}'", usual.decimal, numeric
     )
-    remarks = *_remarks(path, form, decimal, keys, usual, nameless), thousands, said(rows, several)
+    remarks = *_remarks(path, form, decimal, keys, usual, nameless), thousands, blank_row_remark(rows, several)
     return Read(table, form, decimal, tuple(filter(None, remarks)), bool(thousands), rows, several - table.num_rows)
 
 
 def _without_nameless(table: pa.Table) -> tuple[pa.Table, int]:
-    """Remove columns with neither a name nor a value, as spreadsheets leave them. Also return the number of removed
-    columns.
-    """
-    kept = [
+    """Remove columns with neither a name nor a value, as spreadsheets leave them. Also return their number."""
+    named = [
         k for k, name in enumerate(table.column_names) if name or filled(table.column(k)).null_count < table.num_rows
     ]
-    return (table, 0) if len(kept) == table.num_columns else (table.select(kept), table.num_columns - len(kept))
+    return (table, 0) if len(named) == table.num_columns else (table.select(named), table.num_columns - len(named))
 
 
 def _names_again(table: pa.Table) -> int:
@@ -200,9 +198,7 @@ def _parquet_names(path: Path, field: str) -> Sequence[str]:
 
 
 def _csv(path: Path, form: Form, field: str) -> tuple[pa.Table, list[int]]:
-    """Read a text file. Also return the positions of the blank rows that were left out because their number of fields
-    differs.
-    """
+    """Read a text file. Also return the positions of left-out blank rows whose number of fields differs."""
     left_out: list[int | None] = []
 
     def of_odd_width(row: arrow_csv.InvalidRow) -> str:

@@ -128,15 +128,16 @@ def read_files(
 ) -> Files:
     """Read the tables of ``files`` and append their rows.
 
-    A column that a file lacks is missing in its rows, and a remark reports it unless the column is in ``dropped``.
-    ``keys``, ``usual`` and ``numeric`` are as in :func:`raysim.data.tables.table_file.read_table`. With ``named_after``
-    a column :data:`HOSPITAL` contains the name of each row's file. Raises ``DataError`` naming ``field`` for files that
-    cannot be read, and for column names that differ only in spelling.
+    If a file lacks a column, the column's values are missing in the file's rows. A remark reports this unless the
+    column is in ``dropped``. ``keys``, ``usual`` and ``numeric`` are as in
+    :func:`raysim.data.tables.table_file.read_table`. With ``named_after`` a column :data:`HOSPITAL` contains the name
+    of each row's file. Raises ``DataError`` naming ``field`` for files that cannot be read, and for column names that
+    differ only in spelling.
     """
     read = [read_table(file, as_text, field, keys, usual, numeric) for file in files]
     apart = _typed_apart(read)  # a column's kind follows from the values of all files
     tables = [_as_texts(each.table, apart, field) for each in read]
-    remarks = [*_said(files, read), *_differences(files, tables, dropped, field)]
+    remarks = [*_remarks(files, read), *_differences(files, tables, dropped, field)]
     for file, table, each in zip(files, tables, read, strict=True):
         _check_last(file, table, each.rows, field)
         if len(files) > 1 and not table.num_rows:
@@ -200,7 +201,7 @@ def _check_last(file: Path, table: pa.Table, rows: NDArray[np.int64] | None, fie
             )
 
 
-def _said(files: Sequence[Path], read: Sequence[Read]) -> list[str]:
+def _remarks(files: Sequence[Path], read: Sequence[Read]) -> list[str]:
     """Return the remarks on the files. A remark on several files occurs once and names all of them."""
     true_of: dict[str, list[Path]] = {}
     for file, each in zip(files, read, strict=True):
@@ -229,10 +230,10 @@ def _differences(files: Sequence[Path], tables: Sequence[pa.Table], dropped: Col
             )
     if not partial:
         return []
-    said = []
+    differences = []
     for name in partial[:_NAMED]:
         lacking = [f.name for f, names in zip(files, have, strict=True) if name not in names]
         many = f"{len(lacking)} of {len(files)} files" if len(lacking) > 2 else listed(lacking)
-        said.append(f"'{name}' (not in {many})")
+        differences.append(f"'{name}' (not in {many})")
     more = f" and {len(partial) - _NAMED} more" if len(partial) > _NAMED else ""
-    return [f"files do not have the same columns: {', '.join(said)}{more}; they are missing there"]
+    return [f"files do not have the same columns: {', '.join(differences)}{more}; they are missing there"]

@@ -26,7 +26,7 @@ SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 """The separators of columns, each with its name."""
 
 WESTERN = "cp1252"
-"""The encoding of Western European texts that are no UTF-8: Latin-1 with the additions of Windows."""
+"""The encoding of Western European texts that are not UTF-8: Latin-1 with the additions of Windows."""
 
 LINES = 1000
 """Number of lines from which the separator is recognised."""
@@ -82,8 +82,8 @@ class Form:
 
 
 def form_of(path: Path, zipped: bool, keys: Keys, field: str, usual: Keys = NO_KEYS) -> Form:
-    """Return the form of the text at ``path``. Parts that ``keys`` name are not recognised from the text; ``usual``
-    decides in doubt.
+    """Return the form of the text at ``path``. Parts that ``keys`` name are not recognised from the text; in doubt
+    ``usual`` is assumed.
 
     Raises ``DataError`` naming ``field`` or a key for text that cannot be decoded, or that two separators fit.
     """
@@ -165,7 +165,7 @@ def _western(file: IO[bytes], path: Path, field: str) -> str:
     """Return ``WESTERN`` if the file may be in this encoding. Raises ``DataError`` otherwise, and if some lines are
     UTF-8.
 
-    A file in another single-byte encoding would merely be read with other characters: equal texts stay equal.
+    If the file is in another single-byte encoding, only its characters are wrong: equal texts stay equal.
     """
     mixed = wrong = 0
     for number, line in enumerate(file, start=1):
@@ -252,7 +252,7 @@ def _aligned(lines: Sequence[str]) -> bool:
 
 
 def _titles(rows: Sequence[tuple[int, list[str]]]) -> int:
-    """Count the rows above the column names: titles, with far fewer fields than the rows below, or 0."""
+    """Count the title rows above the column names, which have far fewer fields than the rows below."""
     width = _usual(rows)[0]
     for at, (_, row) in enumerate(rows):
         filled = [cell for cell in row if cell.strip()]

@@ -1,9 +1,9 @@
 """The server's side of attacks and robust rules.
 
 If a rule or an attack needs single updates, hospitals send their updates one by one. Byzantine hospitals that collude
-replace their updates. Then the rule replaces the average in each of the problem's sums: a sum becomes its total weight
-times the rule's aggregate. Without a rule, each sum equals to the last bit the sum that hospitals' processes would
-compute.
+replace their updates. After that, the rule replaces the average in each of the problem's sums: a sum becomes its total
+weight times the rule's aggregate. Without a rule, each sum equals, to the last bit, the sum that hospitals' processes
+would compute.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ class Byzantine(Step):
         """Whether Byzantine hospitals lie about their data before training."""
         return len(self.bad) > 0 and self._adversary is not None and self._adversary.attack == "signature_lie"
 
-    def half(self, round: int, problem: LocalProblem, ids: Ids) -> OwnAttack | None:
+    def hospital_step(self, round: int, problem: LocalProblem, ids: Ids) -> OwnAttack | None:
         """Return the attack that each Byzantine hospital makes alone in a round; None without such an attack."""
         return self._own_attack(round)
 
-    def called(self, round: int, call: Call, number: int, name: str) -> OwnAttack | None:
+    def call_step(self, round: int, call: Call, number: int, name: str) -> OwnAttack | None:
         if len(call.ids):
             self._tally.largest = max(self._tally.largest, float(np.isin(call.ids, self.bad).mean()))
         return self._own_attack(round)
@@ -122,8 +122,8 @@ class Byzantine(Step):
         return self._as_asked(replace(update, deltas=deltas, sums=sums), problem)
 
     def lying(self, answers: Answers, target: Ids) -> Answers:
-        """Return the ``answers`` of all hospitals. The answers of Byzantine hospitals are replaced by the mean of the
-        honest hospitals in ``target``."""
+        """Return the ``answers`` of all hospitals. The answers of Byzantine hospitals are replaced by the mean answer
+        of the honest hospitals ``target``."""
         honest, bad = np.isin(answers.ids, target), np.isin(answers.ids, self.bad)
         if not honest.any():
             return answers

@@ -1,8 +1,8 @@
 """Canaries of a privacy audit: their hospitals, their updates, and what the server observes of each canary.
 
 Each canary has its own parameters, which belong to a feature that is 0 in all other rows. In these parameters, all
-other updates are only noise. In each round, a run reveals of the canary only what the server receives in these
-parameters.
+other updates are only noise. In each round, a run reveals about the canary only the values of these parameters that the
+server receives.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Canaries(Tampering):
             crafted[parameters] = min(self.length / np.sqrt(len(parameters)), limit / 2.0)
         return crafted
 
-    def seen(self, update: Update) -> Floats:
+    def components(self, update: Update) -> Floats:
         """Return the component of a round's ``update`` along each canary, ``[M]``; 0 if its hospital sent nothing."""
         root = np.sqrt(self.parameters.shape[1])
         if update.deltas is None or not self.single:
@@ -71,9 +71,9 @@ class Watch(Step):
             return cohort
         return replace(cohort, problem=uploading(cohort.problem, single=True))
 
-    def half(self, round: int, problem: LocalProblem, ids: Ids) -> Canaries:
+    def hospital_step(self, round: int, problem: LocalProblem, ids: Ids) -> Canaries:
         return self.canaries
 
     def learned(self, round: int, update: Update, problem: LocalProblem) -> Update:
-        self.rounds.append(self.canaries.seen(update))
+        self.rounds.append(self.canaries.components(update))
         return update

@@ -25,9 +25,8 @@ aggregate ``[P]``.
 
 
 class Colluders:
-    """The attack of one job on ``federation`` by colluding hospitals. In each of a problem's sums it is made
-    separately.
-    """
+    """The attack of one job on ``federation`` by colluding hospitals. The attack is computed separately for each of a
+    problem's sums."""
 
     def __init__(self, section: AdversarySection, federation: Federation) -> None:
         self._section, self._federation = section, federation

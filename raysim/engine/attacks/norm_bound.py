@@ -51,7 +51,7 @@ class NormBound(Step):
             even = np.where(weight != 0, weight.sum(axis=0) / np.maximum((weight != 0).sum(axis=0), 1), 0.0)
         return replace(cohort, problem=weighed(problem, even))
 
-    def half(self, round: int, problem: LocalProblem, ids: Ids) -> Clip | None:
+    def hospital_step(self, round: int, problem: LocalProblem, ids: Ids) -> Clip | None:
         return None if problem.sent is None else Clip(self.bound)
 
     def learned(self, round: int, update: Update, problem: LocalProblem) -> Update:

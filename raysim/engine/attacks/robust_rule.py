@@ -154,9 +154,9 @@ def check_ruled(problem: LocalProblem, name: str) -> None:
             f"aggregation.name: strategy '{name}' averages single updates by its own rule, which no robust rule can "
             "replace; choose another strategy or leave aggregation out"
         )
-    if problem.beside or problem.spread:
-        beside = ", ".join(problem.extras) or "zeros"
+    if problem.extra_numbers or problem.spread:
+        extras = ", ".join(problem.extras) or "zeros"
         raise ConfigError(
-            f"aggregation.name: strategy '{name}' also averages further numbers ({beside}), which no robust rule "
+            f"aggregation.name: strategy '{name}' also averages further numbers ({extras}), which no robust rule "
             "protects; choose another strategy or leave aggregation out"
         )

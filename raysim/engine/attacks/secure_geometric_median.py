@@ -1,9 +1,9 @@
 """Geometric median under secure aggregation: smoothed Weiszfeld iterations, each one secure sum.
 
 K. Pillutla, S. M. Kakade, Z. Harchaoui: *Robust Aggregation for Federated Learning*, IEEE Transactions on Signal
-Processing 2022, Algorithm 2 (smoothed Weiszfeld). In a pass each hospital receives the point ``z`` of its sum. It
-computes the weight ``b_i = w_i / max(nu, |delta_i - z|)`` of its update and sends ``b_i delta_i`` and ``b_i``. The
-ratio of their sums is the next point. The first point is 0, which means no change of the model. The method does not
+Processing 2022, Algorithm 2 (smoothed Weiszfeld). In a pass each hospital receives the point ``z`` of its sum. The
+hospital computes the weight ``b_i = w_i / max(nu, |delta_i - z|)`` of its update and sends ``b_i delta_i`` and ``b_i``.
+The ratio of their sums is the next point. The first point is 0, which means no change of the model. The method does not
 resist a hospital that lies about its ``b_i``.
 """
 
@@ -17,7 +17,7 @@ from raysim.config.sections.aggregation import AggregationSection
 from raysim.core.errors import ConfigError
 from raysim.engine.attacks.robust_rule import check_ruled
 from raysim.engine.messages.memory import HELD, HELD_LOSS
-from raysim.engine.messages.steps import BESIDE, HospitalStep, Leaving
+from raysim.engine.messages.steps import EXTRAS, HospitalStep, Leaving
 from raysim.engine.messages.update_sums import by_sum, weighed
 from raysim.engine.pipeline.step import Step
 from raysim.strategies.base import Floats, Ids, LocalProblem, Update
@@ -56,9 +56,9 @@ class Pass(HospitalStep):
             leaving.remember(HELD_LOSS, np.array([leaving.loss()]))
         elif self.last:
             leaving.forget(HELD, HELD_LOSS)
-        pull = SCALE / max(NU, float(np.linalg.norm(delta - self.centres[group])))
-        leaving.update = pull * delta
-        leaving.vectors[BESIDE] = pull * (np.arange(len(self.centres)) == group)
+        weight = SCALE / max(NU, float(np.linalg.norm(delta - self.centres[group])))
+        leaving.update = weight * delta
+        leaving.vectors[EXTRAS] = weight * (np.arange(len(self.centres)) == group)
 
 
 class SecureGeometricMedian(Step):
@@ -74,7 +74,7 @@ class SecureGeometricMedian(Step):
         self.number = 0
         """The number of the pass in its round, from 0."""
 
-    def half(self, round: int, problem: LocalProblem, ids: Ids) -> Pass | None:
+    def hospital_step(self, round: int, problem: LocalProblem, ids: Ids) -> Pass | None:
         return None if problem.sent is None else Pass(self._centres, self.number == 0, self.number == PASSES - 1)
 
     def fitted(self, cohort: ScheduledCohort) -> ScheduledCohort:
@@ -107,7 +107,8 @@ class SecureGeometricMedian(Step):
         return self._problem
 
     def learned(self, round: int, update: Update, problem: LocalProblem) -> Update:
-        """Return the update as the strategy receives it: the medians times the total weights of its ``problem``."""
+        """Return the update as the strategy receives it: each median times the total weight of its sum in the
+        ``problem``."""
         sent = problem.sent
         if sent is None or update.numbers is None:
             return update
@@ -126,5 +127,5 @@ def points(update: Update) -> Floats:
 def passing(problem: LocalProblem) -> LocalProblem:
     """Return the problem with one more number that hospitals send for each sum."""
     if problem.upload is not None:
-        return replace(problem, upload=replace(problem.upload, beside=problem.upload.sums))
+        return replace(problem, upload=replace(problem.upload, extra_numbers=problem.upload.sums))
     return problem if problem.then is None else replace(problem, then=passing(problem.then))

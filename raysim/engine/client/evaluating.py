@@ -38,8 +38,8 @@ class Evaluating:
     """Evaluates models at the hospitals ``served [h]``.
 
     - ``federation(folder, pooled)`` and ``model(work)`` return cached federations and models.
-    - ``groups`` knows which rows are in which group of patients.
-    - ``contributions`` knows which rows count for which patient.
+    - ``groups`` returns the rows of each group of patients.
+    - ``contributions`` returns the rows that are used for each patient.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Evaluating:
             ranked, lost, held = outputs, self._untrained(plan, rows_of, states), None
             if asked.recalibrating is not None:
                 held = self._held_back(plan, rows_of, states)
-                # A model that nobody has trained is not recalibrated.
+                # Untrained models are not recalibrated.
                 result.own_shifts = OwnShifts.fitted(asked.recalibrating, *held.of(~lost), lost)
                 outputs = result.own_shifts.applied(ranked, rows.offsets)
             model = ServedModel(name, self.served, rows, outputs, ranked, lost)
@@ -107,14 +107,12 @@ class Evaluating:
         )
 
     def _held_back(self, plan: RoundPlan, rows_of: Ids, states: HospitalStates) -> Rows:
-        """Return the outputs and the labels for the validation rows of this process's hospitals, by the model that each
-        uses.
-        """
+        """Return the outputs and the labels for the validation rows of this process's hospitals, under the model that
+        each hospital uses."""
         rows = self._part_rows(plan.work.federation, VALIDATION)
         return Rows(self._scores_of_all(plan, VALIDATION, rows_of, states), rows.y, rows.offsets)
 
     def _untrained(self, plan: RoundPlan, rows_of: Ids, states: HospitalStates) -> Mask:
-        """Return which of this process's hospitals use an untrained model, ``[h]``."""
         federation = self._federation(plan.work.federation, False)
 
         def initial() -> NDArray[Any]:
@@ -133,9 +131,8 @@ class Evaluating:
         return self._initials[key]
 
     def _scores_of_all(self, plan: RoundPlan, part: str, rows_of: Ids, states: HospitalStates) -> NDArray[Any]:
-        """Return the outputs for the rows of a part, concatenated over this process's hospitals, by the model that each
-        uses.
-        """
+        """Return the outputs for the rows of a part, concatenated over this process's hospitals, under the model that
+        each hospital uses."""
         together = self._scored_together(plan, part, rows_of, states)
         if together is not None:
             return together
@@ -170,8 +167,8 @@ class Evaluating:
         return PartRows.of(self._federation(folder, False), self.served.tolist(), part)
 
     def _scored_together(self, plan: RoundPlan, part: str, rows_of: Ids, states: HospitalStates) -> NDArray[Any] | None:
-        """Return the outputs ``[n]`` of the server's models for a part's rows of this process's hospitals, with few
-        calls.
+        """Return the outputs ``[n]`` of the server's models for a part's rows of this process's hospitals, computed in
+        few calls.
 
         Return None if hospitals have to be scored one at a time. This is necessary if hospitals store models or parts
         of models, if groups of rows have their own models, or if the model has no ``logits_of_many``.
@@ -237,8 +234,8 @@ def untrained(
     """Return which of ``hospitals [h]`` use an untrained model, as a mask ``[h]``.
 
     ``rows_of [N]``, or ``[N, G]`` for groups of rows, are the model rows that hospitals use. ``initial()`` returns the
-    initial parameters ``[P]`` of all models. If groups have their own models, a hospital counts if the model of any
-    group that has rows is untrained. ``has_rows(hospital, group)`` says whether the group has rows.
+    initial parameters ``[P]`` of all models. If groups have their own models, a hospital is included if the model of
+    any group that has rows is untrained. ``has_rows(hospital, group)`` says whether the group has rows.
     """
     served = rows_of[hospitals]
     fresh = np.zeros(len(plan.models), dtype=np.bool_)

@@ -52,8 +52,8 @@ class HospitalGroup:
         self._pools = pools
         self._device = device
         # A mask by id, because look-ups in a set of a million ids are slow.
-        self._serves = np.zeros(int(served.max(initial=-1)) + 1, np.bool_)
-        self._serves[served] = True
+        self._is_mine = np.zeros(int(served.max(initial=-1)) + 1, np.bool_)
+        self._is_mine[served] = True
         self._models: dict[str, Model] = {}
         self._made = MadeOfRows()
         self._groups, self._contributions = Groups(), Contributions()
@@ -123,8 +123,8 @@ class HospitalGroup:
         """Return the positions of the entries among ``ids [H]``, the cohort's hospitals, that are trained in this
         process.
         """
-        mine: NDArray[np.bool_] = (ids >= 0) & (ids < len(self._serves))
-        mine[mine] = self._serves[ids[mine]]
+        mine: NDArray[np.bool_] = (ids >= 0) & (ids < len(self._is_mine))
+        mine[mine] = self._is_mine[ids[mine]]
         if self._pools:
             mine |= ids == POOLED
         entries: list[int] = np.flatnonzero(mine).tolist()

@@ -18,7 +18,7 @@ from raysim.data.contribution import Contribution
 from raysim.data.federation import Federation
 from raysim.engine.client.failure_context import named
 from raysim.engine.client.initial_model import Parameters
-from raysim.engine.client.program_context import MadeOfRows, ProgramRun, contexts_of, said
+from raysim.engine.client.program_context import MadeOfRows, ProgramRun, checked_at, contexts_of
 from raysim.engine.client.programs import remembered
 from raysim.engine.client.sending import Sending
 from raysim.engine.client.tasks import Tasks
@@ -26,7 +26,7 @@ from raysim.engine.measuring.divisions import Groups
 from raysim.engine.measuring.losses import weighted_losses
 from raysim.engine.messages.memory import FIRST, HELD, HELD_LOSS, MODEL, SECOND, STEPS, HospitalStates
 from raysim.engine.messages.plan import PartialResult, RoundPlan
-from raysim.engine.messages.steps import BESIDE
+from raysim.engine.messages.steps import EXTRAS
 from raysim.engine.privacy.contributions import Contributions
 from raysim.engine.privacy.patient_release import PatientRelease, pooled_gradient, with_private_steps
 from raysim.engine.privacy.release import release_of
@@ -40,8 +40,8 @@ class CohortTraining:
 
     - ``open(pooled)`` returns the federation.
     - ``states`` is the hospitals' memory; it is not changed.
-    - ``groups`` knows which rows are in which group of patients.
-    - ``contributions`` knows which rows count for which patient.
+    - ``groups`` returns the rows of each group of patients.
+    - ``contributions`` returns the rows that are used for each patient.
     - ``made`` caches what client programs have computed from rows.
     """
 
@@ -87,11 +87,8 @@ class CohortTraining:
                         self._run(phase, j, task)
                     break
                 trained = self._trained(phase, self._private(phase, tasks, some), some)
-                if self._is_plain(phase):
-                    self._sending.send_together(phase, some, tasks, trained)
-                else:
-                    for i, j in enumerate(some):
-                        self._send(phase, j, tasks[i], trained[i])
+                for j, task, theta in zip(some, tasks, trained, strict=True):
+                    self._send(phase, j, task, theta)
                 ends = list(trained)
             if self._plan.private is not None:
                 for j, end in zip(some, ends, strict=True):
@@ -125,21 +122,21 @@ class CohortTraining:
         hospital, hidden = context.hospital, self._release is not None and self._release.hides
         with named(self._open(hospital == POOLED), hospital, f"running {here.call.name}"):
             reply = program.run(context)
-        said(here, hospital, partial(check_sent, reply, program, context.count, finite=not hidden))
+        checked_at(here, hospital, partial(check_sent, reply, program, context.count, finite=not hidden))
         sent = {name: np.asarray(reply.sent[name], np.float64) for name in program.sends}
         rate, extras = self._tasks.rate(phase.training), list(phase.extras)
         leaving = self._sending.leaving(phase, phase.upload, j, sent[DELTA].ravel(), rate, partial(self._loss, task))
         if extras:
-            leaving.vectors[BESIDE] = np.concatenate([sent[name].ravel() for name in extras])
+            leaving.vectors[EXTRAS] = np.concatenate([sent[name].ravel() for name in extras])
         self._sending.send(leaving, self._plan.steps)
-        # A hidden hospital raises no error for values that are not finite: its memory keeps the earlier
+        # A hospital that a guarantee hides raises no error for values that are not finite: its memory keeps the earlier
         # values.
         memory = {name: value for name, value in reply.memory.items() if not hidden or np.isfinite(value).all()}
         if hidden and extras:
             # Hospitals store the noisy change that was sent, so that the server's total stays the sum
             # over hospitals.
             ends = np.cumsum([sent[name].size for name in extras])[:-1]
-            for name, left in zip(extras, np.split(leaving.vectors[BESIDE], ends), strict=True):
+            for name, left in zip(extras, np.split(leaving.vectors[EXTRAS], ends), strict=True):
                 if name in reply.memory:
                     memory[name] = context.memory.get(name, 0.0) + left.reshape(sent[name].shape)
         self._states[hospital] = self._states.get(hospital, {}) | remembered(memory, program, task.start.dtype)
@@ -197,14 +194,6 @@ class CohortTraining:
     def _contribution(self, release: PatientRelease, hospital: int) -> Contribution:
         federation, seed = self._open(False), self._plan.work.seed
         return self._contributions.of(federation, hospital, release.unit, release.rows, seed)
-
-    def _is_plain(self, phase: LocalProblem) -> bool:
-        """Return whether each update is added unchanged to one sum, and hospitals store no part of it."""
-        plan, upload = self._plan, phase.upload
-        if upload is None or upload.single or upload.what != "delta" or upload.weight is None or upload.weight.ndim > 1:
-            return False
-        as_it_is = plan.private is None and not any(step.changes for step in plan.steps)
-        return as_it_is and not phase.training.keep and not phase.training.carry and not self._problem.beside
 
     def _send(self, phase: LocalProblem, j: int, task: Task, theta: Parameters) -> None:
         """Send the message of entry ``j`` after its local update, and store its hospital's memory."""

@@ -46,16 +46,16 @@ class ProgramRun:
         made: MadeOfRows,
     ) -> None:
         self.plan, self.call, self.model, self.made = plan, call, model, made
-        # A program that wrote to it would change what other hospitals of the process receive.
+        # Read-only, because all hospitals of the process receive the same arrays.
         self.received = MappingProxyType({name: _read_only(value) for name, value in call.received.items()})
         self.open = lru_cache(maxsize=2)(open)
         releases = (step for step in plan.steps if isinstance(step, ProgramRelease | StatisticRelease))
         self.release = next(releases, None)
 
     @cached_property
-    def kept_names(self) -> list[tuple[str, str]]:
-        """Return the names of each array that hospitals store: the program's name for it and the engine's."""
-        return [(name, kept_name(name)) for name in self.call.program.keeps]
+    def memory_keys(self) -> list[tuple[str, str]]:
+        """Return two names of each array that hospitals store: the program's and the engine's."""
+        return [(name, memory_key(name)) for name in self.call.program.keeps]
 
     @cached_property
     def sizes(self) -> list[int]:
@@ -81,9 +81,9 @@ class HospitalContext:
         """See :class:`raysim.strategies.programs.Context`. Raises :class:`StrategyError` if an array's shape is not as
         the program declares."""
         states, program = self._states.get(self.hospital, {}), self._run.call.program
-        own = {name: states[what] for name, what in self._run.kept_names if what in states}
+        own = {name: states[what] for name, what in self._run.memory_keys if what in states}
         if own:
-            said(self._run, self.hospital, partial(check_memory, own, program, self.count))
+            checked_at(self._run, self.hospital, partial(check_memory, own, program, self.count))
         return MappingProxyType(own)
 
     @property
@@ -161,7 +161,7 @@ class HospitalContext:
 
     @cached_property
     def model(self) -> HospitalModel:
-        """Return the run's model on these rows."""
+        """Return the run's model, which trains on :attr:`rows`."""
         return HospitalModel(self._run.model(), self._run.plan.work, self.rows, self.hospital, self.round, self.turn)
 
     def rng(self, purpose: str = "", *key: int) -> np.random.Generator:
@@ -180,8 +180,8 @@ class HospitalContext:
         # Rows changed by a step may differ between runs, so results from them are not cached.
         if any(step.changes_rows for step in run.plan.steps):
             return _read_only(np.asarray(make()))
-        drawn = None if release is None else (release.unit, release.most_rows, run.plan.work.seed)
-        key = (run.plan.work.federation, run.call.program.name, self.hospital, name, drawn)
+        sampling = None if release is None else (release.unit, release.most_rows, run.plan.work.seed)
+        key = (run.plan.work.federation, run.call.program.name, self.hospital, name, sampling)
         return _read_only(run.made.of(key, make, of))
 
 
@@ -222,7 +222,7 @@ def contexts_of(here: ProgramRun, mine: Sequence[int], states: HospitalStates) -
     return contexts
 
 
-def said(here: ProgramRun, hospital: int, check: Callable[[], None]) -> None:
+def checked_at(here: ProgramRun, hospital: int, check: Callable[[], None]) -> None:
     """Run ``check``. If it raises an error, add the names of the program and the hospital."""
     try:
         check()
@@ -236,7 +236,7 @@ def _rows(federation: Federation, hospital: int) -> Any:
     return pooled_rows(federation) if hospital == POOLED else federation.rows(hospital, "train")
 
 
-def kept_name(name: str) -> str:
+def memory_key(name: str) -> str:
     return name if name == MODEL else KEPT + name
 
 

@@ -41,7 +41,8 @@ class HospitalModel:
 
     @cached_property
     def _stream(self) -> Callable[..., np.random.Generator]:
-        # Many programs train nothing. The first call of a round uses the same batches as the built-in training.
+        # Made only if used: many programs train nothing. The first call of a round uses the batches of the built-in
+        # training.
         seed, turn, round, hospital = self._key
         return partial(Streams(seed, "batch" + (f" of call {turn}" if turn else ""), round).at, hospital)
 

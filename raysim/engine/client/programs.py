@@ -12,19 +12,26 @@ from numpy.typing import NDArray
 from raysim.core.errors import RaysimError, StrategyError
 from raysim.data.federation import Federation
 from raysim.engine.client.failure_context import named
-from raysim.engine.client.program_context import HospitalContext, MadeOfRows, ProgramRun, contexts_of, kept_name, said
+from raysim.engine.client.program_context import (
+    HospitalContext,
+    MadeOfRows,
+    ProgramRun,
+    checked_at,
+    contexts_of,
+    memory_key,
+)
 from raysim.engine.messages.memory import MODEL, HospitalStates
 from raysim.engine.messages.plan import PartialResult, ProgramCall, RoundPlan
 from raysim.engine.messages.program_sums import SumLayout
 from raysim.engine.messages.steps import Adding, LeavingSums
 from raysim.strategies.base import POOLED, Added, Context, Program, Reply
-from raysim.strategies.checks.calls import check_added, check_kept, check_reply
+from raysim.strategies.checks.calls import check_added, check_reply, check_stored
 from raysim.training.base import Model
 
 T = TypeVar("T")
 
 TOGETHER = 64
-"""The number of hospitals in one call of a program that can compute for several hospitals in one call."""
+"""The largest number of hospitals in one call of ``Program.run_many``."""
 
 
 def run(
@@ -43,8 +50,8 @@ def run(
     Raises :class:`StrategyError` or :class:`HospitalFailed` naming strategy, round, program and hospital.
     """
     program, layout, later = call.program, SumLayout(call.program), dict(states)
-    # A hospital lost in this round neither sends nor remembers anything of it. The same holds for all hospitals
-    # of a sum that is given up.
+    # A hospital that is lost in this round sends and stores nothing. The same holds for all hospitals of a discarded
+    # sum.
     adding = plan.steps[-1] if plan.steps else None
     if isinstance(adding, Adding):
         mine = [j for j in mine if adding.admits(0, int(plan.ids[j]))]
@@ -65,7 +72,7 @@ def run(
             hospital = context.hospital
             with named(federation, hospital, f"running {call.name}"):
                 reply = program.run(context) if answer is None else answer
-            said(here, hospital, partial(check_reply, reply, program, context.count, call.terms))
+            checked_at(here, hospital, partial(check_reply, reply, program, context.count, call.terms))
             leaving = LeavingSums(hospital, program, layout, reply, context.people)
             for step in plan.steps:
                 step.forward_sums(leaving)
@@ -80,8 +87,8 @@ def run(
 
 
 def _adds(program: Program, plan: RoundPlan) -> bool:
-    """Return whether the program itself may add up hospitals' sums. It must not if a step hides or clips the sums of
-    single hospitals, or if hospitals send them separately."""
+    """Return whether the program itself may add up hospitals' sums. The program must not do this if a step hides or
+    clips the sums of single hospitals, or if hospitals send them separately."""
     fused = type(program).run_added is not Program.run_added
     as_they_are = not any(step.changes for step in plan.steps)
     return fused and as_they_are and all(send.how == "summed" for send in program.sends.values())
@@ -98,14 +105,14 @@ def _run_added(
     call, program, precision = here.call, here.call.program, here.plan.models.dtype
     added, memories = _together(here, contexts, "run_added", partial(_added, program, contexts))
     for part in added:
-        said(here, contexts[0].hospital, partial(check_added, part, program, len(contexts), call.terms))
+        checked_at(here, contexts[0].hospital, partial(check_added, part, program, len(contexts), call.terms))
         units = layout.units(Reply(part.sums, group=part.group))
         units[layout.size - layout.groups + part.group] = part.hospitals
         sums += units
     _check_count(here, "run_added", memories, contexts)
     for context, memory in zip(contexts, memories, strict=True):
         if memory:
-            said(here, context.hospital, partial(check_kept, memory, program, context.count))
+            checked_at(here, context.hospital, partial(check_stored, memory, program, context.count))
             later[context.hospital] = later.get(context.hospital, {}) | remembered(memory, program, precision)
 
 
@@ -146,10 +153,10 @@ def _together(here: ProgramRun, contexts: Sequence[HospitalContext], method: str
 
 
 def remembered(memory: Mapping[str, Any], program: Program, precision: Any) -> dict[str, NDArray[Any]]:
-    """Return a hospital's memory of a program, under the engine's names."""
+    """Return the arrays of ``memory`` under the names that the engine gives to stored arrays of a ``program``."""
     states = {}
     for name, value in memory.items():
-        states[kept_name(name)] = array = np.array(
+        states[memory_key(name)] = array = np.array(
             value, dtype=precision if name == MODEL else program.keeps[name].dtype
         )
         array.flags.writeable = False

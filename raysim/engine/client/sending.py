@@ -1,8 +1,4 @@
-"""A hospital's message after its local update: vectors that the steps of a plan change before they are added to sums.
-
-A model of a few hundred thousand scalars and its sum do not fit a core's cache together. Updates are therefore added in
-pieces of parameters: the first piece of all hospitals' updates, then the next.
-"""
+"""A hospital's message after its local update: vectors that the plan's steps change before they are added to sums."""
 
 from __future__ import annotations
 
@@ -20,11 +16,10 @@ from raysim.engine.client.initial_model import Parameters
 from raysim.engine.client.tasks import Tasks
 from raysim.engine.messages.memory import HospitalStates
 from raysim.engine.messages.plan import RoundPlan
-from raysim.engine.messages.steps import BESIDE, UPDATE, Adding, HospitalStep, Leaving
-from raysim.engine.messages.update_sums import beside_weight, heaviest, sum_count
+from raysim.engine.messages.steps import EXTRAS, UPDATE, Adding, HospitalStep, Leaving
+from raysim.engine.messages.update_sums import extra_weights, heaviest, sum_count
 from raysim.engine.privacy.release import release_of
 from raysim.strategies.base import POOLED, Floats, LocalProblem, Upload
-from raysim.training.base import Task
 
 
 class Sending:
@@ -68,31 +63,10 @@ class Sending:
         """Return the number of bits of each compressed update; None without compression."""
         return np.array(self._bits) if self._bits else None
 
-    def send_together(
-        self, phase: LocalProblem, some: Sequence[int], tasks: Sequence[Task], trained: NDArray[Any]
-    ) -> None:
-        """Add the updates of the entries ``some`` unchanged to their sums.
-
-        ``trained [len(some), P]`` are the models after their ``tasks``.
-        """
-        upload, entries = phase.upload, list(some)
-        if upload is None or upload.weight is None or self._sums is None:
-            raise ValueError("nothing is added up")
-        groups = np.zeros(len(entries), np.int64) if upload.sum_index is None else upload.sum_index[entries]
-        weights = upload.weight[entries].astype(np.float64)
-        if not self._adding.everybody:
-            weights *= self._adding.admitted(groups, self._plan.ids[entries])
-
-        def check() -> None:
-            for theta, j, task in zip(trained, some, tasks, strict=True):
-                self.check(np.subtract(theta, task.start, dtype=np.float64), self._largest, j, task.learning_rate)
-
-        add_deltas(self._sums, groups, weights, [task.start for task in tasks], trained, self._largest, check)
-
     def leaving(
         self, phase: LocalProblem, upload: Upload, j: int, update: Floats, rate: float, loss: Callable[[], float]
     ) -> Leaving:
-        """Return the message of entry ``j`` before any step. Its ``update`` was trained with learning rate ``rate``."""
+        """Return the message of entry ``j`` before any step. The ``update`` was trained with learning rate ``rate``."""
         summed, groups = upload.weight is not None and upload.what == "delta", self._problem.groups
         return Leaving(
             hospital=int(self._plan.ids[j]),
@@ -116,14 +90,14 @@ class Sending:
         if leaving.bit is not None and self._sums is not None:
             self._adding.add_number(self._sums, leaving.bit, leaving.hospital)
         self._send_update(leaving, theta)
-        if BESIDE in leaving.vectors:
-            self._send_beside(leaving)
+        if EXTRAS in leaving.vectors:
+            self._send_extras(leaving)
 
-    def _send_beside(self, leaving: Leaving) -> None:
+    def _send_extras(self, leaving: Leaving) -> None:
         """Add the further numbers that are sent with an update. Their sums follow the sums of updates."""
-        numbers, sent = leaving.vectors[BESIDE], leaving.upload
+        numbers, sent = leaving.vectors[EXTRAS], leaving.upload
         leaving.check(numbers, self._largest)
-        size, weight = self._plan.models.shape[1], float(beside_weight(sent)[leaving.entry])
+        size, weight = self._plan.models.shape[1], float(extra_weights(sent)[leaving.entry])
         for k in range(0, len(numbers), size):
             row = np.zeros(size)
             part = numbers[k : k + size]
@@ -178,48 +152,3 @@ class Sending:
         if leaving.upload.what == "parameters":
             leaving.check(vector, self._largest)
         self._adding.add(self._sums, group, weight, vector, leaving.hospital)
-
-
-TOGETHER = 2**15
-"""The number of scalars of updates that are added at a time, so that sums and operands fit the processor's cache."""
-
-
-def add_deltas(
-    sums: ExactSum,
-    groups: NDArray[np.int64],
-    weights: Floats,
-    starts: Sequence[Parameters],
-    trained: NDArray[Any],
-    limit: float,
-    check: Callable[[], None],
-) -> None:
-    """Add ``weights[k] * (trained[k] - starts[k])`` to the sum ``groups[k]`` for each ``k``.
-
-    The result has the same bits as adding one update after another. If entries of an update might not be below
-    ``limit``, ``check()`` is called once; it raises an error if they are not. Raises ``ValueError`` for vectors of
-    different lengths.
-    """
-    size = sums.units.shape[1]
-    if trained.shape != (len(starts), size) or any(start.shape != (size,) for start in starts):
-        raise ValueError(f"sums of {size} numbers, and {len(starts)} models {trained.shape}")
-    places = [id(start) for start in starts]  # one for all that start from one row of the models
-    most = _most(trained) + max(_most(start) for start in dict(zip(places, starts, strict=True)).values())
-    if not most < limit:  # False for NaN
-        check()
-        most = np.inf
-    together = max(1, TOGETHER // size)
-    for low in range(0, size, TOGETHER):
-        columns = slice(low, low + TOGETHER)
-        for first in range(0, len(starts), together):
-            part = slice(first, first + together)
-            deltas = trained[part, columns].astype(np.float64)
-            if len(set(places[part])) == 1:
-                deltas -= starts[first][columns]
-            else:
-                deltas -= np.stack([start[columns] for start in starts[part]])
-            sums.add_rows(groups[part], weights[part], deltas, most, columns)
-
-
-def _most(values: NDArray[Any]) -> float:
-    """Return the largest magnitude among ``values``; NaN if one of them is NaN."""
-    return max(float(values.max(initial=0)), -float(values.min(initial=0)))

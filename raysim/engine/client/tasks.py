@@ -26,8 +26,8 @@ from raysim.training.class_weights import row_weights
 class Tasks:
     """The local-training task of each entry of ``plan``: a hospital, or one group of a hospital's rows.
 
-    ``states`` is the hospitals' memory, which may change meanwhile. ``open(pooled)`` returns the federation. ``groups``
-    knows which rows are in which group of patients.
+    ``states`` is the hospitals' memory, which may change between calls. ``open(pooled)`` returns the federation.
+    ``groups`` returns the rows of each group of patients.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Tasks:
         groups: Groups,
     ) -> None:
         self._plan, self._problem, self._open, self._states, self._groups = plan, problem, open, states, groups
-        self._models, self._streams = dict[int, Parameters](), dict[str, Streams]()
+        self._streams = dict[str, Streams]()
 
     def task(self, phase: LocalProblem, step: int, j: int, last: Parameters | None) -> Task:
         """Return the task of entry ``j`` in ``phase`` for problem number ``step`` of the chain. ``last [P]`` is the
@@ -47,12 +47,7 @@ class Tasks:
         plan, hospital = self._plan, int(self._plan.ids[j])
         X, y = self.rows(hospital, j)
         row = int(phase.start[j])  # comparing numpy integers with an enumeration is ten times slower
-        if row == LAST and last is not None:
-            start = last
-        elif row >= 0 and plan.private is None:
-            start = self._shared(row)
-        else:
-            start = parameters(plan, row, hospital, self._states)
+        start = last if row == LAST and last is not None else parameters(plan, row, hospital, self._states)
         objective = phase.objective
         weights = [(float(of_entry(term.weight, j)), term.towards[j]) for term in objective.proximal]
         contrast = None
@@ -104,15 +99,7 @@ class Tasks:
         training = federation.rows(hospital, "train")
         return federation.X[training], federation.y[training]
 
-    def _shared(self, row: int) -> Parameters:
-        """Return a row of the models. Entries that start from the same row get the same object, as adding deltas
-        requires."""
-        if row not in self._models:
-            self._models[row] = self._plan.models[row]
-        return self._models[row]
-
     def _stream(self, purpose: str) -> Streams:
-        """Return the random streams of the round's batches, by hospital and epoch."""
         if purpose not in self._streams:
             self._streams[purpose] = Streams(self._plan.work.seed, purpose, self._plan.round)
         return self._streams[purpose]

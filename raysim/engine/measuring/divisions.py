@@ -53,7 +53,7 @@ class Groups:
         return np.asarray(theirs.start + np.flatnonzero(groups == group))
 
     def _of(self, federation: Federation, division: Division) -> dict[int, NDArray[np.int64]]:
-        if division is not self._last[0]:  # asked for every hospital of a round, and it may hold many numbers
+        if division is not self._last[0]:  # this runs for every hospital, and a division may be large
             self._last = division, hashlib.blake2b(pickle.dumps(division), digest_size=16).hexdigest()
         key = str(federation.folder), self._last[1]
         by_hospital = self._held.setdefault(key, {})

@@ -125,7 +125,7 @@ class Evaluation:
             )
 
     def due(self, round: int) -> bool:
-        """Return whether anything is measured after ``round``; for all rounds but the last."""
+        """Return whether anything is measured after ``round``, which is not the last round."""
         if self._evaluated(round):
             return True
         return self._section.loss_points > 0 and round % max(1, self._rounds // self._section.loss_points) == 0
@@ -140,8 +140,8 @@ class Evaluation:
     ) -> Measurement:
         """Return the measurement of the final models in ``serve``.
 
-        Hospitals count the validation scores of the model ``counted`` for the server; None: of no model. Models that
-        each hospital recalibrates first (``recalibrating``) are measured after all other models.
+        If ``counted`` names a model, hospitals count its scores on validation rows for the server. Models that each
+        hospital recalibrates first (``recalibrating``) are measured after all other models.
         """
         if recalibrating is None:
             self._counted = counted
@@ -169,8 +169,8 @@ class Evaluation:
     def enter(self, row: Row, measured: Sequence[Measured], *, ledger_round: int | None = None) -> dict[str, Floats]:
         """Fill in a round's metrics and training loss, if they were measured.
 
-        The ledger books the messages under ``ledger_round``; None means the round of ``row``. Return hospitals' figures
-        for each model used, in the order of ids, ``[N, len(task.figures)]``.
+        The ledger records the messages under ``ledger_round``; None means the round of ``row``. Return hospitals'
+        figures for each model used, in the order of ids, ``[N, len(task.figures)]``.
         """
         figures: dict[str, Floats] = {}
         ledger_round = row.round if ledger_round is None else ledger_round
@@ -256,7 +256,7 @@ class Evaluation:
 
     def _enter_scores(self, model: str, row: Row, measured: Sequence[Measured], ledger_round: int) -> None:
         """Record the counts of scores, if hospitals sent them, and the calibration metrics computed from them."""
-        for kept, sent in (
+        for stored, sent in (
             (self.gathered.scores, [each.scores for each in measured]),
             (self.gathered.validation_scores, [each.validation_scores for each in measured]),
         ):
@@ -265,9 +265,9 @@ class Evaluation:
             counts = in_order([each[model] for each in sent], self._order)
             if counts.rows.any():
                 # Counts that the server itself needs are traffic, and have a separate entry.
-                if kept is not self.gathered.validation_scores or model != self._counted:
+                if stored is not self.gathered.validation_scores or model != self._counted:
                     self._enter_measured(ledger_round, counts.scalars)
-                kept[model] = counts
+                stored[model] = counts
         if model in self.gathered.scores:
             # Imported only here: the import takes a fifth of a second.
             from raysim.statistics.clinical.clinical_figures import calibration_metrics

@@ -19,7 +19,7 @@ from raysim.data.federation import Federation
 from raysim.engine.measuring.subgroups import UNKNOWN, Grouping, cells
 from raysim.metrics.labels import REGRESSION
 from raysim.metrics.segments import Segments
-from raysim.statistics.patient_groups.arrangements import DRAWS, Labels, drawn, draws_for, every, within_limit
+from raysim.statistics.patient_groups.arrangements import DRAWS, Labels, draws_for, every, permuted, within_limit
 from raysim.statistics.patient_groups.contributions import Figures, averaged, contribution, pairs, ranked, weights
 from raysim.statistics.patient_groups.risks import risk_sums
 from raysim.statistics.patient_groups.within import AttributeSums
@@ -39,9 +39,8 @@ class Rearranging:
     draws: int
     """Number of random permutations at each hospital, without the observed arrangement."""
     strides: Mapping[str, tuple[int, Ids]]
-    """For each attribute of which all arrangements are enumerated: the number of arrangements, and each hospital's
-    stride ``[N]``. The stride is the number of consecutive arrangements in which that hospital's labels do not change.
-    """
+    """For each attribute whose arrangements are all enumerated: the number of arrangements, and each hospital's stride
+    ``[N]``. The stride is the number of consecutive arrangements in which that hospital's labels do not change."""
 
     def exact(self, attribute: str) -> bool:
         """Return whether all arrangements of an attribute are enumerated."""
@@ -142,16 +141,16 @@ class _Patients:
     ) -> _Patients:
         order, offsets = cells(federation, hospitals, part, attribute, levels, bands)
         groups = len(levels) - (UNKNOWN in levels)
-        known = np.arange(len(levels)) < groups  # those not known stand last
+        known = np.arange(len(levels)) < groups  # unknown groups are last
         sizes = np.diff(offsets).reshape(-1, len(levels))
         labels = np.repeat(np.tile(np.arange(len(levels)), len(sizes)), sizes.ravel()).astype(np.int8)
         of_hospital = np.concatenate([[0], np.cumsum(sizes[:, known].sum(axis=1))])
-        kept = order[labels < groups]
+        ordered = order[labels < groups]
         outcome = None
         if federation.task is not REGRESSION:
             y = np.concatenate([federation.y[federation.rows(h, part)] for h in hospitals])
-            outcome = y[kept] > 0
-        return _Patients(attribute, hospitals, groups, kept, of_hospital, labels[labels < groups], outcome)
+            outcome = y[ordered] > 0
+        return _Patients(attribute, hospitals, groups, ordered, of_hospital, labels[labels < groups], outcome)
 
     @cached_property
     def counts(self) -> Ids:
@@ -170,7 +169,6 @@ class _Patients:
         return [self.labels[mine][rows] for rows in (self.outcome[mine], ~self.outcome[mine])]
 
     def of_hospital(self, h: int) -> slice:
-        """Return the positions of the rows of hospital number ``h``."""
         return slice(self.offsets[h], self.offsets[h + 1])
 
     def broken(self, values: Floats) -> NDArray[np.bool_]:
@@ -243,24 +241,24 @@ def _arranged(
     if arrangements.exact(patients.attribute):
         yield from ((h, _every(patients.strata(h))) for h in judged)
     elif patients.offsets[-1] * arrangements.draws <= KEPT:
-        kept = _kept(patients, arrangements.draws, seed)
+        cached = _cache(patients, arrangements.draws, seed)
         for h in judged:
-            if h not in kept:
-                kept[h] = _drawn(patients, h, arrangements.draws, seed)
-            yield h, kept[h]
+            if h not in cached:
+                cached[h] = _permuted(patients, h, arrangements.draws, seed)
+            yield h, cached[h]
     else:
-        yield from ((h, _drawn(patients, h, arrangements.draws, seed)) for h in judged)
+        yield from ((h, _permuted(patients, h, arrangements.draws, seed)) for h in judged)
 
 
 @lru_cache(maxsize=4)
-def _kept(patients: _Patients, draws: int, seed: int) -> dict[int, list[Labels]]:
-    """Return each hospital's random permutations, cached for the next model on the same rows."""
+def _cache(patients: _Patients, draws: int, seed: int) -> dict[int, list[Labels]]:
+    """Return the cache of hospitals' random permutations, which the next model on the same rows reuses."""
     return {}
 
 
-def _drawn(patients: _Patients, h: int, draws: int, seed: int) -> list[Labels]:
+def _permuted(patients: _Patients, h: int, draws: int, seed: int) -> list[Labels]:
     rng = quick_stream(seed, f"patient groups/{patients.attribute}", patients.hospitals[h])
-    return [drawn(each, draws, rng) for each in patients.strata(h)]
+    return [permuted(each, draws, rng) for each in patients.strata(h)]
 
 
 def _every(strata: Sequence[NDArray[np.int8]]) -> list[Labels]:

@@ -37,9 +37,8 @@ class StatisticNoise:
     mechanism: Mechanism
     """The noise mechanism for sums over units."""
     turn: int = 0
-    """How often the same kind of statistic was sent before in this round. It keys the noise, which differs
-    each time.
-    """
+    """How often the same kind of statistic was sent before in this round. This number is part of the key of the noise,
+    so that the noise differs each time."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class FigureNoise:
     noise: StatisticNoise
     """The noise on the sums."""
     sums: SummedFigures
-    """The sums, and the figures computed from them."""
+    """The computation of the sums, and of figures from them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +100,7 @@ class Measured:
     figures: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     """The figures of the hospitals in the order of the process, ``[h, columns]``."""
     untrained: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
-    """The hospitals at which the model is untrained, ``[h]``. The model has no figures there."""
+    """The hospitals at which the model is untrained, ``[h]``. At these hospitals the model has no figures."""
     loss_sums: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     """The sum of rows' losses and the number of rows, by hospital, ``[h, 2]``; empty if not requested."""
     histograms: dict[str, Any] = field(default_factory=dict)
@@ -154,7 +153,8 @@ class Gathered:
     errors: dict[str, ErrorCounts] = field(default_factory=dict)
     """For each model used, the histogram of all hospitals' errors on test rows; only for a real label."""
     untrained: dict[str, Mask] = field(default_factory=dict)
-    """For each model used, the hospitals ``[N]`` at which it is untrained. Their figures are undefined."""
+    """For each model used, the hospitals ``[N]`` at which it is untrained. The figures of these hospitals are
+    undefined."""
     scores: dict[str, ScoreCounts] = field(default_factory=dict)
     """For each model used, each hospital's counts of scores ``[N]``; empty if not requested."""
     validation_scores: dict[str, ScoreCounts] = field(default_factory=dict)
@@ -163,7 +163,7 @@ class Gathered:
 
 
 def noisy_stays(federation: Federation, sizes: Ids | None, figures: Floats) -> Ids:
-    """Return the number of rows of each hospital, ``[N]``, exactly or as far as it is public.
+    """Return the number of rows of each hospital, ``[N]``, or its public estimate.
 
     If the numbers of training rows are known only with noise, as ``sizes [N]``, return ``sizes`` plus the number of
     rows behind ``figures [N, len(task.figures)]``.

@@ -1,5 +1,5 @@
-"""The outputs of models for the rows of one process's hospitals. Many hospitals are computed in one call if that
-changes no bit of the results."""
+"""The outputs of models for the rows of one process's hospitals. The outputs of many hospitals are computed in one call
+if this changes no bit of the outputs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class PartRows:
     """
     y: NDArray[Any]
     """The labels of the rows, ``[n]``."""
-    kept: NDArray[Any] | None
+    features: NDArray[Any] | None
     """The features of the rows ``[n, F]``, or None if they are larger than ``KEPT_BYTES``."""
 
     @staticmethod
@@ -57,15 +57,15 @@ class PartRows:
 
     @cached_property
     def patients(self) -> NDArray[np.int64]:
-        """The patient of each row, the same number in every seed, ``[n]``."""
+        """The number of each row's patient, ``[n]``. A patient has the same number in every seed."""
         return self.federation.identities[self.index]
 
     def blocks(self, low: int, high: int) -> Iterator[tuple[slice, NDArray[Any]]]:
         """Yield the rows ``low`` to ``high - 1`` in pieces: the position of a piece in the concatenated rows, and its
         features.
         """
-        if self.kept is not None:
-            yield slice(low, high), self.kept[low:high]
+        if self.features is not None:
+            yield slice(low, high), self.features[low:high]
             return
         step = max(1, CHUNK_BYTES // max(1, self.federation.X.shape[1] * self.federation.X.itemsize))
         for start in range(low, high, step):
@@ -78,11 +78,11 @@ class PartRows:
 def joined(
     logits: Callable[[NDArray[Any], NDArray[Any]], NDArray[Any]], models: NDArray[Any], served: Ids, rows: PartRows
 ) -> NDArray[Any]:
-    """Return the outputs ``[n]`` of each hospital's model for its rows. ``served [h]`` are the hospitals' indices in
-    ``models``.
+    """Return the outputs ``[n]`` of each hospital's model for its rows. ``served [h]`` is the index of each hospital's
+    model in ``models``.
 
     ``logits`` is a model's ``logits_of_many`` (:class:`raysim.training.base.Model`), so that the bits are the same on
-    any placement. Neighbouring hospitals with one model are scored in one call.
+    any placement. Neighbouring hospitals that use the same model are scored in one call.
     """
     changes = np.flatnonzero(np.diff(served)) + 1
     outputs = np.empty(len(rows.index), models.dtype)

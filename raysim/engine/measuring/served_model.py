@@ -92,7 +92,6 @@ class ServedModel:
             )
 
     def _all(self, values: NDArray[Any]) -> Rows:
-        """Return the ``values [n, ...]`` of all hospitals' rows."""
         return Rows(values, self.rows.y, self.rows.offsets)
 
     def _trained(self, values: NDArray[Any]) -> Rows:

@@ -1,8 +1,9 @@
 """Early stopping: checks of the loss on validation rows, and the rule by which they end a run.
 
 After each round the loss of the headline model is checked on the validation rows of all hospitals, and every row counts
-once. It is the loss that training minimises, without penalties and without the strategy's own terms. The best check has
-the smallest loss (the earliest, if several are equal). Its models are the models of the run.
+once. The checked loss is the loss that training minimises, without penalties and without the strategy's own terms. The
+best check has the smallest loss (the earliest, if several are equal). The models of the best check are the models of
+the run.
 
 A run stops after ``patience`` checks in a row without a fall. A fall is a loss below the loss at the last fall by more
 than ``tolerance`` times the loss before training. Several small decreases can add up to a fall, so that a slow descent

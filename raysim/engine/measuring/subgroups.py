@@ -125,8 +125,8 @@ def cells(
     levels: tuple[str, ...],
     bands: tuple[float, ...],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the order ``[n]`` that sorts rows by hospital and group. Also return where in this order each hospital and
-    group begins, and the last one ends, ``[h * G + 1]``."""
+    """Return the order ``[n]`` that sorts rows by hospital and group. Also return the offsets of each group of each
+    hospital in this order, ``[h * G + 1]``."""
     rows = [federation.rows(hospital, part) for hospital in hospitals]
     home = np.repeat(np.arange(len(rows)), np.array([r.stop - r.start for r in rows], dtype=np.int64))
     values = federation.patients[attribute]
@@ -175,10 +175,12 @@ def gaps(attribute: str, levels: Sequence[str], figures: Floats, together: Float
 
     - ``<attribute>_gap``: the largest minus the smallest headline figure of groups, each over all hospitals.
       ``<attribute>_<figure>_gap`` is the same for accuracy and recall. Undefined for fewer than two groups.
-    - ``<attribute>_gap_within``: the mean over hospitals of that difference between the groups of one hospital.
-    - ``<attribute>_undefined``: number of groups of a hospital with test patients but without the headline figure.
+    - ``<attribute>_gap_within``: the largest minus the smallest headline figure of the groups of one hospital, as a
+      mean over hospitals.
+    - ``<attribute>_undefined``: number of pairs of a hospital and a group that have test patients, but not the headline
+      figure.
     - ``<attribute>_unknown_rows``: number of rows of patients whose attribute is unknown. ``<attribute>_unknown``:
-      their headline figure over all hospitals. Both are left out if the attribute of every patient is known.
+      their headline figure over all hospitals. The two are left out if the attribute of every patient is known.
     """
     column = {name: i for i, name in enumerate(task.figures)}
     headline = column[task.headline]
@@ -248,7 +250,7 @@ def _groups(values: NDArray[Any], bands: tuple[float, ...]) -> tuple[list[str], 
     """Return the names of the groups that occur, unordered and possibly repeated, and the index of each patient's name,
     ``[n]``."""
     if values.dtype.kind != "f":
-        place: dict[str, int] = {}  # few differ: each is looked at once
+        place: dict[str, int] = {}  # each distinct text is processed once
         which = np.empty(len(values), np.int64)
         for at in slices(len(values)):
             which[at] = [place.setdefault(text, len(place)) for text in values[at].astype(str).tolist()]

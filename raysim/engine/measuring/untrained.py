@@ -3,8 +3,8 @@
 A model counts as trained once a parameter differs from the run's initial parameters. If each hospital stores a part of
 its model, a parameter of that part must differ. Untrained models are, for example, the model of a hospital without
 training rows under local-only training, and a head that a hospital never trained. The predictions of an untrained model
-are random, or the same for all patients. Its AUROC of .5 is a property of the initial model and not of the method, and
-is excluded from all means.
+are random, or the same for all patients. The AUROC of .5 of an untrained model is a property of the initial model and
+not of the method, and is excluded from all means.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ class Rows(NamedTuple):
     offsets: NDArray[np.int64]
 
     def of(self, hospitals: Mask) -> Rows:
-        """Return these rows, in which only ``hospitals [h]`` have rows left."""
+        """Return only the rows of ``hospitals [h]``; the other hospitals remain without rows."""
         if hospitals.all():
             return self
         lengths = np.diff(self.offsets)
-        kept = np.repeat(hospitals, lengths)
+        mask = np.repeat(hospitals, lengths)
         offsets = np.concatenate([[0], np.cumsum(np.where(hospitals, lengths, 0))])
-        return Rows(self.outputs[kept], self.y[kept], offsets)
+        return Rows(self.outputs[mask], self.y[mask], offsets)
 
     def blank(self, hospitals: Mask) -> NDArray[Any]:
         """Return the outputs, with NaN at ``hospitals [h]``."""

@@ -53,7 +53,7 @@ class ModelSpec:
 
 @dataclass(frozen=True)
 class Work:
-    """The settings shared by all rounds of a run. They are small: each plan contains them, so that actors store
+    """The settings shared by all rounds of a run. The settings are small: each plan contains them, so that actors store
     nothing."""
 
     federation: str
@@ -63,7 +63,7 @@ class Work:
     optimizer: Optimizer
     """The optimiser, unless a problem names another one."""
     epochs: int
-    """Epochs of a hospital's local update, unless a problem says otherwise."""
+    """Epochs of a hospital's local update, unless a problem sets another number."""
     seed: int
     """The seed of all random streams of the run."""
     precision: str
@@ -77,7 +77,7 @@ class ProgramCall:
     """A client program that hospitals run."""
 
     program: Program
-    """The program that hospitals compute."""
+    """The program itself."""
     name: str
     """The name of the call in error messages."""
     turn: int
@@ -85,7 +85,7 @@ class ProgramCall:
     received: dict[str, NDArray[Any]]
     """The arrays that each hospital receives."""
     each_of: dict[str, NDArray[Any]]
-    """Arrays ``[H, ...]`` of which hospital ``h`` receives only row ``h``, by name."""
+    """Arrays ``[H, ...]`` by name; hospital ``h`` receives only row ``h``."""
     terms: dict[str, int]
     """The number of terms that are added in each sum over all hospitals, by name."""
 
@@ -104,8 +104,8 @@ class RoundPlan:
     round: int
     """The number of the round, which is part of the key of the streams of batches."""
     models: NDArray[Any]
-    """The server's models ``[M, P]``, in the run's precision. They are ``[0, P]`` if the round neither measures nor
-    trains, and ``[0, 0]`` for a call outside a round."""
+    """The server's models ``[M, P]``, in the run's precision. The models are ``[0, P]`` if the round neither measures
+    nor trains, and ``[0, 0]`` for a call outside a round."""
     ids: Ids
     """The hospital id of each entry of the problem, ``[H]``."""
     problem: LocalProblem | None
@@ -142,7 +142,7 @@ class RoundPlan:
     @property
     def only_reads(self) -> bool:
         """Whether hospitals' memory does not change, so that it need not be returned."""
-        # What local training sends passes steps, which may remember even where its program does not.
+        # In local training, steps may store something even if the program does not.
         return self.problem is None and self.call is not None and not self.call.remembers
 
     @property
@@ -156,7 +156,7 @@ class RoundPlan:
 
 @dataclass(eq=False)
 class PartialResult:
-    """The reply of one actor. Its parameters are sums: their size does not grow with the number of hospitals."""
+    """The reply of one actor. Parameters are sent as sums, whose size does not grow with the number of hospitals."""
 
     units: NDArray[np.int64] | None = None
     """The sums of weighted deltas in fixed point, ``[G, P]``, followed by sums of further numbers."""

@@ -38,7 +38,7 @@ class SumLayout:
         """The number of entries of the vector."""
 
     def units(self, reply: Reply) -> NDArray[np.int64]:
-        """Return the vector of one hospital's ``reply``, in steps of the grids."""
+        """Return the vector of one hospital's ``reply``. Its entries are whole numbers of steps of the sums' grids."""
         vector = np.zeros(self.size, np.int64)
         for name, send in self.summed.items():
             into = vector[self.places[name]].reshape(send.groups, *send.shape)

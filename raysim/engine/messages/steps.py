@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from raysim.core.exact import ExactSum
 from raysim.engine.messages.memory import HospitalStates
 from raysim.engine.messages.program_sums import SumLayout
-from raysim.strategies.base import Floats, Ids, Mask, Program, Reply, Upload
+from raysim.strategies.base import Floats, Mask, Program, Reply, Upload
 
-UPDATE, BESIDE = "update", "beside"
+UPDATE, EXTRAS = "update", "extras"
 """The names of the vectors that leave a hospital: its update, and the further numbers that it sends. An update has ``G
 P`` entries if the hospital contributes to every sum."""
 
@@ -117,8 +117,8 @@ class LeavingSums:
 
     @cached_property
     def units(self) -> NDArray[np.int64]:
-        """Return the hospital's sums in steps of their grids, ``[layout.size]``. Once computed, they replace
-        ``reply``."""
+        """Return the hospital's sums as whole numbers of steps of their grids, ``[layout.size]``. Once computed, they
+        replace ``reply``."""
         return self.layout.units(self.reply)
 
 
@@ -163,11 +163,6 @@ class Adding(HospitalStep):
         """Whether messages are hidden, and not only added."""
         return False
 
-    @property
-    def everybody(self) -> bool:
-        """Whether the messages of all hospitals are added to their sums."""
-        return True
-
     def add(self, sums: ExactSum, group: int, weight: float, vector: NDArray[Any], hospital: int) -> None:
         """Add the vector of ``hospital`` to sum ``group``."""
         sums.add(group, weight, vector)
@@ -179,7 +174,3 @@ class Adding(HospitalStep):
     def admits(self, group: int, hospital: int) -> bool:
         """Return whether a message of ``hospital`` is added to sum ``group``."""
         return True
-
-    def admitted(self, groups: Ids, hospitals: Ids) -> NDArray[np.bool_]:
-        """Return which messages of ``hospitals [h]`` are added to their sums ``groups [h]``."""
-        return np.ones(len(groups), dtype=np.bool_)

@@ -20,21 +20,21 @@ def sum_count(problem: LocalProblem, size: int) -> int:
 
 def number_rows(problem: LocalProblem, size: int) -> int:
     """Return how many sums of ``size`` scalars are needed for the further numbers that each hospital sends."""
-    return -(-problem.beside // size)
+    return -(-problem.extra_numbers // size)
 
 
 def heaviest(problem: LocalProblem) -> float:
-    """Return the sum of the weights' absolute values in the sum where it is largest.
+    """Return the largest total of absolute weights in any of the problem's sums.
 
-    It covers the whole cohort, so that rounding errors do not depend on which process runs which hospital.
+    The totals are over the whole cohort, so that rounding errors do not depend on which process runs which hospital.
     """
     totals = [0.0]
     sent = problem.sent
     if sent is not None and sent.weight is not None:
         weight = np.abs(sent.weight)
-        if problem.beside:
+        if problem.extra_numbers:
             # Further numbers are added over all entries, independently of the sums of updates.
-            totals.append(float(np.abs(beside_weight(sent)).sum()))
+            totals.append(float(np.abs(extra_weights(sent)).sum()))
         if weight.ndim == 1:
             into = np.zeros(len(weight), dtype=np.int64) if sent.sum_index is None else sent.sum_index
             weight = np.bincount(into, weights=weight)
@@ -44,10 +44,10 @@ def heaviest(problem: LocalProblem) -> float:
     return max(totals)
 
 
-def beside_weight(sent: Upload) -> Floats:
+def extra_weights(sent: Upload) -> Floats:
     """Return the weights with which hospitals' further numbers are added, ``[H]``."""
-    if sent.weight_beside is not None:
-        return sent.weight_beside
+    if sent.extra_weight is not None:
+        return sent.extra_weight
     if sent.weight is None:
         raise ValueError("nothing is summed")
     return sent.weight if sent.weight.ndim == 1 else sent.weight.max(axis=1)

@@ -99,7 +99,7 @@ class CompressedUpdates(Step):
         """Whether hospitals store residuals."""
         return self._compressing.remembers
 
-    def half(self, round: int, problem: LocalProblem, ids: Ids) -> Compressing:
+    def hospital_step(self, round: int, problem: LocalProblem, ids: Ids) -> Compressing:
         sent = problem.sent
         if problem.spread:
             raise ConfigError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 from raysim.core.exact import ExactSum
 from raysim.engine.messages.steps import Adding, LeavingSums
 from raysim.secure.protocol import SecureSum
-from raysim.strategies.base import Floats, Ids, Update
+from raysim.strategies.base import Floats, Update
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +26,8 @@ class Masking(Adding):
     remain."""
 
     def add(self, sums: ExactSum, group: int, weight: float, vector: NDArray[np.float64], hospital: int) -> None:
-        """Add the message of ``hospital`` to sum ``group``, unless it is lost or the sum will not be opened."""
+        """Add the message of ``hospital`` to sum ``group``, unless the hospital is lost or the sum will not be
+        opened."""
         secure = self.sums[group]
         if secure is None or not self.admits(group, hospital):
             return
@@ -53,20 +53,6 @@ class Masking(Adding):
         must be opened."""
         secure = self.sums[group]
         return secure is not None and secure.opens and hospital in secure.in_sum
-
-    @cached_property
-    def everybody(self) -> bool:
-        """Whether the messages of all hospitals are added to their sums."""
-        return all(secure is not None and secure.opens and not secure.lost.anybody for secure in self.sums)
-
-    def admitted(self, groups: Ids, hospitals: Ids) -> NDArray[np.bool_]:
-        """Return which messages of ``hospitals [h]`` are added to their sums ``groups [h]``."""
-        admitted = np.zeros(len(groups), dtype=np.bool_)
-        for group in set(groups.tolist()):
-            secure, in_group = self.sums[group], groups == group
-            if secure is not None and secure.opens:
-                admitted[in_group] = np.isin(hospitals[in_group], secure.masking)
-        return admitted
 
     def add_number(self, sums: ExactSum, number: float, hospital: int) -> None:
         """Add the ``number`` of ``hospital`` to the sum of numbers, unless the hospital is lost or the sum will not be

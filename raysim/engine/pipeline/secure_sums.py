@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from raysim.core.errors import ConfigError
 from raysim.core.plain_checks import whole_number
 from raysim.core.streams import stream
-from raysim.engine.messages.update_sums import beside_weight, number_rows
+from raysim.engine.messages.update_sums import extra_weights, number_rows
 from raysim.engine.pipeline.masking import Masking, Opening
 from raysim.engine.pipeline.shares import sure_to_be_left
 from raysim.engine.pipeline.step import Step
@@ -51,7 +51,7 @@ class SecureSums(Step):
         adaptive, each hospital also sends a number for one sum over all hospitals.
         """
         self._section, self._seed, self._name, self._size, self._privacy = section, seed, name, size, privacy
-        self._noisy = privacy is not None and privacy.way in ("pooled", "distributed")
+        self._noisy = privacy is not None and privacy.effective_mode in ("pooled", "distributed")
         self._sends_bits = privacy is not None and privacy.sends_bits
         self._sends = Counter[int]()
         self._masking: Masking | None = None
@@ -61,10 +61,9 @@ class SecureSums(Step):
         self._loses = section.loses
         self._weighed: tuple[LocalProblem, Floats] | None = None
 
-    def called(self, round: int, call: Call, number: int, name: str) -> Masking | None:
-        """Return the masking of a client program's ``call``: one secure sum of all its sums, concatenated. Sums over
-        pooled rows are not hidden; None then.
-        """
+    def call_step(self, round: int, call: Call, number: int, name: str) -> Masking | None:
+        """Return the masking of a client program's ``call``: one secure sum of all its sums, concatenated. Return None
+        for pooled rows, whose sums are not hidden."""
         self._masking, section = None, self._section
         if POOLED in call.ids:
             return None
@@ -82,7 +81,7 @@ class SecureSums(Step):
         self._masking = Masking((secure,), section.mode == "execute")
         return self._masking
 
-    def heard(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
+    def opened_call(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the sums of the last call without masks; 0 if too few hospitals are left to open them."""
         secure = None if self._masking is None else self._masking.sums[0]
         if self._masking is None or secure is None:
@@ -94,10 +93,10 @@ class SecureSums(Step):
         return secure.unmasked(units.view(np.uint64)) if self._masking.execute else units
 
     def bytes_of_call(self, ids: Ids, entries: int) -> tuple[NDArray[np.int64], int] | None:
-        """Return the bytes that secure aggregation needs for the last call's sums, which have ``entries`` entries.
+        """Return the bytes of secure aggregation for the last call's sums, which have ``entries`` entries.
 
-        These are the bytes that each of hospitals ``ids [h]`` has sent, and the total of bytes sent down in addition to
-        the call. None if the sums were not hidden.
+        The result is a pair: the bytes that each of the hospitals ``ids [h]`` has sent, and the total of bytes that the
+        server has sent in addition to the call. It is None if the sums were not hidden.
         """
         secure = None if self._masking is None else self._masking.sums[0]
         if secure is None:
@@ -164,7 +163,7 @@ class SecureSums(Step):
             scale[g] = 1.0 if left[weights[:, g] != 0].all() or those == 0 else whole / those
         return Opening(masking, scale)
 
-    def half(self, round: int, problem: LocalProblem, ids: Ids) -> Masking | None:
+    def hospital_step(self, round: int, problem: LocalProblem, ids: Ids) -> Masking | None:
         number, self._sends = self._sends[round], Counter({round: self._sends[round] + 1})
         # Each pass over the updates of a round has separate masks.
         self._masking = self.masking(round, problem, ids, number)
@@ -185,7 +184,7 @@ class SecureSums(Step):
         If noise hides which hospitals take part, weights do not depend on the cohort, and sums are not rescaled.
         """
         opening, privacy = self._opening, self._privacy
-        if opening is None or (privacy is not None and privacy.way == "central"):
+        if opening is None or (privacy is not None and privacy.effective_mode == "central"):
             return update
         if not opening.scale.any():
             return None
@@ -209,7 +208,7 @@ class SecureSums(Step):
             at = np.flatnonzero(weights[:, g])
             p = self._size
             if g >= first:
-                p = min(p, problem.beside - (g - first) * p)
+                p = min(p, problem.extra_numbers - (g - first) * p)
             of_sum = _bytes_of(secure, ids[at], p)
             sent[at] += of_sum[0]
             down += of_sum[1]
@@ -269,7 +268,7 @@ class SecureSums(Step):
             if problem.spread:  # a hospital is in all sums, whichever it has chosen
                 weight[:] = sent.weight[:, None]
         rows = number_rows(problem, self._size)
-        return np.column_stack([weight, np.ones((entries, rows)) * beside_weight(sent)[:, None]]) if rows else weight
+        return np.column_stack([weight, np.ones((entries, rows)) * extra_weights(sent)[:, None]]) if rows else weight
 
     def _sum(self, round: int, group: int, ids: Ids) -> SecureSum | None:
         section, m = self._section, len(ids)
@@ -283,9 +282,8 @@ class SecureSums(Step):
         return SecureSum(ids, count, threshold, least, lost, self._seed, round, group)
 
     def _lost(self, round: int, stage: str, chance: float, ids: Ids) -> frozenset[int]:
-        """Return which hospitals are lost at a ``stage``; ``chance`` is the probability. They are the same in all sums
-        of a round.
-        """
+        """Return which hospitals are lost at a ``stage``; ``chance`` is the probability. The same hospitals are lost in
+        all sums of a round."""
         if not chance:
             return frozenset()
         return frozenset(i for i in ids.tolist() if stream(self._seed, f"lost {stage}", round, i).random() < chance)

@@ -12,8 +12,8 @@ def sure_to_be_left(section: SecureSection, hospitals: int) -> int:
     """Return the smallest number of noise shares in an opened secure sum of ``hospitals``; each hospital adds one
     share.
 
-    If no hospital can drop out, all hospitals' shares are in the sum. Otherwise at least as many are as reconstruct a
-    secret.
+    If no hospital can drop out, all hospitals' shares are in the sum. Otherwise the sum has at least the number of
+    shares that reconstructs a secret.
     """
     if not section.loses:
         return hospitals

@@ -27,13 +27,13 @@ class Step:
         """Return the cohort with the problem as sent. Raises ``ConfigError`` for a problem that cannot be sent."""
         return cohort
 
-    def half(self, round: int, problem: LocalProblem, ids: Ids) -> HospitalStep | None:
+    def hospital_step(self, round: int, problem: LocalProblem, ids: Ids) -> HospitalStep | None:
         """Return the hospital's side of the step, for hospitals ``ids`` that minimise the fitted ``problem``; None
         means that hospitals do nothing.
         """
         return None
 
-    def called(self, round: int, call: Call, number: int, name: str) -> HospitalStep | None:
+    def call_step(self, round: int, call: Call, number: int, name: str) -> HospitalStep | None:
         """Return the hospital's side of the step for a ``call`` of a client program; None means that hospitals do
         nothing.
 
@@ -42,7 +42,7 @@ class Step:
         """
         return None
 
-    def heard(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
+    def opened_call(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the sums of the last call ``[n]``, in steps of their grids. ``units [n]`` are the sums after the next
         step of the pipeline has processed them."""
         return units

@@ -33,7 +33,7 @@ class Bounds(Step):
 
     unit: str | None
 
-    def called(self, round: int, call: Call, number: int, name: str) -> Bounding | None:
+    def call_step(self, round: int, call: Call, number: int, name: str) -> Bounding | None:
         return Bounding(self.unit) if any(send.bound is not None for send in call.program.sends.values()) else None
 
 

@@ -36,7 +36,8 @@ _RESOLVED: dict[tuple[str, Terms], PrivacySection] = {}
 
 
 def terms_of(job: Job, federation: Federation, sizes: Ids | None = None) -> Terms:
-    """Return the privacy parameters of ``job`` on a federation. Raises ``ConfigError`` without known patients.
+    """Return the privacy parameters of ``job`` on a federation. Raises ``ConfigError`` if units are patients and these
+    are unknown.
 
     ``sizes [N]`` are the numbers of units that hospitals have released with noise; None means not yet released, or
     exact.
@@ -68,7 +69,7 @@ def terms_of(job: Job, federation: Federation, sizes: Ids | None = None) -> Term
 def guarantee_of(job: Job, federation: Federation, sizes: Ids | None = None) -> Guarantee | None:
     """Return the guarantee of ``job`` on a federation; None without ``privacy``.
 
-    If the job already has a guarantee for the same parts, it is reused. ``sizes`` as in :func:`terms_of`.
+    If the job already has a guarantee for the same parts, it is reused. ``sizes`` is as in :func:`terms_of`.
     """
     known = job.guarantee
     if known is not None and sizes is None and all(map(_same, known.parts, _parts(job))):
@@ -107,13 +108,13 @@ def releases_of_updates(
     function does not apply to mode ``local`` with units smaller than the hospital, because noise then differs between
     hospitals.
     """
-    if section.unit == "hospital" and section.way == "local":
+    if section.unit == "hospital" and section.effective_mode == "local":
         # A hospital's message may change to any other clipped message: the sensitivity is twice the clip.
         return _events(multiplier / 2.0, 1.0, rounds)
-    if section.way == "central":
+    if section.effective_mode == "central":
         return None if adversary == "server" else _events(multiplier, terms.rate, rounds)
-    # Each hospital adds a share, of which ``fewest`` are sure to be in the sum. Without secure sums the server sees
-    # single messages, each with its share alone; a peer knows its own share.
+    # Each hospital adds a share of the noise, and a sum has at least ``fewest`` shares. Without secure sums the server
+    # sees single messages, each with one share. A peer knows its own share.
     sharing = max(terms.fewest, 1)
     of_server = 1.0 if terms.secure else 1 / max(terms.left, 1)
     left = {"outsider": 1.0, "peer": (sharing - 1) / sharing, "server": of_server}[adversary]
@@ -248,10 +249,10 @@ def resolved(section: PrivacySection, terms: Terms) -> PrivacySection:
     If each hospital has its own noise, there is no single multiplier. Raises ``ConfigError`` if epsilon and multiplier
     are both given and disagree, or if epsilon is outside the range for which noise can be computed.
     """
-    way, adversary = section.way, section.headline
-    if section.against is None and terms.secure and way in ("pooled", "distributed"):
+    mode, adversary = section.effective_mode, section.headline
+    if section.against is None and terms.secure and mode in ("pooled", "distributed"):
         adversary = "server"
-    fixed: dict[str, Any] = {"mode": way, "against": adversary}
+    fixed: dict[str, Any] = {"mode": mode, "against": adversary}
     epsilon, multiplier = section.epsilon, section.noise_multiplier
     if multiplier is None and epsilon is not None and not accountant.LOW <= epsilon <= accountant.HIGH:
         raise ConfigError(

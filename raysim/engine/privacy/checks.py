@@ -49,7 +49,7 @@ def check_privacy(job: Job, federation: Federation) -> Guarantee | None:
             f"privacy.delta: {section.delta:g} is not below 1 / {terms.units}, the number of units; at that delta "
             f"the rows of one whole {section.unit} could be published"
         )
-    if section.against == "server" and section.way == "central":
+    if section.against == "server" and section.effective_mode == "central":
         raise ConfigError(
             "privacy.against: server sees all sums before the noise that privacy.mode: central adds; name outsider or "
             "peer"
@@ -59,12 +59,12 @@ def check_privacy(job: Job, federation: Federation) -> Guarantee | None:
     _check_importance(job)
     _check_figures(job, federation)
     _check_preprocessing(job, federation)
-    if section.way == "distributed" and section.weights == "capped":
+    if section.effective_mode == "distributed" and section.weights == "capped":
         raise ConfigError(
             "privacy.weights: capped makes shares of the noise unequal, which privacy.mode: distributed cannot use; "
             "use uniform"
         )
-    if section.way == "distributed" and (job.secure is None or terms.rate < 1):
+    if section.effective_mode == "distributed" and (job.secure is None or terms.rate < 1):
         raise ConfigError(
             "privacy.mode: distributed needs secure aggregation over all hospitals, as one update "
             "carries only a share of the noise; write secure: {} and selection: all, or privacy.mode: central"
@@ -73,7 +73,11 @@ def check_privacy(job: Job, federation: Federation) -> Guarantee | None:
         _check_descent(job, federation)
     guarantee = calibrated(job, section, terms)
     _check_size(guarantee.section, terms)
-    if job.compression is not None and job.compression.on_common_grid and section.way in ("pooled", "distributed"):
+    if (
+        job.compression is not None
+        and job.compression.on_common_grid
+        and section.effective_mode in ("pooled", "distributed")
+    ):
         # Imported only here: most runs do not need it.
         from raysim.engine.privacy.grid_checks import check_grid
 
@@ -91,7 +95,7 @@ def _check_attacks(job: Job) -> None:
             f"aggregation.name: '{job.aggregation.name}' needs single updates, and privacy.unit: {section.unit} is "
             "guaranteed only for their sums; leave one of the two out"
         )
-    if job.aggregation is not None and section.way == "pooled":
+    if job.aggregation is not None and section.effective_mode == "pooled":
         raise ConfigError(
             f"aggregation.name: '{job.aggregation.name}' is for updates of hospitals, and privacy.mode: pooled has one "
             "sum of gradients; leave one of the two out"
@@ -99,16 +103,16 @@ def _check_attacks(job: Job) -> None:
     compression = job.compression
     # A common choice of entries, and rounding to a fine grid, are post-processing of a noisy sum.
     after = (
-        section.way in ("pooled", "distributed")
+        section.effective_mode in ("pooled", "distributed")
         and compression is not None
         and (compression.of_common_entries or compression.on_common_grid)
     )
-    if compression is not None and compression.name != "none" and section.way != "local" and not after:
+    if compression is not None and compression.name != "none" and section.effective_mode != "local" and not after:
         shared = " (random_k with common indices, and grid without feedback, can)"
-        which = shared if section.way in ("pooled", "distributed") else ""
+        which = shared if section.effective_mode in ("pooled", "distributed") else ""
         raise ConfigError(
             f"compression.name: '{compression.name}' can lengthen updates beyond privacy.clip or weaken the noise, so "
-            f"it cannot be combined with privacy.mode: {section.way}{which}; leave one of the two out"
+            f"it cannot be combined with privacy.mode: {section.effective_mode}{which}; leave one of the two out"
         )
     if adversary is not None and adversary.effective_knowledge != "own":
         raise ConfigError(
@@ -174,10 +178,11 @@ def _check_system(job: Job) -> None:
     section = job.privacy
     if job.system is None or section is None or section.own_steps:
         return
-    if section.way in ("pooled", "distributed"):
+    if section.effective_mode in ("pooled", "distributed"):
         raise ConfigError(
-            f"system: hospitals that drop out do not add their share of the noise, but privacy.mode: {section.way} "
-            "needs all shares; leave one of the two out, or use secure.drop, which enlarges the shares"
+            "system: hospitals that drop out do not add their share of the noise, but privacy.mode: "
+            f"{section.effective_mode} needs all shares; leave one of the two out, or use secure.drop, which enlarges "
+            "the shares"
         )
     rounds = job.system.rounds
     for key, usual in (("retries", 0), ("over_selection", 0.0), ("minimum_cohort", 1), ("late", "drop")):
@@ -199,12 +204,12 @@ def _check_descent(job: Job, federation: Federation) -> None:
             f"model.name: gradients of '{work.model.name or work.model.class_path}' are not clipped by patient, "
             f"because it {why}, so privacy.unit: {section.unit} cannot be guaranteed; choose another model"
         )
-    if section.way == "pooled" and work.optimizer.name != "sgd":
+    if section.effective_mode == "pooled" and work.optimizer.name != "sgd":
         raise ConfigError(
             f"training.optimizer: {work.optimizer.name} takes several steps at a hospital, but privacy.mode: "
             "pooled takes one step over all hospitals; use sgd, and a strategy with an optimiser at the server"
         )
-    if section.way == "pooled" and work.optimizer.weight_decay:
+    if section.effective_mode == "pooled" and work.optimizer.weight_decay:
         raise ConfigError(
             f"training.weight_decay: {work.optimizer.weight_decay:g} is not for privacy.mode: pooled, whose sum may "
             "hold only gradients of patients; set it to 0"
@@ -220,8 +225,8 @@ def _check_strategy(job: Job) -> None:
     if not fitting or strategy.asynchrony() is not None:
         why = needs.why or "merges updates as they arrive"
         raise ConfigError(
-            f"strategy.name: '{job.name}' {why}, which privacy.mode: {section.way} does not cover, so privacy.unit: "
-            f"{section.unit} cannot be guaranteed; choose another strategy or leave privacy out"
+            f"strategy.name: '{job.name}' {why}, which privacy.mode: {section.effective_mode} does not cover, so "
+            f"privacy.unit: {section.unit} cannot be guaranteed; choose another strategy or leave privacy out"
         )
     if section.unit == "hospital" and isinstance(strategy, Weighted) and strategy.weights != "uniform":
         raise ConfigError(
@@ -241,7 +246,7 @@ def _check_cohorts(job: Job) -> None:
             f"selection.name: '{name}' does not sample each hospital independently (no sample of fixed size does), "
             f"which epsilon of privacy.unit: hospital requires; set selection to {' or '.join(_of_coins())}"
         )
-    if section.way == "pooled" and rate != 1.0:
+    if section.effective_mode == "pooled" and rate != 1.0:
         raise ConfigError(
             f"selection.name: '{name}' leaves hospitals out, but privacy.mode: pooled needs patients of all hospitals; "
             "set selection to all, and privacy.rate for the share of patients"
@@ -270,7 +275,7 @@ def _check_size(section: PrivacySection, terms: Terms) -> None:
                 f"{multiplier:.4g} allows; give more than {multiplier / 2:.4g}, or sample more hospitals than the "
                 f"{expected:g} expected in a round"
             )
-        if section.way == "distributed" and MOST_BITS < bits < math.inf:
+        if section.effective_mode == "distributed" and MOST_BITS < bits < math.inf:
             raise ConfigError(
                 f"privacy.adaptive.bits: noise of {bits:g} is more than sums can hold; give at most {MOST_BITS:g}"
             )

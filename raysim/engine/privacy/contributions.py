@@ -1,4 +1,4 @@
-"""Contribution bounding: at most a given number of rows of each patient are used, which are sampled once."""
+"""Contribution bounding: at most a given number of each patient's rows is used. These rows are sampled once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.core.errors import ConfigError
-from raysim.data.contribution import Contribution, drawn, shuffled
+from raysim.data.contribution import Contribution, choose_rows, shuffled
 from raysim.data.federation import Federation
 
 if TYPE_CHECKING:
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class Contributions:
-    """A cache of the rows that are used of each unit, for the hospitals of a process."""
+    """A cache of the rows that are used for each unit, for the hospitals of a process."""
 
     def __init__(self) -> None:
-        self._drawn: dict[tuple[str, int, str, int, int, str], Contribution] = {}
+        self._chosen: dict[tuple[str, int, str, int, int, str], Contribution] = {}
 
     def of(
         self, federation: Federation, hospital: int, unit: RowUnit, most: int, seed: int, part: str = "train"
@@ -27,10 +27,10 @@ class Contributions:
         """Return at most ``most`` rows of each ``unit`` from a part of a hospital's rows. If a unit has more, ``seed``
         decides which are sampled."""
         key = (str(federation.folder), hospital, unit, most, seed, part)
-        if key not in self._drawn:
+        if key not in self._chosen:
             people = people_of(federation, hospital, unit, part)
-            self._drawn[key] = drawn(people, shuffled(people, seed), most)
-        return self._drawn[key]
+            self._chosen[key] = choose_rows(people, shuffled(people, seed), most)
+        return self._chosen[key]
 
 
 def people_of(federation: Federation, hospital: int, unit: RowUnit, part: str = "train") -> NDArray[np.int64]:

@@ -48,7 +48,8 @@ def check_grid(compression: CompressionSection, section: PrivacySection, terms: 
     if least < STEPS * compression.step:
         raise ConfigError(
             f"compression.step: {compression.step:g} is more than a third of the noise that each hospital adds for "
-            f"privacy.mode: {section.way}, so that rounding would hide it; give at most {_down(least / STEPS):g}"
+            f"privacy.mode: {section.effective_mode}, so that rounding would hide it; give at most "
+            f"{_down(least / STEPS):g}"
         )
     longest = section.clip * max(terms.patients, default=1) + DEVIATIONS * most
     if longest > grid_limit(compression.bits)[1] * compression.step:
@@ -56,7 +57,7 @@ def check_grid(compression: CompressionSection, section: PrivacySection, terms: 
         raise ConfigError(
             f"compression.bits: {compression.bits} can represent numbers up to "
             f"{grid_limit(compression.bits)[1] * compression.step:.3g}, and messages with noise for privacy.mode: "
-            f"{section.way} go up to {longest:.3g}; give {bits}, or a larger compression.step"
+            f"{section.effective_mode} go up to {longest:.3g}; give {bits}, or a larger compression.step"
         )
 
 

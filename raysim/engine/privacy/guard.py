@@ -1,4 +1,4 @@
-"""The server's side of privacy guarantees, as far as guarantees for hospitals and for patients share it."""
+"""The common part of the server's side of guarantees for hospitals and for patients."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ class Guard(Step):
     def resume(self, memory: Any) -> None:
         """Resume from ``memory``. Raises ``ValueError`` for impossible values."""
 
-    def half(self, round: int, problem: LocalProblem, ids: Ids) -> Release | None:
+    def hospital_step(self, round: int, problem: LocalProblem, ids: Ids) -> Release | None:
         return None if problem.sent is None else replace(self.release(), seed=self._seed, round=round)
 
     def opened(self, round: int, problem: LocalProblem, ids: Ids, units: NDArray[np.int64]) -> NDArray[np.int64]:
         if problem.sent is None:
             return units
         units = self.noised(round, problem, units)
-        if self._secure is not None and self._section.way != "central":
-            units[self._secure.given_up] = 0  # such a sum is 0, without noise
+        if self._secure is not None and self._section.effective_mode != "central":
+            units[self._secure.given_up] = 0  # a discarded sum is 0, without noise
         return units

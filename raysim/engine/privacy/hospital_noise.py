@@ -75,21 +75,21 @@ class HospitalNoise(Guard):
     def release(self) -> Release:
         """Return the clipping and noise that hospitals apply to their updates before sending them."""
         section, own_noise, bit, among = self._section, 0.0, 0.0, None
-        if section.way in ("local", "distributed"):
+        if section.effective_mode in ("local", "distributed"):
             shares = self._shares
             vectors = self._size * max(2, 0 if self._problem is None else sum_count(self._problem, self._size))
             own_noise = self._multiplier * with_rounding(
                 self._clip, vectors, float(shares[shares > 0].min(initial=1.0))
             )
-            if section.way == "distributed":
+            if section.effective_mode == "distributed":
                 everybody = math.sqrt(max(self._terms.left, 1))
                 bit, among = self._bit_noise / everybody, self._among
         return Release(self._clip, own_noise, among, section.noise, section.sends_bits, bit)
 
     @property
     def _among(self) -> Floats:
-        """Return the divisors ``[N]`` of a sum's noise: each hospital adds the noise of the whole sum, divided by its
-        divisor. They are chosen so that opened sums have at least the full noise."""
+        """Return each hospital's divisor, ``[N]``: the hospital adds noise with the standard deviation that the whole
+        sum needs, divided by this number. The divisors are chosen so that opened sums have at least the full noise."""
         secure, weights = self._job.secure, self._weights
         if secure is None or weights is None:
             raise RuntimeError("the round's problem has not been fitted, or sums are not secure")
@@ -127,7 +127,7 @@ class HospitalNoise(Guard):
 
     def noised(self, round: int, problem: LocalProblem, units: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the sums with the noise of a ``round``, and update the clip for the next round."""
-        adaptive, central, bit_sum = self._section.adaptive, self._section.way == "central", 0.0
+        adaptive, central, bit_sum = self._section.adaptive, self._section.effective_mode == "central", 0.0
         if self._section.sends_bits:
             bit_sum = float(units[-1, 0]) * 2.0**-FRACTION_BITS
             units = units[:-1]
@@ -154,15 +154,15 @@ class HospitalNoise(Guard):
         if weights is None:
             raise RuntimeError("the round's problem has not been fitted")
         sums, rows = len(weights.shares), number_rows(problem, self._size)
-        shares = np.append(weights.shares, np.full(rows, weights.beside))
+        shares = np.append(weights.shares, np.full(rows, weights.extra))
         if not multiplier:
             return np.zeros((len(shares), self._size), dtype=np.int64)
         least, scalars = float(shares[shares > 0].min(initial=1.0)), self._size * len(shares)
         deviation = multiplier * with_rounding(self._clip, scalars, least)
         travels = np.tile(self._travels, (len(shares), 1))
         travels[sums : sums + rows] = True
-        drawn = normals(self._section.noise, (len(shares), self._size), self._job.work.seed, "dp", round)
-        return grid_units(drawn * (deviation * shares)[:, None] * travels)
+        normal = normals(self._section.noise, (len(shares), self._size), self._job.work.seed, "dp", round)
+        return grid_units(normal * (deviation * shares)[:, None] * travels)
 
     def _fixed(self, view: FederationView, state: State) -> FixedWeights:
         everyone = view.trainable

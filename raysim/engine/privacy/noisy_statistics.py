@@ -63,7 +63,8 @@ def noise_on(section: PrivacySection | None, kind: str) -> StatisticNoise | None
 
 
 def figure_noise(section: PrivacySection | None, classes: int) -> FigureNoise | None:
-    """Return the noise on figures for a label of ``classes`` (0: a real label); None means exact figures."""
+    """Return the noise on figures for a label with this number of ``classes`` (0: a real label); None means exact
+    figures."""
     noise = noise_on(section, MEASURED)
     if noise is None or section is None:
         return None
@@ -91,8 +92,8 @@ class FirstAnswers:
 
     sizes: Ids | None = None
     """The number of units on which each hospital trains, ``[N]``, with noise; None means that exact numbers are public.
-    Each is at least 1: a hospital without units takes part like all others, because its lack of units is secret.
-    """
+    Each number is at least 1: a hospital without units takes part like all others, because its lack of units is
+    secret."""
     labels: Floats | None = None
     """The number of rows of each class over all hospitals, ``[C]``, with noise. None if the numbers were not requested,
     or are exact."""

@@ -51,7 +51,7 @@ class PatientNoise(Guard):
         self._contrasts = bool(getattr(model, "clips_contrast", False))
         self._share = np.zeros(len(terms.patients))
         self._pulled: Floats | None = None
-        if section.way == "pooled" and private is not None and private.any():
+        if section.effective_mode == "pooled" and private is not None and private.any():
             raise ConfigError(
                 f"privacy.mode: pooled takes no steps at hospitals, but strategy '{job.name}' trains a part of each "
                 "model there; set privacy.mode to local, or choose another strategy"
@@ -60,7 +60,7 @@ class PatientNoise(Guard):
     def posed(self, view: FederationView, cohort: ScheduledCohort) -> ScheduledCohort:
         """Return the cohort. In mode ``pooled``, the weight of each hospital's gradient becomes minus the step of the
         sum to which it is added (:meth:`_steps`)."""
-        problem, pooled = cohort.problem, self._section.way == "pooled"
+        problem, pooled = cohort.problem, self._section.effective_mode == "pooled"
         if problem is None:
             return cohort
         check_patient_problem(problem, self._job.name, pooled=pooled, contrasts=self._contrasts)
@@ -71,13 +71,13 @@ class PatientNoise(Guard):
         patients = np.array(self._terms.patients, dtype=np.float64)[cohort.ids]
         step = self._steps(problem, np.bincount(into, weights=patients, minlength=sent.sums).astype(np.float64))
         self._share = self._shares(cohort.ids, into, step, sent.sums)
-        self._pulled = self._pulls(problem, cohort.state, into, patients, sent.sums)
+        self._pulled = self._proximal_step(problem, cohort.state, into, patients, sent.sums)
         return replace(cohort, problem=weighed(problem, -step[into]))
 
     def release(self) -> Release:
         """Return the clipping and noise that hospitals apply before sending their updates."""
         section, terms = self._section, self._terms
-        pooled, count = section.way == "pooled", len(terms.patients)
+        pooled, count = section.effective_mode == "pooled", len(terms.patients)
         patients = PatientRelease(
             pooled=pooled,
             unit="example" if section.unit == "example" else "patient",
@@ -120,7 +120,9 @@ class PatientNoise(Guard):
         rate = problem.training.learning_rate
         return self._job.work.optimizer.learning_rate if rate is None else rate
 
-    def _pulls(self, problem: LocalProblem, state: State, into: Ids, patients: Floats, sums: int) -> Floats | None:
+    def _proximal_step(
+        self, problem: LocalProblem, state: State, into: Ids, patients: Floats, sums: int
+    ) -> Floats | None:
         """Return the step of the proximal terms, ``[G, P]``, weighted by patients.
 
         The step needs no data. It is None if all proximal terms are towards the model from which training starts.

@@ -13,7 +13,7 @@ from raysim.privacy.noise import Origin, StepNormals, normals
 from raysim.strategies.base import Floats
 from raysim.training.base import Model, Task
 from raysim.training.kernels.clipped import Clippable, numbered
-from raysim.training.private import Coins, PrivateSteps, drawn
+from raysim.training.private import Coins, PrivateSteps, sampled
 
 if TYPE_CHECKING:
     from raysim.config.sections.privacy import RowUnit
@@ -53,11 +53,11 @@ def pooled_gradient(
         stream(seed, "dp_batch", round, hospital, 0),
         None if contribution.single else contribution.patient,
     )
-    kept = drawn(coins, contribution.patients, float(release.rate[hospital]), patients)
+    chosen = sampled(coins, contribution.patients, float(release.rate[hospital]), patients)
     total: Floats | None = None
-    if len(kept):
-        rows = contribution.rows[kept]
-        patient = None if patients is None else numbered(patients[kept])
+    if len(chosen):
+        rows = contribution.rows[chosen]
+        patient = None if patients is None else numbered(patients[chosen])
         weights = None if task.weights is None else task.weights[rows]
         start = task.start.astype(np.float64)
         total = clippable(model).clipped_sum(start, task.X[rows], task.y[rows], weights, patient, release.clip)

@@ -53,12 +53,14 @@ def statement(job: Job, federation: Federation, ledger: Ledger, guarantee: Guara
     covers += tuple(noisy)
     exact = tuple(kind for kind in released if kind not in covers and plain(kind) not in public)
     others = list(noisy.values())
-    covered, multiplier, hospitals, twice = {}, section.noise_multiplier, None, None
+    covered, multiplier, hospitals, at_two_hospitals = {}, section.noise_multiplier, None, None
     releases: dict[str, list[list[Written]]] = {}
     if section.own_steps:
         joined = ledger.rounds_with(UPDATES, len(terms.patients)) + job.earlier.rounds
         noise, each = multipliers(section, terms), by_hospital(section, terms, joined, others)
-        twice = epsilon_at_two_hospitals(section, terms, joined, others) if section.unit == "patient" else None
+        at_two_hospitals = (
+            epsilon_at_two_hospitals(section, terms, joined, others) if section.unit == "patient" else None
+        )
         with_patients = np.array(terms.patients) > 0
         steps = zip(terms.patients, noise, terms.rates, joined * np.array(terms.steps, np.int64), strict=True)
         own = [
@@ -75,11 +77,11 @@ def statement(job: Job, federation: Federation, ledger: Ledger, guarantee: Guara
         }
     else:
         rounds = _rounds(ledger, UPDATES)
-        if section.way == "local":
+        if section.effective_mode == "local":
             rounds = int(ledger.rounds_with(UPDATES, len(federation.hospitals)).max(initial=0))
         rounds += job.earlier.rounds
-        if section.way == "pooled" and section.unit == "patient":
-            twice = _twice(section, terms, rounds, others)
+        if section.effective_mode == "pooled" and section.unit == "patient":
+            at_two_hospitals = _at_two_hospitals(section, terms, rounds, others)
         for adversary in get_args(Adversary):
             training = releases_of_updates(section, terms, adversary, multiplier or 0.0, rounds)
             exposed = training is None and rounds > 0
@@ -88,7 +90,7 @@ def statement(job: Job, federation: Federation, ledger: Ledger, guarantee: Guara
             releases[adversary] = [[written(each) for each in whole]]
     return Statement(
         unit=section.unit,
-        mode=section.way,
+        mode=section.effective_mode,
         against=section.headline,
         delta=section.delta,
         epsilons={adversary: math.inf if exact else value for adversary, value in covered.items()},
@@ -106,12 +108,12 @@ def statement(job: Job, federation: Federation, ledger: Ledger, guarantee: Guara
         clip=section.clip,
         by_hospital=hospitals,
         releases=releases,
-        twice=twice,
+        twice=at_two_hospitals,
         noise=section.noise,
     )
 
 
-def _twice(section: PrivacySection, terms: Terms, rounds: int, others: Sequence[Event]) -> float:
+def _at_two_hospitals(section: PrivacySection, terms: Terms, rounds: int, others: Sequence[Event]) -> float:
     """Return an upper bound of epsilon, against an outsider, for a patient who is at two hospitals.
 
     The bound covers pooled rounds and the noisy statistics in ``others``.
@@ -129,14 +131,14 @@ def _twice(section: PrivacySection, terms: Terms, rounds: int, others: Sequence[
 
 
 def guaranteed(job: Job, federation: Federation) -> Statement | None:
-    """Return the guarantee of ``job`` for the releases of every run, if all hospitals take part in all rounds.
+    """Return the guarantee of ``job`` for the releases that every run makes, if all hospitals take part in all rounds.
 
-    Every run releases updates, sizes, scaling statistics, figures of models, and each kind with a planned epsilon. The
+    These releases are updates, sizes, scaling statistics, figures of models, and each kind with a planned epsilon. The
     result replaces the statement for a run without a ledger, such as a diverged run or a trial of a sweep.
     """
     ledger, everyone = Ledger(), np.arange(len(federation.hospitals))
-    set_aside = () if job.privacy is None else job.privacy.noisy
-    for kind in {plain(each): each for each in (SIZE, *_scaled(federation), *set_aside)}.values():
+    noisy = () if job.privacy is None else job.privacy.noisy
+    for kind in {plain(each): each for each in (SIZE, *_scaled(federation), *noisy)}.values():
         if kind != MEASURED:
             ledger.add(0, kind, everyone, 1)
     for _ in range(terms_of(job, federation).evaluations):

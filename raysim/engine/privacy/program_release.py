@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from raysim.engine.job import Job
     from raysim.virtual_time.scheduling import ScheduledCohort
 
-WAYS = ("pooled", "distributed")
+MODES = ("pooled", "distributed")
 """The modes in which each hospital adds a share of the noise to a program's sums."""
 
 
@@ -59,12 +59,12 @@ class ProgramRelease(HospitalStep):
         units = np.zeros(layout.size, np.int64)
         if not self.multiplier:
             return units
-        drawn = normals(self.noise, (layout.size,), self.seed, "dp_call", self.round, hospital)
+        normal = normals(self.noise, (layout.size,), self.seed, "dp_call", self.round, hospital)
         for name, send in layout.summed.items():
             place = layout.places[name]
             # Rounding to the grid lengthens a unit's part by at most half a step for each entry.
             length = bound_of(program) + math.sqrt(layout.size) * 2.0**-send.bits / 2.0
-            units[place] = np.rint(self.multiplier * length * drawn[place] * 2.0**send.bits)
+            units[place] = np.rint(self.multiplier * length * normal[place] * 2.0**send.bits)
         return units
 
 
@@ -94,7 +94,7 @@ class ProgramNoise(Step):
             "in addition to client programs; choose another strategy or leave privacy out"
         )
 
-    def called(self, round: int, call: Call, number: int, name: str) -> ProgramRelease:
+    def call_step(self, round: int, call: Call, number: int, name: str) -> ProgramRelease:
         section, secure, hospitals = self._section, self._job.secure, len(call.ids)
         check_hides(section, call, number, name, self._everyone)
         left = hospitals if secure is None else sure_to_be_left(secure, hospitals)

@@ -100,7 +100,7 @@ class FixedWeights:
     """The weight of each hospital's update, ``[N]``."""
     shares: Floats
     """The largest weight in each of the sums, ``[G]``; 0 for a sum without hospitals."""
-    beside: float
+    extra: float
     """The weight of the numbers sent together with each update."""
     members: Ids
     """The number of hospitals in each hospital's sum, ``[N]``; 0 for a hospital in no sum."""
@@ -125,9 +125,9 @@ def fixed_weights(everyone: LocalProblem, ids: Ids, sizes: Ids, rate: float, sec
     shares = np.divide(1.0, totals, out=np.zeros(sent.sums), where=totals > 0)
     weight = np.zeros(len(sizes))
     weight[ids] = counts[ids] * shares[into]
-    members, beside = np.zeros(len(sizes), dtype=np.int64), sent.weight_beside
+    members, extra = np.zeros(len(sizes), dtype=np.int64), sent.extra_weight
     members[ids] = len(ids) if everyone.spread else np.bincount(into, minlength=sent.sums)[into]
-    return FixedWeights(weight, shares, float((shares if beside is None else beside).max(initial=0.0)), members)
+    return FixedWeights(weight, shares, float((shares if extra is None else extra).max(initial=0.0)), members)
 
 
 def check_sent(problem: LocalProblem, name: str) -> None:

@@ -53,5 +53,5 @@ def _named(modules: Iterable[str]) -> set[str]:
     loaded = [sys.modules[name] for name in dict.fromkeys(modules) if name in sys.modules]
     classes = [each for module in loaded for each in vars(module).values() if isinstance(each, type)]
     programs = [each for each in classes if issubclass(each, Program)]
-    told = [each for each in programs if issubclass(each, Statistic) or not each.__module__.startswith("raysim.")]
-    return {each.name for each in told if isinstance(each.name, str) and each.name}
+    releasing = [each for each in programs if issubclass(each, Statistic) or not each.__module__.startswith("raysim.")]
+    return {each.name for each in releasing if isinstance(each.name, str) and each.name}

@@ -56,8 +56,8 @@ class JobRun:
     def __init__(self, pool: Pool, job: Job, since: RunState | None = None) -> None:
         self._server = JobServer(pool, job, since)
         self._job, self._since = self._server.job, since
-        # A strategy that solves an exact problem decides its own end; its earlier rounds are no candidate
-        # models.
+        # A strategy that solves an exact problem decides its own end, and the models of its earlier rounds are not
+        # candidates.
         stop = job.stop if job.strategy.stops_early() else None
         self._stopping = None if stop is None else Stopping(stop)
         self._best: RemoteState | None = None
@@ -112,12 +112,12 @@ class JobRun:
         server.begin(t)
         measured = NOTHING
         if server.rounds and server.evaluation.due(t - 1):
-            measured = server.evaluation.after(t - 1, existing(server.serves(), server.hospitals.remembered))
-        calls, told = server.strategy.round(server.view, server.state), False
+            measured = server.evaluation.after(t - 1, existing(server.model_rows(), server.hospitals.remembered))
+        calls, reported = server.strategy.round(server.view, server.state), False
         answer: Answer = None
         cohort = ScheduledCohort(NOBODY, None, server.state)
         senders: Ids | None = None
-        while (call := self._next(calls, answer)) is not None or not told:
+        while (call := self._next(calls, answer)) is not None or not reported:
             if isinstance(call, TrainLocally):
                 cohort = server.scheduler.schedule(server.view, server.state, t)
                 cohort = server.pipeline.posed(server.view, cohort)
@@ -128,10 +128,10 @@ class JobRun:
                 ids = NOBODY if call is None else call.ids
                 plan = server.plan(t, server.state, ids, None, measured, planned, steps)
             partials = server.hospitals.play(plan)
-            if server.rounds and not told:
+            if server.rounds and not reported:
                 server.evaluation.enter(server.rounds[-1], [partial.measured for partial in partials])
                 yield server.rounds[-1]
-            measured, told = NOTHING, True
+            measured, reported = NOTHING, True
             if isinstance(call, TrainLocally):
                 self._account(cohort, sent, partials)
                 answer = self._update(cohort, sent, partials)
@@ -210,7 +210,7 @@ class JobRun:
             server.view = replace(server.view, memory=job.selection.setup(server.view))
         server.state = server.pipeline.setup(server.strategy, server.view, server.measure)
         server.place_newcomers()
-        private, serve = server.private is not None, server.strategy_serves()
+        private, serve = server.private is not None, server.strategy_model_rows()
         check_fine_tuned(job, serve, private=private)
         serve = with_fine_tuned(serve, job)
         server.evaluation.check_served(serve, job.name, private=private)
@@ -265,7 +265,7 @@ class JobRun:
         if stopping is None or not round:
             return False
         if round not in stopping.rounds:
-            serve = existing(server.serves(), server.hospitals.remembered)
+            serve = existing(server.model_rows(), server.hospitals.remembered)
             model = stopping.watched(serve)
             losses, exchanged = self._check({model: serve[model]})
             self._stopping = stopping = stopping.after(round, model, losses[model])
@@ -291,7 +291,6 @@ class JobRun:
         return replace(self._remote_state().fetched(server.hospitals), history=history.copy())
 
     def _remote_state(self) -> RemoteState:
-        """Return the current state of the run."""
         server, pipeline = self._server, self._server.pipeline
         return RemoteState(
             round=server.view.round,

@@ -37,7 +37,7 @@ class Ending:
         self._server, self._job, self._began, self._best = server, server.job, began, best
         self._stopped = None if stopping is None else Stopped.of(stopping)
         self._last = server.view.round
-        # After the last round: an earlier one, whose models are used, may be before the strategy's own end.
+        # Determined after the last round: the round whose models are used may be before the strategy's own end.
         self._ended = server.strategy.done(server.view, server.state)
 
     def events(self) -> Iterator[Round | Outcome]:
@@ -46,7 +46,7 @@ class Ending:
         if best is not None and best.round < last:
             yield from self._return_to(best)
         self._personalize()
-        serve, round = server.serves(), server.view.round
+        serve, round = server.model_rows(), server.view.round
         how = self._job.last.recalibration
         counted = headline(serve)[0] if how is not None and how.method == "eb" else None
         measured = server.measurements(round + 1, server.evaluation.at_the_end(serve, counted))
@@ -71,7 +71,7 @@ class Ending:
         server, last = self._server, self._last
         if server.rounds:
             if server.evaluation.due(last):
-                measured = server.evaluation.after(last, existing(server.serves(), server.hospitals.remembered))
+                measured = server.evaluation.after(last, existing(server.model_rows(), server.hospitals.remembered))
                 server.evaluation.enter(server.rounds[-1], server.measurements(last, measured))
             yield server.rounds[-1]
         server.state, server.hospitals.remembered = best.state, best.remembered
@@ -85,7 +85,7 @@ class Ending:
         server, tuning = self._server, self._job.last.fine_tuning
         problem = server.strategy.personalize(server.view, server.state)
         if tuning is not None:
-            problem = fine_tune(headline(server.strategy_serves())[1], tuning)
+            problem = fine_tune(headline(server.strategy_model_rows())[1], tuning)
         if problem is not None:
             plan = server.plan(server.view.round + 1, server.state, server.everyone, problem)
             server.hospitals.play(plan if server.view.trees is None else replace(plan, stop=server.view.stop))
@@ -149,7 +149,7 @@ class Ending:
             else group_sizes(replace(server.view, call=server.measure), division),
             privacy=statement(self._job, server.federation, server.traffic.ledger, server.guarantee),
             noisy_sizes=server.first.sizes,
-            seen=server.pipeline.seen,
+            canary_components=server.pipeline.canary_components,
             recalibrated=recalibrated,
             uncertainty=strategy.uncertainty(view, state),
             ended=self._ended,
@@ -174,7 +174,8 @@ class Ending:
         return {name: one & (alone | (private is not None)) for name, alone in own.items()}
 
     def _predictions(self, measured: Sequence[Measured]) -> dict[str, NDArray[Any]]:
-        """Return each used model's outputs for all rows, if requested. The ledger books them after the last round."""
+        """Return each used model's outputs for all rows, if requested. In the ledger they are recorded after the last
+        round."""
         server = self._server
         predictions = server.evaluation.predictions(measured)
         for outputs in predictions.values():

@@ -160,11 +160,11 @@ class JobServer:
         self.traffic.begin(round)
         self.calls.begin(round)
 
-    def serves(self) -> dict[str, Ids]:
+    def model_rows(self) -> dict[str, Ids]:
         """Return the models that hospitals use at present: each hospital's model row, by name."""
-        return with_fine_tuned(self.strategy_serves(), self.job)
+        return with_fine_tuned(self.strategy_model_rows(), self.job)
 
-    def strategy_serves(self) -> dict[str, Ids]:
+    def strategy_model_rows(self) -> dict[str, Ids]:
         """Return the strategy's models by name. Calls that the strategy makes for this are not counted as traffic."""
         return self.strategy.serve(replace(self.view, call=self.measure), self.state)
 
@@ -215,11 +215,11 @@ class JobServer:
         """
         precision = self.job.work.precision
         if problem is not None:
-            steps, call = self.pipeline.halves(round, problem, ids), self.calls.training(problem)
+            steps, call = self.pipeline.hospital_steps(round, problem, ids), self.calls.training(problem)
         if measured.serve:
             untrained = np.flatnonzero(same(state.models, self.strategy.starts(self.view)))
             measured = replace(measured, untrained=tuple(untrained.tolist()))
-        # Models that nobody measures and nobody trains from need not travel with each call of a program.
+        # Models are sent only if they are measured or trained, and not with each call of a program.
         read = problem is not None or measured is not NOTHING
         return RoundPlan(
             work=self.job.work,

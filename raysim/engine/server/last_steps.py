@@ -62,7 +62,7 @@ def check_recalibration(job: Job, federation: Federation, model: Model, where: s
             f"{field}: recalibrate fits validation rows without noise, which privacy.unit: '{job.privacy.unit}' does "
             "not cover; leave one of the two out"
         )
-    # Regressions hide their sums without a request; the counts of scores behind figures are sent even then.
+    # Regressions hide their sums without being configured to; hospitals still send the counts of scores behind figures.
     if job.secure is not None and not job.strategy.hides_sums() and asked.method == "eb":
         raise ConfigError(
             f"{field}.method: 'eb' reads each hospital's counts of scores, which secure.mode: '{job.secure.mode}' "

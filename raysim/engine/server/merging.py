@@ -39,7 +39,7 @@ def update_of(units: NDArray[np.int64], partials: Sequence[PartialResult], probl
     losses = [partial.losses for partial in trained if partial.losses is not None]
     sums, numbers, rows = decode(units), None, number_rows(problem, units.shape[1])
     if rows:
-        sums, numbers = sums[:-rows], sums[-rows:].ravel()[: problem.beside]
+        sums, numbers = sums[:-rows], sums[-rows:].ravel()[: problem.extra_numbers]
     return Update(
         ids=problem.entries(ids),
         sums=sums,

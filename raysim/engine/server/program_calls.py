@@ -14,7 +14,7 @@ from raysim.engine.job import Job
 from raysim.engine.messages.plan import PartialResult, ProgramCall, collected
 from raysim.engine.messages.program_sums import SumLayout
 from raysim.engine.messages.steps import HospitalStep
-from raysim.engine.privacy.program_release import WAYS
+from raysim.engine.privacy.program_release import MODES
 from raysim.engine.server.update_pipeline import UpdatePipeline
 from raysim.strategies.base import POOLED, Answers, Call, Ids, Invalid, LocalProblem
 from raysim.strategies.checks.calls import check_call
@@ -66,12 +66,12 @@ def check_programs(job: Job) -> None:
 def _check_private(job: Job, section: PrivacySection) -> None:
     """Raise ``ConfigError`` for a guarantee that cannot be satisfied by noise on the sums of client programs."""
     needs = job.strategy.needs
-    if needs.kind != "programs" or section.way not in WAYS:
+    if needs.kind != "programs" or section.effective_mode not in MODES:
         why = needs.why or "has client programs"
-        ways = "" if needs.kind != "programs" else f"set privacy.mode: {' or '.join(WAYS)}, "
+        remedy = "" if needs.kind != "programs" else f"set privacy.mode: {' or '.join(MODES)}, "
         raise ConfigError(
-            f"strategy.name: '{job.name}' {why}, which privacy.mode: {section.way} does not cover, so privacy.unit: "
-            f"{section.unit} cannot be guaranteed; {ways}choose another strategy or leave privacy out"
+            f"strategy.name: '{job.name}' {why}, which privacy.mode: {section.effective_mode} does not cover, so "
+            f"privacy.unit: {section.unit} cannot be guaranteed; {remedy}choose another strategy or leave privacy out"
         )
     if needs.by is not None and (needs.by == "hospital") != (section.unit == "hospital"):
         raise ConfigError(
@@ -141,7 +141,7 @@ class ProgramCalls:
             {name: np.asarray(value) for name, value in call.each_of.items()},
             {name: rows if send.by == "row" else hospitals for name, send in program.sends.items()},
         )
-        return planned, self._pipeline.called(self._round, call, number, name)
+        return planned, self._pipeline.call_steps(self._round, call, number, name)
 
     def training(self, problem: LocalProblem) -> ProgramCall | None:
         """Return the program that replaces local training for a ``problem``; None means the configured training."""
@@ -161,7 +161,7 @@ class ProgramCalls:
             if partial.sums is not None:
                 total += partial.sums
         ids, each = collected(partials, layout)
-        total = self._pipeline.heard(total)
+        total = self._pipeline.opened_call(total)
         self._count(call, planned, layout, ids)
         sums, counts = layout.values(total)
         return Answers(sums, each, ids, counts)

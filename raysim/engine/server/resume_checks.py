@@ -47,7 +47,7 @@ def check_resumed(server: JobServer, since: RunState) -> None:
     if since.round >= job.rounds:
         raise ValueError("there is no round after it, so that its ledger cannot be checked")
     due = partial(_due, server, since) if in_rounds else lambda round: ()
-    always = job.privacy.unit == "hospital" or job.privacy.way == "pooled"
+    always = job.privacy.unit == "hospital" or job.privacy.effective_mode == "pooled"
     check_guarantee(history, _setup_again(server), due, always=always)
 
 
@@ -106,7 +106,7 @@ def check_remembered(states: HospitalStates, hospitals: int, size: int, travels:
             elif what == STEPS:
                 due = (1,)
             elif what.startswith(KEPT):
-                due = vector.shape  # a program that reads it says which shape it has
+                due = vector.shape  # the program that reads it checks its shape
             elif what in (FIRST, SECOND):
                 due = vector.shape if vector.ndim == 1 and len(vector) <= size else (size,)
             else:
@@ -140,7 +140,7 @@ def check_residuals(states: HospitalStates | None, history: History, *, all_trai
 
 
 def check_guarantee(history: History, setup: Ledger, due: Callable[[int], Sequence[Ids]], *, always: bool) -> None:
-    """Raise ``ValueError`` for a ledger of a private run from which entries have been removed.
+    """Raise ``ValueError`` if entries have been removed from the ledger of a private run.
 
     - ``setup``: the ledger of messages before the first round, computed again.
     - ``due``: a function that returns, for a round, the known lists of hospitals that had to send an update.

@@ -103,7 +103,7 @@ class UpdatePipeline:
         if job.compression is not None and job.compression.name != "none":
             from raysim.engine.pipeline.compressing import CompressedUpdates
 
-            in_shares = privacy is not None and privacy.way in ("pooled", "distributed")
+            in_shares = privacy is not None and privacy.effective_mode in ("pooled", "distributed")
             self._compressed = CompressedUpdates(job.compression, seed, name, in_shares)
         if job.secure is not None:
             from raysim.engine.pipeline.secure_sums import SecureSums
@@ -182,23 +182,23 @@ class UpdatePipeline:
             cohort = step.fitted(cohort)
         return cohort
 
-    def halves(self, round: int, problem: LocalProblem, ids: Ids) -> tuple[HospitalStep, ...]:
+    def hospital_steps(self, round: int, problem: LocalProblem, ids: Ids) -> tuple[HospitalStep, ...]:
         """Return the hospitals' side of all steps, for hospitals ``ids`` that minimise the fitted ``problem`` in a
         round.
         """
-        halves = (step.half(round, problem, ids) for step in self._steps)
-        return tuple(half for half in halves if half is not None)
+        steps = (step.hospital_step(round, problem, ids) for step in self._steps)
+        return tuple(step for step in steps if step is not None)
 
-    def called(self, round: int, call: Call, number: int, name: str) -> tuple[HospitalStep, ...]:
+    def call_steps(self, round: int, call: Call, number: int, name: str) -> tuple[HospitalStep, ...]:
         """Return the hospitals' side of all steps for a client program's ``call``; arguments are as in
-        :meth:`Step.called`."""
-        halves = (step.called(round, call, number, name) for step in self._steps)
-        return tuple(half for half in halves if half is not None)
+        :meth:`Step.call_step`."""
+        steps = (step.call_step(round, call, number, name) for step in self._steps)
+        return tuple(step for step in steps if step is not None)
 
-    def heard(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
+    def opened_call(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the sums of the last call as the strategy receives them, from the sums of hospitals' messages."""
         for step in self._back:
-            units = step.heard(units)
+            units = step.opened_call(units)
         return units
 
     def sent(
@@ -238,7 +238,7 @@ class UpdatePipeline:
         return self._compressed is not None and self._compressed.remembers
 
     @property
-    def seen(self) -> Floats | None:
+    def canary_components(self) -> Floats | None:
         """Return the component of each round's update along each canary, ``[rounds, M]``; None without canaries."""
         return None if self._watch is None else np.array(self._watch.rounds).reshape(len(self._watch.rounds), -1)
 

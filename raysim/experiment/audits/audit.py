@@ -20,11 +20,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from raysim.config.schema import Config
 from raysim.config.sections.privacy import AuditSection
+from raysim.core.atomic import plain
 from raysim.core.errors import ConfigError, PrivacyBroken
 from raysim.data.federation import Federation
 from raysim.experiment.audits.auditor import Audit, Auditor
@@ -136,7 +136,7 @@ def _write(experiment: Experiment, result: Audit) -> Path:
     out.csv("membership.csv", result.membership.drop(columns="variance"))
     if result.inverted is not None:
         out.csv("inversion.csv", result.inverted)
-    summary = _finite(result.summary)
+    summary = plain(result.summary)
     out.json("audit.json", summary)
     seed, frozen = experiment.config.seed, experiment.config.frozen_run()
     counted = not experiment.config.hides_sizes
@@ -144,12 +144,3 @@ def _write(experiment: Experiment, result: Audit) -> Path:
     title = f"{experiment.config.name}: what the run reveals about its patients"
     out.text("audit.html", audit_page(title, summary, result.membership, result.inverted, about))
     return experiment.folder
-
-
-def _finite(tree: Any) -> Any:
-    """Return ``tree`` with None for undefined numbers, and with Python floats for numpy floats."""
-    if isinstance(tree, dict):
-        return {key: _finite(value) for key, value in tree.items()}
-    if isinstance(tree, float | np.floating):
-        return float(tree) if np.isfinite(tree) else None
-    return tree

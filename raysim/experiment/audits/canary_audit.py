@@ -61,12 +61,12 @@ def canary_bound(job: Job, federation: Federation, opened: Opened, folder: Path,
         rows = section.rows_per_patient if section.unit == "patient" else 1
         with_patients(federation, homes[inside], np.flatnonzero(inside), count, length, rows, folder)
     with_canaries = Federation.open(folder)
-    single = section.way == "local"
+    single = section.effective_mode == "local"
     with opened(with_canaries) as session:
         outcome = _played(job, with_canaries, session, homes, inside, length, single)
-    if outcome.seen is None or outcome.privacy is None:
+    if outcome.canary_components is None or outcome.privacy is None:
         raise AssertionError("a run with canaries lacks their measurements or its guarantee")
-    scores = outcome.seen.sum(axis=0)
+    scores = outcome.canary_components.sum(axis=0)
     if section.unit != "hospital":
         scores = -scores / _relative_noise(job, section, with_canaries)[homes]  # gradients are descended
     against: Adversary = "server" if single else "outsider"
@@ -125,6 +125,6 @@ def _relative_noise(job: Job, section: PrivacySection, federation: Federation) -
         return np.ones(len(federation.hospitals))
     terms = terms_of(job, federation)
     counts, rates = np.array(terms.patients, dtype=np.float64), np.array(terms.rates)
-    drawn = np.maximum(counts * rates, 1.0)
-    noise = multipliers(section, terms) * np.sqrt(np.array(terms.steps, dtype=np.float64)) / drawn
+    sampled = np.maximum(counts * rates, 1.0)
+    noise = multipliers(section, terms) * np.sqrt(np.array(terms.steps, dtype=np.float64)) / sampled
     return np.where(noise > 0, noise, 1.0)

@@ -67,9 +67,9 @@ class Curve(Section):
     @classmethod
     def _each_once(cls, values: tuple[float | int, ...]) -> tuple[float | int, ...]:
         written = [f"{value:g}" for value in values]
-        twice = next((text for text in written if written.count(text) > 1), None)
-        if twice is not None:  # labels distinguish values by this text
-            raise ValueError(f"{twice} appears twice when written with six digits; name each value once")
+        repeated = next((text for text in written if written.count(text) > 1), None)
+        if repeated is not None:  # labels distinguish values by this text
+            raise ValueError(f"{repeated} appears twice when written with six digits; name each value once")
         return values
 
 
@@ -151,10 +151,10 @@ def _play(
     def conclude(results: Sequence[Result], out: Manifest) -> None:
         hospitals = per_hospital(results, config.evaluation.part)
         titles = {result.label: result.title or result.label for result in results}
-        drawn, answer = write_curve(out, hospitals, curve, lines, config.evaluation.part, titles)
+        plot, answer = write_curve(out, hospitals, curve, lines, config.evaluation.part, titles)
         with tempfile.TemporaryDirectory() as scratch:
             known = scores.entered(results, config.evaluation, out.folder, Path(scratch))
-            write_comparison(out, config, results, [drawn], found=answer.headline, scores=known)
+            write_comparison(out, config, results, [plot], found=answer.headline, scores=known)
 
     experiment.play(console, in_process=in_process, verbose=verbose, begin=begin, conclude=conclude, kind="curve")
     return experiment.folder
@@ -213,11 +213,11 @@ def write_curve(
     table = curve_table(evaluated, curve, lines)
     out.csv(FILE, table)
     called = {line: titles[label].removesuffix(label.removeprefix(line)) for label, (line, _) in lines.items()}
-    drawn = curve_figure(table, curve.field, curve.figure, curve.scale, called)
-    out.text(DRAWING, drawn.standalone())
+    plot = curve_figure(table, curve.field, curve.figure, curve.scale, called)
+    out.text(DRAWING, plot.standalone())
     answer = found(evaluated, curve.field, curve.figure, lines, called)
     out.json(ANSWER, answer.as_json())
-    return drawn, answer
+    return plot, answer
 
 
 def _titles(config: Config) -> dict[str, str]:

@@ -18,11 +18,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from raysim.core.atomic import plain
 from raysim.core.words import counted, number
 from raysim.engine.timing import LARGER, SMALLER
 from raysim.experiment.tuning import is_bound
 from raysim.report.figures.curve import UNITS
-from raysim.report.judgement.facts.wording import figure, json_number, some
+from raysim.report.judgement.facts.wording import figure, some
 from raysim.report.possible import difference as possible
 from raysim.statistics.differences.paired import Limits, Paired, paired
 from raysim.statistics.differences.simultaneous import adjusted
@@ -101,13 +102,7 @@ class Found:
 
     def as_json(self) -> dict[str, Any]:
         """Return the content of ``curve_answer.json``; numbers that are not finite become None."""
-        tree = dataclasses.asdict(self)
-        for line in tree["lines"]:
-            line["points"] = [
-                {key: json_number(value) if isinstance(value, float) else value for key, value in point.items()}
-                for point in line["points"]
-            ]
-        return {"headline": self.headline, **tree}
+        return dict(plain({"headline": self.headline, **dataclasses.asdict(self)}))
 
     @staticmethod
     def read(tree: Mapping[str, Any]) -> Found:

@@ -89,9 +89,9 @@ def _margins(rows: pd.DataFrame, order: Mapping[int, int]) -> Iterator[tuple[str
     """Iterate over the models used with their margins, for one strategy and seed, in the order of the federation's
     rows."""
     for served, theirs in rows.groupby("served", sort=False):
-        said = theirs["margin"].to_numpy()
-        margins = np.full_like(said, np.nan, shape=len(order))
-        margins[[order[identity] for identity in theirs["identity"].tolist()]] = said
+        values = theirs["margin"].to_numpy()
+        margins = np.full_like(values, np.nan, shape=len(order))
+        margins[[order[identity] for identity in theirs["identity"].tolist()]] = values
         yield str(served), margins
 
 

@@ -30,7 +30,7 @@ from raysim.report.hospital import clinical, clinical_rows
 from raysim.report.judgement import noise
 from raysim.report.judgement.answer import Answer, answer_from
 from raysim.report.judgement.compose import Remarks, comparison_card
-from raysim.report.judgement.evidence import Evidence, evidence
+from raysim.report.judgement.evidence import Evidence, evidence_from
 from raysim.report.judgement.gathered import Asked
 from raysim.report.naming import names, signed, with_interval
 from raysim.report.pages.page import comparison_page
@@ -137,13 +137,13 @@ def _write(
     table = comparison_table(frame, differences)
     by_chance = noise.noise(results, section.minimum_events)
     alone = {result.label for result in results if result.alone}
-    shown = evidence(frame, hospitals, reference, sketched, alone)
+    evidence = evidence_from(frame, hospitals, reference, sketched, alone)
     cautions = _backwards(hospitals)
-    search = None if shown is None else _searched(shown, Panel.of(hospitals, sketched), tried)
-    if search is not None and shown is not None and shown.choice.why == "better" and not search.demonstrated:
+    search = None if evidence is None else _searched(evidence, Panel.of(hospitals, sketched), tried)
+    if search is not None and evidence is not None and evidence.choice.why == "better" and not search.demonstrated:
         cautions.insert(0, f"not demonstrated once {counted(tried, 'model')} were tried")
     card = comparison_card(
-        shown,
+        evidence,
         results,
         hospitals,
         Asked(predicts, PART, section.clinical, True),
@@ -153,14 +153,14 @@ def _write(
         compared=len(predictions.models) > 1,
     )
     before = (*([] if search is None else [search.sentence]), *predictions.warnings)
-    answer = answer_from(card, shown, by_chance, before)
+    answer = answer_from(card, evidence, by_chance, before)
     written.csv("comparison.csv", table)
     if by_chance:
         written.csv("noise.csv", noise.table(by_chance))
     judged = Judged(written.folder, name, answer, table, hospitals, search, predictions.warnings)
     written.json(FILE, judged.content)
     served = clinical_rows.of_runs([(each.label, each.label, each.folder) for each in results])
-    taken = [] if shown is None else [shown.entries[shown.best].key[0], *alone]
+    taken = [] if evidence is None else [evidence.entries[evidence.best].key[0], *alone]
     page = comparison_page(
         f"{name}: {predicts}",
         frame,
@@ -169,12 +169,12 @@ def _write(
         rounds=per_round(results),
         baseline=reference,
         differences=differences,
-        shown=shown,
+        evidence=evidence,
         card=card,
         before=before,
         results=results,
         supplement=Supplement(
-            use=clinical.drawn(served, PART, taken),
+            use=clinical.plots(served, PART, taken),
             use_shared=clinical.shared(served, PART, taken),
             files=files_in(written),
         ),
@@ -205,12 +205,12 @@ def _known(frame: pd.DataFrame, hospitals: pd.DataFrame, rows: pd.DataFrame) -> 
 
 def _backwards(hospitals: pd.DataFrame) -> list[str]:
     """Return a clause on each model that ranks worse than chance at every hospital."""
-    said = []
+    notes = []
     for model, of in hospitals.groupby("strategy", sort=False):
         defined = of[of["auroc"].notna()]
         if len(defined) and (defined["auroc_high"] < 0.5).any() and (defined["auroc"] < 0.5).all():
-            said.append(f"{model} has an AUROC below .5 at every hospital: its labels are probably reversed")
-    return said
+            notes.append(f"{model} has an AUROC below .5 at every hospital: its labels are probably reversed")
+    return notes
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,14 +232,14 @@ class Search:
     def sentence(self) -> str:
         """The corrected gain in one or two sentences."""
         found, limits = self.found, self.found.limits[self.found.best]
-        shown = with_interval(found.estimate, *limits, 3, sign=True)
-        said = (
-            f"Of {counted(found.tried, 'model')} tried, {self.names[found.best]} is the best: {shown} against "
+        gain = with_interval(found.estimate, *limits, 3, sign=True)
+        text = (
+            f"Of {counted(found.tried, 'model')} tried, {self.names[found.best]} is the best: {gain} against "
             f"{self.reference}, after correction for the number tried."
         )
         if found.estimate > 0 and len(self.names) > 1:
-            said += f" Its gain is at most {signed(max(found.corrected, 0.0), 3)}: the best of several is partly luck."
-        return said
+            text += f" Its gain is at most {signed(max(found.corrected, 0.0), 3)}: the best of several is partly luck."
+        return text
 
     def as_json(self) -> dict[str, object]:
         """Return the content of ``search`` in ``answer.json``."""
@@ -257,16 +257,16 @@ class Search:
         }
 
 
-def _searched(shown: Evidence, panel: Panel, tried: int) -> Search | None:
+def _searched(evidence: Evidence, panel: Panel, tried: int) -> Search | None:
     """Correct the best model's gain for the number of models tried.
 
     Returns None without a reference, a second model or a second hospital, and with one seed, which cannot compare
     training methods.
     """
-    others = [entry for i, entry in enumerate(shown.entries) if i != shown.base]
-    if shown.base is None or not others or shown.one_seed:
+    others = [entry for i, entry in enumerate(evidence.entries) if i != evidence.base]
+    if evidence.base is None or not others or evidence.one_seed:
         return None
-    base = shown.entries[shown.base]
+    base = evidence.entries[evidence.base]
     pairs = [panel.difference(entry.key, base.key) for entry in others]
     if not any(pair.variance > 0 for pair in pairs):
         return None

@@ -129,9 +129,9 @@ def checked(table: pd.DataFrame, reading: Reading, reference: str) -> Prediction
 
 
 def _named(table: pd.DataFrame, warnings: list[str]) -> pd.DataFrame:
-    twice = table.columns[table.columns.duplicated()]
-    if len(twice):
-        raise DataError(f"column '{twice[0]}' occurs twice; keep one")
+    repeated = table.columns[table.columns.duplicated()]
+    if len(repeated):
+        raise DataError(f"column '{repeated[0]}' occurs twice; keep one")
     if not len(table):
         raise DataError("the table has no rows; write a row for each model, seed and test row")
     if "strategy" in table:  # the table of a comparison
@@ -189,8 +189,8 @@ def _events(label: pd.Series, event: str | None) -> tuple[NDArray[np.int64], str
         texts = texts.str[:1]
     values = sorted(texts.unique())
     if len(values) != 2:
-        shown = counted(len(values), "value") + (f" ('{values[0]}')" if len(values) == 1 else "")
-        raise DataError(f"label: has {shown}; it needs two values, event and no event")
+        count = counted(len(values), "value") + (f" ('{values[0]}')" if len(values) == 1 else "")
+        raise DataError(f"label: has {count}; it needs two values, event and no event")
     known = values[1] if tuple(each.casefold() for each in values) in _ORDERED else None
     if event is None and known is None:
         raise ConfigError(f"--event: the label is '{values[0]}' or '{values[1]}'; name the event")
@@ -260,12 +260,12 @@ def _identify(frame: pd.DataFrame, warnings: list[str]) -> None:
     else:
         turn = frame.groupby([*of_model, "hospital", "patient"]).cumcount().astype(str)
         frame["identity"] = _numbers(frame["patient"].astype(str) + "\0" + turn, frame["hospital"])
-    twice = frame.duplicated([*of_model, "identity"])
-    if twice.any():
-        row = frame[twice].iloc[0]
+    repeated = frame.duplicated([*of_model, "identity"])
+    if repeated.any():
+        row = frame[repeated].iloc[0]
         raise DataError(
-            f"row {_first(twice)}: {row['model']} seed {row['seed']} has row {row['row']} of {row['hospital']} twice; "
-            "write each once, and name patients in a column 'patient'"
+            f"row {_first(repeated)}: {row['model']} seed {row['seed']} has row {row['row']} of {row['hospital']} "
+            "twice; write each once, and name patients in a column 'patient'"
         )
     if "patient" in frame:
         frame["person"] = _numbers(frame["patient"])
@@ -322,8 +322,8 @@ def _same_rows(frame: pd.DataFrame, common: bool) -> tuple[pd.DataFrame, int]:
             f"{called} seed {seed} lacks {lacks} that another model has, the first at hospital "
             f"{row['hospital'].iloc[0]}; add them, or give --common to judge the rows that all models have"
         )
-    kept = frame.set_index(["seed", "identity"]).index.isin(full.index[full.to_numpy()])
-    return frame[kept].reset_index(drop=True), int((~full).sum())
+    complete = frame.set_index(["seed", "identity"]).index.isin(full.index[full.to_numpy()])
+    return frame[complete].reset_index(drop=True), int((~full).sum())
 
 
 def _same(frame: pd.DataFrame, column: str, name: str, remedy: str) -> None:

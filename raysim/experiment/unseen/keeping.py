@@ -13,12 +13,12 @@ from raysim.experiment.unseen.folds import Fold
 from raysim.experiment.unseen.rows import AllRows, Judged, JudgedRows
 from raysim.storage.encoding import UNREADABLE, read_tensors
 from raysim.storage.manifest import Manifest
-from raysim.storage.resume import UNSENT
+from raysim.storage.resume import PENDING_MLFLOW
 
 JUDGED = "judged.safetensors"
 
 
-def keep(folder: Path, judged: Sequence[Judged], ticket: str) -> None:
+def store(folder: Path, judged: Sequence[Judged], ticket: str) -> None:
     """Write the results ``judged`` next to the run in ``folder``; ``ticket`` is the id of the comparison."""
     from safetensors.numpy import save
 
@@ -28,12 +28,12 @@ def keep(folder: Path, judged: Sequence[Judged], ticket: str) -> None:
         path.write_bytes(save(arrays, {"raysim": json.dumps(header)}))
 
 
-def kept(folder: Path, fold: Fold, seed: int, ticket: str) -> list[Judged] | None:
-    """Return what :func:`keep` wrote for this comparison; None if it wrote nothing, or if the run's files have changed
+def load(folder: Path, fold: Fold, seed: int, ticket: str) -> list[Judged] | None:
+    """Return what :func:`store` wrote for this comparison; None if it wrote nothing, or if the run's files have changed
     since."""
     try:
         arrays, header = read_tensors((folder / JUDGED).read_bytes())
-        if header["ticket"] != ticket or (folder / UNSENT).exists() or Manifest.read(folder).changed():
+        if header["ticket"] != ticket or (folder / PENDING_MLFLOW).exists() or Manifest.read(folder).changed():
             return None
         return [_unpacked(each, arrays, fold, seed, folder) for each in header["judged"]]
     except (OSError, *UNREADABLE):

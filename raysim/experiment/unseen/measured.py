@@ -91,8 +91,8 @@ def _scores(
             for run in of.values():
                 for judged in next(iter(run.rows.values())):
                     known = judged.those(np.isfinite(judged.scores[name]))
-                    said = margins_of(known.scores[name], probability)
-                    rows.append(replace(known, margins=said, ranked=said, served_by=name))
+                    margins = margins_of(known.scores[name], probability)
+                    rows.append(replace(known, margins=margins, ranked=margins, served_by=name))
             yield of_rows(name, MODEL, seed, k, rows, task, clinical, risks=probability)
 
 

@@ -20,7 +20,7 @@ from raysim.engine.job import Result
 from raysim.experiment.entries import Entry, folder_of
 from raysim.experiment.one_run import Run
 from raysim.experiment.unseen.folds import Fold, LeftOut
-from raysim.experiment.unseen.keeping import keep, kept
+from raysim.experiment.unseen.keeping import load, store
 from raysim.experiment.unseen.rows import Judged, judge
 from raysim.storage import resume
 from raysim.storage.manifest import Manifest
@@ -85,12 +85,12 @@ class FoldRuns:
         each = list(itertools.product(folds, seeds))
         groups = [each[i : i + together] for i in range(0, len(each), together)]
         asked = [(fold, seed, entry) for group in groups for entry in hosts(entries) for fold, seed in group]
-        self._kept: dict[Path, list[Judged]] = {}
+        self._loaded: dict[Path, list[Judged]] = {}
         for fold, seed, entry in asked:
             folder_of_run = self._folder_of(fold, seed, entry)
-            if (found := kept(folder_of_run, fold, seed, ticket)) is not None:
-                self._kept[folder_of_run] = found
-        self._asked = [each for each in asked if self._folder_of(*each) not in self._kept]
+            if (found := load(folder_of_run, fold, seed, ticket)) is not None:
+                self._loaded[folder_of_run] = found
+        self._asked = [each for each in asked if self._folder_of(*each) not in self._loaded]
         self.runs = [self._run(*each) for each in self._asked]
 
     def judged(self, played: Iterable[tuple[Run, Result | Exception]], out: Manifest) -> list[Judged]:
@@ -100,7 +100,7 @@ class FoldRuns:
         """
         waiting = Counter((fold, seed) for fold, seed, _ in self._asked)
         found: dict[tuple[Fold, int, str], Judged] = {}
-        for folder, before in self._kept.items():
+        for folder, before in self._loaded.items():
             out.add(Manifest.read(folder))
             found |= {(each.fold, each.seed, each.strategy): each for each in before}
         with _own_shelf(self._shelf):
@@ -109,7 +109,7 @@ class FoldRuns:
                     out.add(Manifest.read(run.folder))
                     judged = [self._judged(fold, guest, entry, result) for guest in self._guests[entry.label]]
                     with resume.writing(run.folder):
-                        keep(run.folder, judged, self._ticket)
+                        store(run.folder, judged, self._ticket)
                     found |= {(fold, seed, each.strategy): each for each in judged}
                 waiting[fold, seed] -= 1
                 if not waiting[fold, seed]:

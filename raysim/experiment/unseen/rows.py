@@ -71,10 +71,10 @@ class JudgedRows:
     """The share of events among participants' training rows; NaN without participants, or unless the label has two
     classes."""
 
-    def those(self, kept: NDArray[np.bool_]) -> JudgedRows:
-        """Return the rows marked in ``kept [n]``."""
-        scores = {name: values[kept] for name, values in self.scores.items()}
-        of = {name: getattr(self, name)[kept] for name in ("margins", "ranked", "y", "patients")}
+    def those(self, mask: NDArray[np.bool_]) -> JudgedRows:
+        """Return the rows marked in ``mask [n]``."""
+        scores = {name: values[mask] for name, values in self.scores.items()}
+        of = {name: getattr(self, name)[mask] for name in ("margins", "ranked", "y", "patients")}
         return replace(self, scores=scores, **of)
 
 
@@ -109,10 +109,10 @@ class Judged:
 def notes(left_out: Sequence[Judged]) -> list[str]:
     """Return the notes of all folds; notes beyond the first :data:`MOST_NOTES` are only counted."""
     folds = {each.fold.number: each for each in reversed(left_out)}  # all runs of a fold have the same notes
-    said = [text for fold in sorted(folds) for text in folds[fold].notes]
-    more = len(said) - MOST_NOTES
+    texts = [text for fold in sorted(folds) for text in folds[fold].notes]
+    more = len(texts) - MOST_NOTES
     return (
-        [*said[:MOST_NOTES], f"The same holds for {more:,} more columns of hospitals left out."] if more > 0 else said
+        [*texts[:MOST_NOTES], f"The same holds for {more:,} more columns of hospitals left out."] if more > 0 else texts
     )
 
 

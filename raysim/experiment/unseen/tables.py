@@ -249,14 +249,16 @@ def _seen_less_unseen(
     results: Sequence[Result], left_out: Sequence[Judged], strategy: str, model: str
 ) -> Paired | None:
     """Compare AUROC on each hospital's test rows: the run with the hospital minus the run without it."""
-    seen = {result.seed: result for result in results if result.label == strategy and model in result.outcome.figures}
-    seeds = sorted(seen)
+    with_hospital = {
+        result.seed: result for result in results if result.label == strategy and model in result.outcome.figures
+    }
+    seeds = sorted(with_hospital)
     names = list(dict.fromkeys(name for each in left_out for name in each.fold.held))
     a, b, n = (np.full((len(seeds), len(names)), np.nan) for _ in range(3))
     ours, theirs = [], []
     at = CLASSIFICATION.figures.index(AUROC)
     for s, seed in enumerate(seeds):
-        of_seed, blocks = seen[seed], []
+        of_seed, blocks = with_hospital[seed], []
         runs = [each for each in left_out if (each.strategy, each.seed) == (strategy, seed)]
         home = {name: run for run in runs for name in run.fold.held}
         if model not in of_seed.outcome.sketches or set(home) != set(names):

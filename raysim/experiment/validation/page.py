@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from raysim.experiment.unseen.said import forests
+from raysim.experiment.unseen.findings import forests
 from raysim.report.naming import interval, number
 from raysim.report.pages.contents import Cell, Row
 from raysim.report.pages.rendering import Page
@@ -39,7 +39,7 @@ def page(
     config: str,
 ) -> str:
     """Return the page as HTML text."""
-    shown = [column for column in COLUMNS if column in hospitals]
+    columns = [column for column in COLUMNS if column in hospitals]
     pooled = {str(row["figure"]): row for row in summary.to_dict("records")}
     rows = [
         Row(
@@ -47,20 +47,20 @@ def page(
             [
                 Cell(f"{row['rows']:,}", ""),
                 Cell(f"{row['events']:,.0f}", ""),
-                *(_cell(row, column, f"{column}_low", f"{column}_high", COLUMNS[column][1]) for column in shown),
+                *(_cell(row, column, f"{column}_low", f"{column}_high", COLUMNS[column][1]) for column in columns),
             ],
         )
         for row in hospitals.to_dict("records")
     ]
     of_all = [
-        Row("These hospitals", [_cell(pooled[each], "estimate", "low", "high", COLUMNS[each][1]) for each in shown]),
-        Row("The next hospital", [Cell(_reach(pooled[each], COLUMNS[each][1]), "") for each in shown]),
-        Row("Spread (tau)", [Cell(number(pooled[each]["tau"], 3), "") for each in shown]),
+        Row("These hospitals", [_cell(pooled[each], "estimate", "low", "high", COLUMNS[each][1]) for each in columns]),
+        Row("The next hospital", [Cell(_reach(pooled[each], COLUMNS[each][1]), "") for each in columns]),
+        Row("Spread (tau)", [Cell(number(pooled[each]["tau"], 3), "") for each in columns]),
     ]
     values = {
         "title": f"{name}: {predicts}",
         "lead": [headline, *notes],
-        "headings": [COLUMNS[column][0] for column in shown],
+        "headings": [COLUMNS[column][0] for column in columns],
         "rows": rows,
         "pooled": of_all,
         "pictures": forests(
@@ -79,11 +79,11 @@ def block(
     name: str, predicts: str, headline: str, notes: Sequence[str], hospitals: pd.DataFrame, seconds: str, report: str
 ) -> Block:
     """Return the terminal output: the hospitals with the most rows, and the number of others."""
-    shown = [column for column in COLUMNS if column in hospitals][:IN_BLOCK]
+    columns = [column for column in COLUMNS if column in hospitals][:IN_BLOCK]
     largest = hospitals.sort_values("rows", ascending=False, kind="stable").head(5)
-    rows = [["", "rows", *(COLUMNS[column][0] for column in shown)]]
+    rows = [["", "rows", *(COLUMNS[column][0] for column in columns)]]
     for row in largest.to_dict("records"):
-        cells = [_text(row, column, f"{column}_low", f"{column}_high", COLUMNS[column][1]) for column in shown]
+        cells = [_text(row, column, f"{column}_low", f"{column}_high", COLUMNS[column][1]) for column in columns]
         rows.append([str(row["hospital"]), f"{row['rows']:,}", *cells])
     events = hospitals["events"].sum()
     return Block(

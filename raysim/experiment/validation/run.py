@@ -24,9 +24,9 @@ from raysim.data.build import read
 from raysim.data.federation import Federation
 from raysim.experiment.scores import MODEL, is_probability, margins_of
 from raysim.experiment.unseen import tables
+from raysim.experiment.unseen.findings import mean, next_one
 from raysim.experiment.unseen.measured import Unseen, of_rows
 from raysim.experiment.unseen.rows import JudgedRows
-from raysim.experiment.unseen.said import mean, next_one
 from raysim.experiment.validation.page import page
 from raysim.metrics.score_counts import ScoreCounts
 from raysim.report.naming import with_interval
@@ -106,8 +106,8 @@ def validate(model: str, source: Source, overrides: Sequence[str] = (), out: Pat
     else:
         name, risks = exported.name, True
         margins, notes = _margins(exported, config, federation)
-        told, test = shared(exported.trained_on, config)
-        notes = [told, *notes] if told else notes
+        note, test = shared(exported.trained_on, config)
+        notes = [note, *notes] if note else notes
     unseen = of_rows(
         name,
         MODEL,
@@ -148,33 +148,33 @@ def _write(
     table = tables.by_hospital([unseen], federation.task, config.evaluation.clinical)
     summary = tables.summary([unseen], table, config.evaluation.clinical).drop(columns=["strategy", "model", "k"])
     table = table.drop(columns=["strategy", "model", "seed", "fold", "k", "served_by"])
-    said = list(notes)
+    sentences = list(notes)
     if config.privacy is not None:
-        said.append("These figures are exact: the configuration's guarantee of privacy does not cover them.")
+        sentences.append("These figures are exact: the configuration's guarantee of privacy does not cover them.")
     if lacking:
-        said.append(f"{lacking:,} of {len(federation.y):,} rows without a value were left out.")
+        sentences.append(f"{lacking:,} of {len(federation.y):,} rows without a value were left out.")
     if undefined := int(table[tables.AUROC].isna().sum()):
-        said.append(f"{counted(undefined, 'hospital')} of {len(table):,} without both classes have no AUROC.")
+        sentences.append(f"{counted(undefined, 'hospital')} of {len(table):,} without both classes have no AUROC.")
     if unseen.scores is None:
-        said.append("It is not a probability: it ranks, and has no calibration.")
+        sentences.append("It is not a probability: it ranks, and has no calibration.")
     else:
-        said += [_over_all(unseen.scores), _off(calibration_by_hospital(unseen.scores), federation.hospitals)]
+        sentences += [_over_all(unseen.scores), _off(calibration_by_hospital(unseen.scores), federation.hospitals)]
     folder = choose_folder(out, "validation")
-    found = Validated(folder, unseen.strategy, plugins.predicted(config.data), table, summary, tuple(said))
+    found = Validated(folder, unseen.strategy, plugins.predicted(config.data), table, summary, tuple(sentences))
     written = Manifest.begin(folder, "validate")
     text = dumped(config.frozen())
     written.text("config.yaml", text)
     written.csv("validation.csv", table)
     written.csv("validation_summary.csv", summary)
-    written.text("report.html", page(found.name, found.predicts, found.headline, said, table, summary, text))
+    written.text("report.html", page(found.name, found.predicts, found.headline, sentences, table, summary, text))
     return found
 
 
 def _over_all(scores: ScoreCounts) -> str:
     """Return a sentence on observed over expected events of all rows together."""
     of = calibration_by_hospital(scores.together())
-    shown = with_interval(float(of.ratio[0]), float(of.low[0]), float(of.high[0]), 2)
-    return f"Over all rows there are {shown} times the expected events."
+    ratio = with_interval(float(of.ratio[0]), float(of.low[0]), float(of.high[0]), 2)
+    return f"Over all rows there are {ratio} times the expected events."
 
 
 def _off(calibration: HospitalCalibration, hospitals: Sequence[str]) -> str:

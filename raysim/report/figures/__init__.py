@@ -1,1 +1,1 @@
-"""Figures of pages: data frames in, inline SVG out."""
+"""Draw the figures of pages as inline SVG, from data frames."""

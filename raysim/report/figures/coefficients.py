@@ -24,7 +24,7 @@ from raysim.report.terms import explained
 from raysim.storage.coefficients import COEFFICIENTS, INTERCEPT, of_global_model
 
 MOST = 12
-"""The largest number of coefficients in the figure; those with the largest ratios to their standard errors are used."""
+"""The largest number of coefficients in the figure, chosen by their ratios to their standard errors."""
 
 LOOK: Final = Style(0, "circle")
 
@@ -45,10 +45,10 @@ class Row:
     """The ratio per unit of the source's column."""
 
 
-def drawn(results: Sequence[Result], first: Sequence[str] = ()) -> list[Figure]:
+def plots(results: Sequence[Result], first: Sequence[str] = ()) -> list[Figure]:
     """Return the figure of the first run with standard errors; empty if no run has any.
 
-    Runs with a label in ``first`` are preferred; the figure of any other run is folded away.
+    Runs with a label in ``first`` are preferred; the figure of any other run is collapsed.
     """
     for result, called in having(COEFFICIENTS, results, first):
         figure = of_table(of_global_model(result.folder / COEFFICIENTS), called)
@@ -70,7 +70,7 @@ def having(file: str, results: Sequence[Result], first: Sequence[str]) -> Iterat
 def of_table(table: pd.DataFrame, called: str = "") -> Figure | None:
     """Plot the rows of the global model in coefficients.csv; None if no coefficient has a standard error.
 
-    ``called`` is the name of the model, if the figure needs one.
+    ``called`` is the model's name, used as the table's caption; empty: no caption.
     """
     known = table[(table["feature"] != INTERCEPT) & np.isfinite(table["se"]) & (table["se"] > 0)]
     if known.empty:
@@ -78,13 +78,13 @@ def of_table(table: pd.DataFrame, called: str = "") -> Figure | None:
     effect = str(known["effect"].iloc[0])
     z = (known["coefficient"] / known["se"]).abs().to_numpy()
     strongest = known.iloc[np.argsort(-z, kind="stable")[:MOST]]
-    shown = np.exp if effect != "difference" else np.asarray
+    scaled = np.exp if effect != "difference" else np.asarray
     rows = [
         Row(
             str(row["feature"]),
-            _triple(shown(row[["coefficient", "low", "high"]].to_numpy(float))),
-            _triple(shown(row[["coefficient", "low_robust", "high_robust"]].to_numpy(float))),
-            float(shown(float(row["per_unit"]))),
+            _triple(scaled(row[["coefficient", "low", "high"]].to_numpy(float))),
+            _triple(scaled(row[["coefficient", "low_robust", "high_robust"]].to_numpy(float))),
+            float(scaled(float(row["per_unit"]))),
         )
         for _, row in strongest.iterrows()
     ]
@@ -121,13 +121,13 @@ def _caption(known: int, robust: bool) -> str:
     return " ".join(parts)
 
 
-def _said(triple: tuple[float, float, float]) -> str:
+def _with_interval(triple: tuple[float, float, float]) -> str:
     value, low, high = (_short(end) for end in triple)
     return f"{value} ({low} to {high})" if math.isfinite(triple[1]) else value
 
 
 def _short(value: float) -> str:
-    """Format a ratio with :data:`FIGURES` significant digits, but few decimals."""
+    """Format a ratio with :data:`FIGURES` significant digits, and at most as many decimals."""
     if not math.isfinite(value):
         return "undefined"
     size = math.floor(math.log10(abs(value))) if value else 0
@@ -144,9 +144,9 @@ def _table(rows: Sequence[Row], axis: Axis, title: str, robust: bool, called: st
     zero = f"--zero: {100 * axis.place(_none(axis)):.1f}%"
     body = []
     for row in rows:
-        said = _said(row.robust if robust else row.model)
-        value, _, beside = said.partition(" ")
-        limits = (element("span", f" {beside}", class_="limits"),) if beside else ()
+        text = _with_interval(row.robust if robust else row.model)
+        value, _, interval = text.partition(" ")
+        limits = (element("span", f" {interval}", class_="limits"),) if interval else ()
         body.append(
             element(
                 "tr",
@@ -181,21 +181,21 @@ def _mark(row: Row, axis: Axis, robust: bool) -> Markup:
 
 
 def _chart(rows: Sequence[Row], title: str, axis: Axis, robust: bool) -> Chart:
-    """Draw the figure as a chart, for the file."""
-    said = [_said(row.robust if robust else row.model) for row in rows]
+    """Draw the figure as a chart, for its separate file."""
+    texts = [_with_interval(row.robust if robust else row.model) for row in rows]
     chart = Chart(
         svg.Axis(f"{title} per standard deviation", axis.low, axis.high, axis.ticks, axis.texts, axis.kind),
         svg.names("", [row.name for row in rows]),
         name="coefficients-0",
         title="Coefficients",
-        description="; ".join(f"{row.name} {text}" for row, text in zip(rows, said, strict=True)) + ".",
+        description="; ".join(f"{row.name} {text}" for row, text in zip(rows, texts, strict=True)) + ".",
         width=640.0,
         height=24.0 * len(rows) + 74,
         right=150.0,
         gridlines="",
     )
     chart.rule(x=_none(axis))
-    for i, (row, text) in enumerate(zip(rows, said, strict=True)):
+    for i, (row, text) in enumerate(zip(rows, texts, strict=True)):
         chart.whiskers([row.model[1]], [row.model[2]], [i], LOOK, class_="behind" if robust else "whisker")
         chart.whiskers([row.robust[1]], [row.robust[2]], [i], LOOK)
         chart.dots([row.model[0]], [i], LOOK, size=5.0)

@@ -19,7 +19,8 @@ UNITS = {figure.name: figure.unit for figure in (*SCORES, *ERROR_FIGURES)}
 def curve_figure(
     table: pd.DataFrame, field: str, figure: str, scale: str = "linear", names: Mapping[str, str] | None = None
 ) -> Figure:
-    """Plot ``line, <field>, seed, mean, variance``: one panel for the mean and one for the variance.
+    """Plot a table with the columns ``line``, ``<field>``, ``seed``, ``mean`` and ``variance``: one panel for the mean
+    and one for the variance.
 
     Each strategy has a line, the mean over seeds, and a band of one standard deviation over seeds. Strategies without
     the ``field`` have horizontal lines. The horizontal axis is logarithmic if the values are spaced logarithmically;

@@ -51,35 +51,35 @@ class Row:
     worst: Difference
     reference: bool
 
-    def shown(self, columns: int) -> tuple[Difference, ...]:
+    def differences(self, columns: int) -> tuple[Difference, ...]:
         """Return the first ``columns`` differences of this row: of the mean, and of the worst decile."""
         return (self.mean, self.worst)[:columns]
 
 
-def forest(shown: Evidence, differences: pd.DataFrame, looks: Mapping[Key, Style]) -> list[Figure]:
+def forest(evidence: Evidence, differences: pd.DataFrame, looks: Mapping[Key, Style]) -> list[Figure]:
     """Plot differences from the reference strategy; empty if it was not run, or if there is nothing to compare with it.
 
     ``differences`` are from :func:`raysim.report.tables.differences`; ``looks`` are the styles of the methods.
     """
-    if shown.base is None:
+    if evidence.base is None:
         return []
-    base, kind = shown.entries[shown.base], shown.kind
+    base, kind = evidence.entries[evidence.base], evidence.kind
 
     def row(entry: Entry, mean: Difference, reference: bool) -> Row:
         worst = _of(differences, entry.key, "worst_decile", kind.larger)
         return Row(short(entry.name), looks[entry.key], mean, worst, reference)
 
-    rows = [row(entry, _between(shown, i), False) for i, entry in enumerate(shown.entries) if i != shown.base]
-    for r, entry in enumerate(shown.references):
-        if r == shown.alone:
-            mean = Difference(*shown.alone_less(shown.base))
+    rows = [row(entry, _between(evidence, i), False) for i, entry in enumerate(evidence.entries) if i != evidence.base]
+    for r, entry in enumerate(evidence.references):
+        if r == evidence.alone:
+            mean = Difference(*evidence.alone_less(evidence.base))
         else:
-            mean = _of(differences, entry.key, kind.headline, kind.larger, shown.levels[shown.base])
+            mean = _of(differences, entry.key, kind.headline, kind.larger, evidence.levels[evidence.base])
         rows.append(row(entry, mean, True))
     rows = [each for each in rows if np.isfinite(each.mean.value)]
     if not rows:
         return []
-    level = shown.levels[shown.base]
+    level = evidence.levels[evidence.base]
     against = f"{short(base.name)}, whose mean {kind.title} is {number(level, kind.decimals([level]))}"
     headings = [f"mean {kind.title}"]
     if any(np.isfinite(each.worst.limits.low) for each in rows):
@@ -90,16 +90,16 @@ def forest(shown: Evidence, differences: pd.DataFrame, looks: Mapping[Key, Style
             "forest",
             f"Difference from {short(base.name)}",
             _table(rows, headings, against, kind.larger),
-            _caption(shown, len(headings) > 1, sum(each.mean.limits == NOTHING for each in rows)),
+            _caption(evidence, len(headings) > 1, sum(each.mean.limits == NOTHING for each in rows)),
             tuple(charts),
         )
     ]
 
 
-def _between(shown: Evidence, i: int) -> Difference:
-    base = shown.base or 0
-    value, limits = shown.between(i, base)
-    return Difference(value, difference(limits, shown.kind.larger, shown.levels[base]))
+def _between(evidence: Evidence, i: int) -> Difference:
+    base = evidence.base or 0
+    value, limits = evidence.between(i, base)
+    return Difference(value, difference(limits, evidence.kind.larger, evidence.levels[base]))
 
 
 def _of(differences: pd.DataFrame, key: Key, figure: str, larger: bool, level: float = float("nan")) -> Difference:
@@ -115,31 +115,31 @@ def _of(differences: pd.DataFrame, key: Key, figure: str, larger: bool, level: f
     return Difference(float(row["mean"]), difference(Limits(float(row["low"]), float(row["high"])), larger, level))
 
 
-def _caption(shown: Evidence, worst: bool, empty: int) -> str:
+def _caption(evidence: Evidence, worst: bool, empty: int) -> str:
     """Explain the intervals. ``empty`` is the number of intervals that are too wide to have limits."""
-    parts = equal_sentences(shown)
+    parts = equal_sentences(evidence)
     if empty:
         wide = f"{counted(empty, 'interval')} of the mean {'is' if empty == 1 else 'are'} wider than {WIDEST:g}"
         parts.append(f"{wide} and {'says' if empty == 1 else 'say'} nothing; add seeds or hospitals.")
     parts.append("A line that crosses 0: no difference shown.")
-    pairs = len(shown.differences)
+    pairs = len(evidence.differences)
     together = f"95 % intervals of the mean hold together for all {pairs} pairs" if pairs > 1 else "95 % intervals"
     parts.append(f"{together}.")
-    if shown.alone is not None and len(shown.entries) > 1:
+    if evidence.alone is not None and len(evidence.entries) > 1:
         parts.append("Those of training alone hold together for all methods.")
-    by_itself = ["other references"] if any(r != shown.alone for r in range(len(shown.references))) else []
+    by_itself = ["other references"] if any(r != evidence.alone for r in range(len(evidence.references))) else []
     by_itself += ["the worst tenth"] if worst else []
     if by_itself:
         parts.append(f"Those of {listed(by_itself)} hold by themselves.")
-    if shown.one_seed:
+    if evidence.one_seed:
         parts.append("They are of these trained models: one seed cannot compare ways of training.")
     return " ".join(parts)
 
 
-def equal_sentences(shown: Evidence) -> list[str]:
-    """Name the members of each entry that represents several methods with the same figure at every hospital."""
+def equal_sentences(evidence: Evidence) -> list[str]:
+    """Return one sentence on each group of methods with the same figure at every hospital."""
     sentences = []
-    for entry in (*shown.entries, *shown.references):
+    for entry in (*evidence.entries, *evidence.references):
         others = [short(each) for each in entry.called if each != entry.name]
         if others:
             sentences.append(f"{listed(others)}: the same figures as {short(entry.name)}.")
@@ -157,7 +157,7 @@ def _table(rows: Sequence[Row], headings: Sequence[str], against: str, larger: b
     # Each column has its own axis: the worst decile differs so much more that marks of the mean would lie on zero.
     axes = [
         svg.linear("", _ends(column), include=(0.0,), signed=True, count=3)
-        for column in zip(*(row.shown(columns) for row in rows), strict=True)
+        for column in zip(*(row.differences(columns) for row in rows), strict=True)
     ]
     head = element(
         "tr",
@@ -185,14 +185,14 @@ def _table(rows: Sequence[Row], headings: Sequence[str], against: str, larger: b
 def _few(axis: Axis) -> Axis:
     """Return the axis with two ticks, 0 and the farthest tick; more would overlap below a narrow column."""
     far = max(axis.ticks, key=abs)
-    kept = [(tick, text) for tick, text in zip(axis.ticks, axis.texts, strict=True) if tick in (0.0, far)]
-    return replace(axis, ticks=tuple(tick for tick, _ in kept), texts=tuple(text for _, text in kept))
+    labelled = [(tick, text) for tick, text in zip(axis.ticks, axis.texts, strict=True) if tick in (0.0, far)]
+    return replace(axis, ticks=tuple(tick for tick, _ in labelled), texts=tuple(text for _, text in labelled))
 
 
 def _line(row: Row, axes: Sequence[Axis]) -> Markup:
     sign = element("svg", sign_of(row.look, False), viewBox="0 0 24 16", class_="sign", aria_hidden="true")
     cells = [element("th", sign, element("span", row.name), scope="row")]
-    for each, axis in zip(row.shown(len(axes)), axes, strict=True):
+    for each, axis in zip(row.differences(len(axes)), axes, strict=True):
         zero = f"--zero: {100 * float(axis.places([0.0])[0]):.1f}%"
         cells.append(element("td", _mark(each, row.look, axis), class_="mark", style=zero))
         cells.append(_figure(each))
@@ -205,8 +205,8 @@ def _figure(difference: Difference) -> Markup:
     value = number(difference.value, DIGITS, sign=True)
     if difference.limits == NOTHING:
         return element("td", SAYS_NOTHING, class_="figure")
-    beside = str(difference).removeprefix(value)
-    return element("td", value, element("span", beside, class_="limits"), class_="figure")
+    limits = str(difference).removeprefix(value)
+    return element("td", value, element("span", limits, class_="limits"), class_="figure")
 
 
 def _mark(difference: Difference, look: Style, axis: Axis) -> Markup:
@@ -232,7 +232,7 @@ def ticks(axis: Axis) -> Markup:
 
 
 def _chart(rows: Sequence[Row], heading: str, base: str, column: int, larger: bool) -> Chart:
-    """Draw one column as a separate chart, for the file."""
+    """Draw one column as a separate chart, for the separate file."""
     differences = [row.worst if column else row.mean for row in rows]
     better = "(better →)" if larger else "(← better)"
     chart = Chart(

@@ -24,8 +24,8 @@ MOST = 12
 LOOK: Final = Style(0, "circle")
 
 
-def drawn(results: Sequence[Result], first: Sequence[str] = ()) -> list[Figure]:
-    """Return the figures of one run that has them, preferably of a run with a label in ``first``; may be empty."""
+def plots(results: Sequence[Result], first: Sequence[str] = ()) -> list[Figure]:
+    """Return the figures of the first run that has them, or none; runs with a label in ``first`` are preferred."""
     for result, called in having(IMPORTANCE, results, first):
         task, begin = result.federation.task, f"{called}: " if called else ""
         curves = _read(result.folder / DEPENDENCE, "column", "kind", "value")
@@ -41,24 +41,24 @@ def _read(path: Path, *names: str) -> pd.DataFrame:
 
 
 def _importance(table: pd.DataFrame, task: TaskKind, called: str) -> Figure:
-    shown = table.head(MOST)
-    values, low, high = (shown[name].to_numpy(float) for name in ("importance", "low", "high"))
+    rows = table.head(MOST)
+    values, low, high = (rows[name].to_numpy(float) for name in ("importance", "low", "high"))
     digits = task.decimals(values.tolist())
-    said = [with_interval(*row, digits, sign=True) for row in zip(values, low, high, strict=True)]
+    texts = [with_interval(*row, digits, sign=True) for row in zip(values, low, high, strict=True)]
     what = f"fall of the {task.title}" if task.larger else f"rise of the {task.title}"
     chart = Chart(
         svg.linear(f"{what} without the column", [*values, *low, *high], include=(0.0,), signed=True, count=4),
-        svg.names("", list(shown["column"])),
+        svg.names("", list(rows["column"])),
         name="importance-0",
         title="Importance",
-        description="; ".join(f"{name} {text}" for name, text in zip(shown["column"], said, strict=True)) + ".",
+        description="; ".join(f"{name} {text}" for name, text in zip(rows["column"], texts, strict=True)) + ".",
         width=640.0,
-        height=24.0 * len(shown) + 74,
+        height=24.0 * len(rows) + 74,
         right=190.0,
         gridlines="",
     )
     chart.rule(x=0.0)
-    for i, text in enumerate(said):
+    for i, text in enumerate(texts):
         chart.whiskers([low[i]], [high[i]], [i], LOOK)
         chart.dots([values[i]], [i], LOOK, size=5.0)
         chart.text(chart.x.high, i, text, dx=8.0)

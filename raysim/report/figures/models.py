@@ -35,7 +35,7 @@ def by_size(
 ) -> list[svg.Figure]:
     """Plot each hospital's headline figure by its number of stays, one panel for each strategy and model.
 
-    Panels of models not in ``first`` are folded away. The slopes and worst deciles in the text are from ``table``
+    Panels of models not in ``first`` are collapsed. The slopes and worst deciles in the text are from ``table``
     (:func:`raysim.report.tables.comparison`): means over seeds. A dot is a hospital's mean over seeds.
     """
     if hospitals is None or hospitals.empty:
@@ -116,8 +116,8 @@ def trade_offs(table: pd.DataFrame, names: Names, looks: Looks) -> list[svg.Figu
     }
     short = axes | {"worst_decile": "worst tenth", "size_bias_abs": "size bias", "gini": "Gini"}
     keys = [(str(a), str(b)) for a, b in table[KEYS].to_numpy()]
-    shown = np.isfinite(table[list(axes)].to_numpy(float)).all(axis=1)
-    if not shown.any():
+    defined = np.isfinite(table[list(axes)].to_numpy(float)).all(axis=1)
+    if not defined.any():
         return []
     charts = []
     panels = (
@@ -127,12 +127,12 @@ def trade_offs(table: pd.DataFrame, names: Names, looks: Looks) -> list[svg.Figu
         ("gini", kind.headline),
     )
     for k, (across, up) in enumerate(panels):
-        values = table.loc[shown, [across, up]].to_numpy(float)
-        spread = table.loc[shown, [f"{across}_std", f"{up}_std"]].to_numpy(float)
+        values = table.loc[defined, [across, up]].to_numpy(float)
+        spread = table.loc[defined, [f"{across}_std", f"{up}_std"]].to_numpy(float)
         spread = np.nan_to_num(spread)
         points = [
             f"{names[key]} {number(x, digits)} and {number(y, digits)}"
-            for key, (x, y) in zip([k for k, s in zip(keys, shown, strict=True) if s], values, strict=True)
+            for key, (x, y) in zip([k for k, s in zip(keys, defined, strict=True) if s], values, strict=True)
         ]
         chart = svg.Chart(
             svg.linear(axes[across], [values[:, 0] - spread[:, 0], values[:, 0] + spread[:, 0]], count=3),
@@ -144,7 +144,7 @@ def trade_offs(table: pd.DataFrame, names: Names, looks: Looks) -> list[svg.Figu
             height=230,
         )
         for key, (x, y), (dx, dy) in zip(
-            [k for k, s in zip(keys, shown, strict=True) if s], values, spread, strict=True
+            [k for k, s in zip(keys, defined, strict=True) if s], values, spread, strict=True
         ):
             chart.whiskers([x - dx], [x + dx], [y], looks[key], class_="whisker thin")
             chart.whiskers([y - dy], [y + dy], [x], looks[key], upright=True, class_="whisker thin")
@@ -273,5 +273,5 @@ def from_reference(
 
 
 def styles(table: pd.DataFrame) -> dict[Key, svg.Style]:
-    """Return the style of each strategy and model of a page with this table."""
+    """Return the style of each strategy and model in ``table``."""
     return svg.styles([(str(a), str(b)) for a, b in table[KEYS].to_numpy()])

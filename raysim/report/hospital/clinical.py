@@ -28,7 +28,7 @@ OVERALL = (
 """The columns of the first table: figure, heading and decimals. The second table has :data:`AT_THRESHOLDS`."""
 
 LEAST = 5
-"""A page that a user passes on omits figures based on fewer patients than this."""
+"""The fewest patients behind a figure on a page that a user shares."""
 
 ROUNDING = 1e-9
 """Net benefits that differ by less than this are treated as equal."""
@@ -44,33 +44,37 @@ AT_THRESHOLDS = (
 )
 
 
-def drawn(served: Sequence[ClinicalRows], part: str = "test", first: Sequence[str] = ()) -> list[Figure]:
+def plots(served: Sequence[ClinicalRows], part: str = "test", first: Sequence[str] = ()) -> list[Figure]:
     """Return the decision curve, the calibration plots and a table with intervals; empty if there are no rows for them.
 
     ``part`` names the evaluated rows. If some models have a label in ``first``, the first figures have only these
-    models; figures with all models follow, folded away.
+    models; figures with all models follow, collapsed.
     """
-    shown = [each for each in served if len(each.figures)]
-    if not shown:
+    measured = [each for each in served if len(each.figures)]
+    if not measured:
         return []
-    seeds = shown[0].seeds
+    seeds = measured[0].seeds
     of = f"{part} rows" if seeds == 1 else f"{part} rows, means over {seeds} seeds"
-    chosen = [each for label in first for each in shown if each.label == label] or shown
+    chosen = [each for label in first for each in measured if each.label == label] or measured
     figures = [_decision_curve(chosen, of), _calibration(chosen, of), _table(chosen, part)]
-    if len(chosen) == len(shown):
+    if len(chosen) == len(measured):
         return figures
-    every = [_decision_curve(shown, of, "-each"), _calibration(shown, of, "-each"), _table(shown, part, "-each")]
+    every = [
+        _decision_curve(measured, of, "-each"),
+        _calibration(measured, of, "-each"),
+        _table(measured, part, "-each"),
+    ]
     return [*figures, *(replace(figure, more=True) for figure in every)]
 
 
 def shared(served: Sequence[ClinicalRows], part: str = "test", first: Sequence[str] = ()) -> list[Figure]:
-    """Return the visible figures of :func:`drawn`, without parts of fewer than :data:`LEAST` patients."""
-    kept = [each.without_few(LEAST) for each in served if len(each.figures)]
-    chosen = [each for each in kept if each is not None and (each.label in first or not first)]
+    """Return the visible figures of :func:`plots`, without parts of fewer than :data:`LEAST` patients."""
+    remaining = [each.without_few(LEAST) for each in served if len(each.figures)]
+    chosen = [each for each in remaining if each is not None and (each.label in first or not first)]
     if not chosen:
         return []
     rows = min(len(each.net_benefit) for each in chosen)
-    return drawn([replace(each, net_benefit=each.net_benefit[:rows]) for each in chosen], part)
+    return plots([replace(each, net_benefit=each.net_benefit[:rows]) for each in chosen], part)
 
 
 def _table(served: Sequence[ClinicalRows], part: str, suffix: str = "") -> Figure:
@@ -97,14 +101,14 @@ def _table(served: Sequence[ClinicalRows], part: str, suffix: str = "") -> Figur
 
 
 def _acting(model: ClinicalRows, thresholds: Sequence[float]) -> str:
-    """Say how many alerts a model gives at the thresholds, and how many of them are false."""
+    """Describe how many alerts a model gives at the thresholds, and how many of them are false."""
     parts = []
     for at in thresholds:
         alerts, row = 100 * model.alerts(at), model.row("ppv", at)
         if row is not None and np.isfinite(alerts * row["value"]):
             parts.append(f"from {at:.0%} {number(alerts, 1)}, of them {number(alerts * (1 - row['value']), 1)} false")
-    told = f" Alerts per 100 patients with {model.name}: {'; '.join(parts)}." if parts else ""
-    return f"Acting from a threshold on; rows as above.{told}"
+    sentence = f" Alerts per 100 patients with {model.name}: {'; '.join(parts)}." if parts else ""
+    return f"Acting from a threshold on; rows as above.{sentence}"
 
 
 def _region(served: Sequence[ClinicalRows], name: str, caption: str, columns: Columns) -> Markup:
@@ -193,11 +197,11 @@ def _decision_curve(served: Sequence[ClinicalRows], of: str, suffix: str = "") -
     x = svg.share("threshold: the risk from which one acts", [0.0, end])
     answers = [f"{each.name}: {worth_using(each.net_benefit)}" for each in served]
     chart = Chart(x, y, name=f"decision-curve{suffix}", description=f"{'; '.join(answers)}.", height=320, right=ENDS)
-    shown = (everyone >= y.low) & (thresholds <= end)
-    chart.line(thresholds[shown], everyone[shown], PLAIN, class_="rule dashed")
+    visible = (everyone >= y.low) & (thresholds <= end)
+    chart.line(thresholds[visible], everyone[visible], PLAIN, class_="rule dashed")
     chart.rule(y=0.0)
-    if shown.any():
-        last = int(np.flatnonzero(shown)[-1])
+    if visible.any():
+        last = int(np.flatnonzero(visible)[-1])
         chart.text(float(thresholds[last]), float(everyone[last]), "act on all", dx=6.0, dy=-2.0)
     ends = []
     for each in served:

@@ -138,7 +138,7 @@ def of_run(label: str, folder: Path, hospital: str = EVERYWHERE) -> list[Clinica
 def read_rows(paths: Sequence[Path], **wanted: Set[str]) -> pd.DataFrame:
     """Read and concatenate the rows of clinical tables with one of the given texts in each column of ``wanted``.
 
-    The tables have a row for every hospital and figure, and few are wanted, so Arrow filters before pandas has them.
+    The tables have many rows, of which few are needed. Arrow therefore filters them before pandas converts them.
     """
     stacked = []
     for path in paths:
@@ -170,13 +170,12 @@ def possible(figure: str) -> tuple[float, float]:
 
 
 def _models(folder: Path) -> list[str]:
-    """Return the models of a run, in its order."""
     together = read_rows([folder / FIGURES], hospital={EVERYWHERE})
     return list(dict.fromkeys(together["model"]))
 
 
 def _about(hospital: str, folders: Sequence[Path], models: Set[str]) -> list[pd.DataFrame]:
-    """Return the figures, calibration and net benefit of a hospital under some models.
+    """Return the figures, calibration and net benefit of a hospital for ``models``.
 
     The rows of all runs are stacked.
     """
@@ -211,7 +210,8 @@ def _range(counts: pd.Series, word: str) -> str:
 
 
 def over_runs(stacked: pd.DataFrame, keys: Sequence[str], value: str = "value") -> tuple[pd.DataFrame, OverSeeds]:
-    """Return the first of the rows with equal ``keys``, and their means, for clinical rows of one run for each seed.
+    """Combine clinical rows of several runs, one run for each seed. Return the first of the rows with equal ``keys``,
+    and the means of these rows.
 
     ``value`` is the column with the figure; its limits are in ``low`` and ``high``.
     """

@@ -35,7 +35,7 @@ class Gains:
     """The gain of each of ``H`` hospitals under one model over another, in AUROC or error."""
 
     value: Floats
-    """The figure under ``better`` minus that under ``against``, the mean over seeds, ``[H]``."""
+    """The figure under ``better`` minus the figure under ``against``, the mean over seeds, ``[H]``."""
     low: Floats
     """The lower limit of the interval of ``value``, ``[H]``."""
     high: Floats
@@ -47,7 +47,7 @@ class Gains:
     better: str
     """The display name of the model whose gains these are."""
     against: str
-    """The display name of the model that it is compared with."""
+    """The display name of the model with which ``better`` is compared."""
     kind: TaskKind
 
     @property
@@ -71,7 +71,7 @@ class Gains:
         return (self.seeds > 1) | (self.trained == 1)
 
     def sentences(self) -> list[str]:
-        """Say how many hospitals gain and lose, and how many of these by more than chance."""
+        """Return sentences on how many hospitals gain and lose, and how many of these by more than chance."""
         up = self.sign * self.value[np.isfinite(self.value)]
         if not len(up):
             return [f"No hospital has a defined {self.kind.title} under both, so no gain can be told."]

@@ -17,7 +17,7 @@ from raysim.data.federation import PARTS
 from raysim.engine.job import Result
 from raysim.metrics.labels import TaskKind
 from raysim.report import possible
-from raysim.report.hospital import beside
+from raysim.report.hospital import card_tables
 from raysim.report.hospital.clinical_rows import over_runs, read_rows
 from raysim.report.hospital.gains import Gains, between, compared_with, served
 from raysim.report.naming import Key, of_strategy, with_interval
@@ -57,10 +57,11 @@ def cards(
     """Return the cards of all hospitals as data.
 
     - ``hospitals``: one card for each hospital, in the federation's order, with its ``name``, the sentences of its
-      ``lead``, its ``facts``, the rows of its ``tables``, and the ``counts`` among its facts.
+      ``lead``, its ``facts``, the rows of its ``tables``, and its ``counts`` of rows and events (lowest and highest
+      over seeds).
     - ``tables``: captions and columns of the tables.
 
-    ``results`` are of all strategies and seeds; the argument ``hospitals`` is their table. ``by_itself`` names the
+    ``results`` contains all strategies and seeds; the argument ``hospitals`` is their table. ``by_itself`` names the
     model of training alone with which the recommended model is compared, if there are several.
     """
     first = [result for result in results if result.seed == results[0].seed]
@@ -77,15 +78,15 @@ def cards(
         gains = {key: between(results, key, base, (names[key], _in_sentence(against))) for key in keys if key != base}
     main = recommended or (results[0].label, list(results[0].outcome.figures)[-1])
     shared = [_clusters(result, titles[result.label], trained) for result in first]
-    measured = beside.measured(results, keys)
+    measured = card_tables.measured(results, keys)
     clinical = _clinical(results, main)
     acted = [key for key in (main, base) if key in measured.keys]
     noisy = any(result.outcome.noisy_sizes is not None for result in results)
     counts = {f"{PART_WORDS[name]} rows": _rows(results, name) for name in PARTS if not noisy}
     events = _events(hospitals)
-    left = beside.left(results, titles, hospitals)
+    left = card_tables.left(results, titles, hospitals)
     judged = {h: int(max(figure.seeds[h] for figure in figures.values())) for h in range(len(federation.hospitals))}
-    took_part, built = beside.participation(hospitals), []
+    took_part, built = card_tables.participation(hospitals), []
     for h, hospital in enumerate(federation.hospitals):
         counted_here = {heading: each[h] for heading, each in counts.items()}
         if hospital in events:
@@ -119,8 +120,8 @@ def cards(
     over = f"mean of {trained} training seeds" if trained > 1 else f"seed {results[0].seed}"
     captions = [
         {"caption": f"How each model serves it ({over})", "columns": ["Model", *heading]},
-        {"caption": "Acting on it", "columns": ["From a risk of", *beside.ACTING]},
-        {"caption": LEFT, "columns": ["Strategy", *beside.SENT]},
+        {"caption": "Acting on it", "columns": ["From a risk of", *card_tables.ACTING]},
+        {"caption": LEFT, "columns": ["Strategy", *card_tables.SENT]},
     ]
     return {"hospitals": built, "tables": captions}
 
@@ -247,7 +248,9 @@ def _clinical(results: Sequence[Result], main: Key) -> dict[str, list[list[str]]
 
 
 def _strategies(first: Sequence[Result], names: Mapping[Key, str]) -> dict[str, str]:
-    """Return the title of each strategy by its label. On a run's page, ``names`` has the run's models instead."""
+    """Return the title of each strategy by its label. On a run's page, where ``names`` are of the run's models, return
+    the run's title.
+    """
     if len(first) == 1:
         return {first[0].label: first[0].title or first[0].label}
     return {result.label: of_strategy(next(names[key] for key in names if key[0] == result.label)) for result in first}

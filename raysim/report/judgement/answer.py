@@ -30,9 +30,9 @@ class Answer:
     card: Card
     """The recommendation, and the facts that decide it."""
     reasons: tuple[str, ...]
-    """Further sentences."""
+    """The sentences that do not fit on the card."""
     caution: str
-    """Limits of the intervals; may be empty."""
+    """A caution about the intervals; may be empty."""
     not_dominated: tuple[str, ...]
     """The entries that no other entry dominates on the headline figure and the worst decile."""
     difference_shown: bool
@@ -57,39 +57,43 @@ class Answer:
 
 def answer_from(
     card: Card,
-    shown: Evidence | None = None,
+    evidence: Evidence | None = None,
     noise: Mapping[Key, Noise] | None = None,
     before: Sequence[str] = (),
     names: Mapping[Key, str] | None = None,
 ) -> Answer:
     """Build the answer with this ``card``.
 
-    - ``shown``: the evidence of a comparison; None for a run.
+    - ``evidence``: the evidence of a comparison; None for a run.
     - ``noise``: each model's noise, for sentences on differences between hospitals under the recommended model.
     - ``before``: the first sentences, such as sentences on training and privacy.
     - ``names``: display names of the models, used in sentences; ``not_dominated`` contains labels.
     """
-    of_taken = noise.get(card.ways[0].key) if noise and card.ways else None
+    of_taken = noise.get(card.rows[0].key) if noise and card.rows else None
     between = [] if of_taken is None else _between_hospitals(of_taken)
-    if shown is None:
+    if evidence is None:
         return Answer(card, (*before, *between), "", (), False)
-    called = shown if names is None else shown.renamed(names)
-    told = [*_equal(called), *_worse(called), *_others(called), *_front(called), *_references(called)]
-    front = tuple(shown.entries[i].name for i in np.flatnonzero(shown.front))
-    compared = len(shown.entries) > 1 or len(shown.entries[0].members) > 1
-    return Answer(card, (*before, *told, *between), _caution(shown), front if compared else (), shown.difference_shown)
+    named = evidence if names is None else evidence.renamed(names)
+    rest = [*_equal(named), *_worse(named), *_others(named), *_front(named), *_references(named)]
+    front = tuple(evidence.entries[i].name for i in np.flatnonzero(evidence.front))
+    compared = len(evidence.entries) > 1 or len(evidence.entries[0].members) > 1
+    return Answer(
+        card, (*before, *rest, *between), _caution(evidence), front if compared else (), evidence.difference_shown
+    )
 
 
-def _equal(shown: Evidence) -> list[str]:
-    groups = [entry.called for entry in shown.entries if len(entry.members) > 1]
-    return [f"{listed(names)} have the same {shown.kind.title} at every hospital and count as one." for names in groups]
+def _equal(evidence: Evidence) -> list[str]:
+    groups = [entry.called for entry in evidence.entries if len(entry.members) > 1]
+    return [
+        f"{listed(names)} have the same {evidence.kind.title} at every hospital and count as one." for names in groups
+    ]
 
 
-def _worse(shown: Evidence) -> list[str]:
-    best, name = shown.best, shown.entries[shown.best].name
-    beaten = [i for i in range(len(shown.entries)) if i not in shown.unbeaten]
-    from_best = [f"{shown.entries[i].name}: {_words(shown, i, best)}" for i in beaten if shown.better[best, i]]
-    others = [shown.entries[i].name for i in beaten if not shown.better[best, i]]
+def _worse(evidence: Evidence) -> list[str]:
+    best, name = evidence.best, evidence.entries[evidence.best].name
+    beaten = [i for i in range(len(evidence.entries)) if i not in evidence.unbeaten]
+    from_best = [f"{evidence.entries[i].name}: {_words(evidence, i, best)}" for i in beaten if evidence.better[best, i]]
+    others = [evidence.entries[i].name for i in beaten if not evidence.better[best, i]]
     sentences = [f"Worse than {name}: {'; '.join(from_best)}."] if from_best else []
     if others:
         verb = "is" if len(others) == 1 else "are"
@@ -99,44 +103,46 @@ def _worse(shown: Evidence) -> list[str]:
     return sentences
 
 
-def _others(shown: Evidence) -> list[str]:
-    best = shown.best
-    rest = [f"{shown.entries[i].name}: {_words(shown, i, best)}" for i in shown.unbeaten if i != best]
+def _others(evidence: Evidence) -> list[str]:
+    best = evidence.best
+    rest = [f"{evidence.entries[i].name}: {_words(evidence, i, best)}" for i in evidence.unbeaten if i != best]
     if not rest:
         return []
-    name = shown.entries[best].name
-    if shown.one_seed:
+    name = evidence.entries[best].name
+    if evidence.one_seed:
         return [f"For these trained models, against {name}: {'; '.join(rest)}."]
     return [f"No difference from {name} was found: {'; '.join(rest)}."]
 
 
-def _front(shown: Evidence) -> list[str]:
-    """Name the strategies that no other dominates on accuracy and worst decile; empty if that is all of them."""
-    left = [shown.entries[i].name for i in np.flatnonzero(shown.front)]
-    if len(left) == len(shown.entries):
+def _front(evidence: Evidence) -> list[str]:
+    """Name the strategies that no other dominates on accuracy and worst decile; empty if no strategy is dominated."""
+    left = [evidence.entries[i].name for i in np.flatnonzero(evidence.front)]
+    if len(left) == len(evidence.entries):
         return []
-    return [f"No other method dominates on mean {shown.kind.title} and worst decile: {listed(left)}."]
+    return [f"No other method dominates on mean {evidence.kind.title} and worst decile: {listed(left)}."]
 
 
-def _references(shown: Evidence) -> list[str]:
+def _references(evidence: Evidence) -> list[str]:
     """Compare the references (training alone or on pooled rows), which are neither federated methods nor bounds."""
     sentences = []
-    for i, (entry, pair) in enumerate(zip(shown.references, shown.of_references, strict=True)):
-        interval = shown.of_reference(i)
-        value = signed(pair.difference, interval, _digits(shown))
+    for i, (entry, pair) in enumerate(zip(evidence.references, evidence.of_references, strict=True)):
+        interval = evidence.of_reference(i)
+        value = signed(pair.difference, interval, _digits(evidence))
         if not pair.of_training:
             verdict = "for these trained models, as one seed cannot compare methods"
         elif not interval.shows:
             verdict = "no difference was found"
         else:
-            verdict = "better" if (interval.low > 0) == shown.kind.larger else "worse"
+            verdict = "better" if (interval.low > 0) == evidence.kind.larger else "worse"
         name = plain(entry.name)
-        sentences.append(f"For reference, {name} against {shown.entries[shown.best].name}: {value}; {verdict}.")
+        sentences.append(f"For reference, {name} against {evidence.entries[evidence.best].name}: {value}; {verdict}.")
     return sentences
 
 
 def _between_hospitals(noise: Noise) -> list[str]:
-    """Say whether performance differs between hospitals beyond test noise, and which groups go to which hospitals."""
+    """Return sentences on differences between hospitals beyond test noise, by hospital size, and between groups of
+    patients that attend different hospitals.
+    """
     sentences = [noise.floor.sentence()]
     if np.isfinite(noise.slope.low):
         sentences.append(size_sentence(noise.slope))
@@ -144,30 +150,30 @@ def _between_hospitals(noise: Noise) -> list[str]:
     return [f"Seed {noise.seed}: {sentence}" for sentence in sentences]
 
 
-def _caution(shown: Evidence) -> str:
+def _caution(evidence: Evidence) -> str:
     """Return notes on the interval in the headline, and on all intervals together.
 
     If only one federated method was run, the first note is on the interval of the first reference.
     """
-    if not shown.differences:
-        notes = shown.of_references[0].notes() if shown.of_references else []
+    if not evidence.differences:
+        notes = evidence.of_references[0].notes() if evidence.of_references else []
     else:
-        against = next(iter({0, 1} - {shown.best})) if shown.base in (None, shown.best) else shown.base
-        notes = shown.pair(shown.best, against).notes()
-    if len(shown.differences) > 1:
-        notes.append(f"intervals hold together for all {len(shown.differences)} pairs, by Holm's procedure")
+        against = next(iter({0, 1} - {evidence.best})) if evidence.base in (None, evidence.best) else evidence.base
+        notes = evidence.pair(evidence.best, against).notes()
+    if len(evidence.differences) > 1:
+        notes.append(f"intervals hold together for all {len(evidence.differences)} pairs, by Holm's procedure")
     text = "; ".join(notes)
     return f"{capitalised(text)}." if text else ""
 
 
-def _digits(shown: Evidence) -> int:
-    pairs = shown.differences.values() or shown.of_references
-    return shown.kind.decimals([pair.difference for pair in pairs])
+def _digits(evidence: Evidence) -> int:
+    pairs = evidence.differences.values() or evidence.of_references
+    return evidence.kind.decimals([pair.difference for pair in pairs])
 
 
-def _words(shown: Evidence, i: int, j: int) -> str:
-    value, interval = shown.between(i, j)
-    return signed(value, difference(interval, shown.kind.larger, shown.levels[j]), _digits(shown))
+def _words(evidence: Evidence, i: int, j: int) -> str:
+    value, interval = evidence.between(i, j)
+    return signed(value, difference(interval, evidence.kind.larger, evidence.levels[j]), _digits(evidence))
 
 
 def signed(value: float, interval: Limits, digits: int) -> str:
@@ -185,7 +191,7 @@ def signed(value: float, interval: Limits, digits: int) -> str:
 
 
 def plus_minus(mean: float, std: float, digits: int) -> str:
-    """Format a mean and its standard deviation, as far as both are defined.
+    """Format a mean and, if it is defined, its standard deviation.
 
     >>> plus_minus(0.9123, 0.0041, 3), plus_minus(0.9123, float("nan"), 3), plus_minus(float("nan"), 0.0, 3)
     ('0.912 ± 0.004', '0.912', 'undefined')

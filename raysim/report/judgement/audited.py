@@ -1,6 +1,6 @@
 """The findings of a privacy audit in words: sentences of its page and of its terminal block.
 
-An exactly reconstructed patient row comes first, without statistics; then membership inference and canaries.
+The headline begins with a refuted privacy guarantee. Reconstructed patient rows and membership inference follow.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ def members(summary: Mapping[str, Any]) -> str:
     if not defined:
         return "Whether rows that were trained on are recognised is undefined."
     title, best = max(defined.items(), key=lambda item: float(item[1]["auroc"]))
-    shown = f"{title}'s AUROC {_auroc(best)}"
+    text = f"{title}'s AUROC {_auroc(best)}"
     if best["auroc_low"] is not None and best["auroc_low"] > 0.5:
-        return f"Rows that were trained on are recognised better than by chance: {shown}."
-    return f"No attack recognises the rows that were trained on better than chance does: {shown}."
+        return f"Rows that were trained on are recognised better than by chance: {text}."
+    return f"No attack recognises the rows that were trained on better than chance does: {text}."
 
 
 def canaries(bound: Mapping[str, Any]) -> str:
@@ -124,7 +124,7 @@ def _refuted(bound: Mapping[str, Any]) -> bool:
 
 
 def _bare(inversion: Mapping[str, Any]) -> bool:
-    """Whether a row was reconstructed exactly and nothing protects updates from those who receive them."""
+    """Whether a row was reconstructed exactly and nothing protects updates from their receivers."""
     return bool(inversion["exact"]) and not inversion["protected"]
 
 

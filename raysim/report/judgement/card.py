@@ -1,7 +1,7 @@
 """The decision card: the findings of a comparison or of one run for a reader who has to act on them.
 
 A card has lines in a fixed order (:data:`FACTS`), each with a state and a sentence. It also has a headline, which is
-composed last and repeats every line that ``forbids`` use. Pages, the terminal and ``answer.json`` present the card.
+composed last and repeats every line that forbids a use. Pages, the terminal and ``answer.json`` present the card.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import fields as dataclass_fields
 from typing import Any, Literal
+
+from raysim.core.atomic import plain
 
 State = Literal["ok", "warn", "open"]
 Use = Literal["none", "ranking", "risks", "values"]
@@ -58,7 +60,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Way:
+class MethodRow:
     """A row of the card: a method, or several methods with the same figure at every hospital."""
 
     name: str
@@ -71,7 +73,7 @@ class Way:
     mean: float
     """The mean headline figure over hospitals and seeds."""
     difference: float = float("nan")
-    """The method's ``mean`` minus that of the recommended method; NaN for the recommended method itself."""
+    """The method's ``mean`` minus the mean of the recommended method; NaN for the recommended method."""
     low: float = float("nan")
     """The lower limit of the simultaneous interval of ``difference``; NaN if there is no interval."""
     high: float = float("nan")
@@ -93,7 +95,7 @@ class Card:
     """The recommendation, with the facts that forbid use."""
     lines: tuple[Line, ...]
     """The lines in the order of :data:`FACTS`."""
-    ways: tuple[Way, ...]
+    rows: tuple[MethodRow, ...]
     """The rows of the card: the recommended method, then references, then the other methods by their means."""
     use: Use
     """The permitted use of the recommended model."""
@@ -123,50 +125,29 @@ class Card:
 
     def as_json(self) -> dict[str, Any]:
         """Return the card's part of ``answer.json``. Numbers that are not finite become None."""
-        return {
+        tree = {
             "predicts": self.predicts,
             "what": self.what,
             "headline": self.headline,
             "use": self.use,
             "forbids": [{"fact": line.fact, "figure": line.figure, "remedy": line.remedy} for line in self.forbids],
             "federate": self.federate,
-            "calibration": None if self.calibration is None else dict(self.calibration),
-            "harmed": None if self.harmed is None else dict(self.harmed),
+            "calibration": self.calibration,
+            "harmed": self.harmed,
             "taken": self.taken,
-            "lines": [_plain(line) for line in self.lines],
-            "ways": [_plain(way) for way in self.ways],
+            "lines": list(map(vars, self.lines)),
+            "ways": list(map(vars, self.rows)),
         }
+        return dict(plain(tree))
 
     @staticmethod
     def read(tree: Mapping[str, Any]) -> Card:
         """Read the card from the content of ``answer.json``."""
-        return Card(
-            tree["what"],
-            tree["headline"],
-            tuple(Line(**line) for line in tree["lines"]),
-            tuple(_way(way) for way in tree["ways"]),
-            tree["use"],
-            tree["federate"],
-            tree["recommended"],
-            tree["taken"],
-            tree["predicts"],
-            tree["calibration"],
-            tree["harmed"],
-        )
+        plain_fields = {field.name: tree[field.name] for field in dataclass_fields(Card) if field.name != "rows"}
+        lines, rows = (Line(**line) for line in tree["lines"]), map(_method_row, tree["ways"])
+        return Card(**{**plain_fields, "lines": tuple(lines), "rows": tuple(rows)})
 
 
-def _plain(part: Line | Way) -> dict[str, Any]:
-    """Return the fields as JSON values. Numbers that are not finite become None."""
-    fields = {field.name: getattr(part, field.name) for field in dataclass_fields(part)}
-    return {name: _value(value) for name, value in fields.items()}
-
-
-def _value(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return list(value) if isinstance(value, tuple) else value
-
-
-def _way(tree: Mapping[str, Any]) -> Way:
+def _method_row(tree: Mapping[str, Any]) -> MethodRow:
     numbers = {name: math.nan if tree[name] is None else tree[name] for name in ("mean", "difference", "low", "high")}
-    return Way(**{**tree, **numbers, "key": tuple(tree["key"]), "also": tuple(tree["also"])})
+    return MethodRow(**{**tree, **numbers, "key": tuple(tree["key"]), "also": tuple(tree["also"])})

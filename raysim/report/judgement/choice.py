@@ -8,10 +8,10 @@ the reference: a more complex model has to be better.
 A method is unbeaten if no other method is better. The rules apply in this order:
 
 - If the reference is unbeaten, choose the reference.
-- Otherwise choose the best mean of the unbeaten methods that are better than the reference. Without any, or without a
-  reference, choose the best mean of all unbeaten methods.
-- If an unbeaten method has a simpler model, choose the simplest model instead: with the reference method if that is
-  unbeaten, else with the best mean.
+- Otherwise choose the method with the best mean among the unbeaten methods that are better than the reference. If there
+  are none, or there is no reference, choose it among all unbeaten methods.
+- If unbeaten methods have a simpler model, choose one of those with the simplest model instead: the reference if it is
+  one of them, else the method with the best mean.
 - If an equivalent unbeaten method sends at most :data:`LESS` of the bytes, and its model is not more complex, choose
   the one with the fewest bytes.
 """
@@ -45,7 +45,7 @@ class Choice:
     - ``better``: it is better than the reference.
     - ``reference``: it is the reference itself.
     - ``unbeaten``: it has the best mean of the methods that no other method is better than.
-    - ``simpler``: its model is simpler than that of the method that the other three reasons would choose.
+    - ``simpler``: its model is simpler than the model of the method that the other rules choose.
     """
     equals: tuple[int, ...]
     """The methods that are equivalent to the recommended method."""
@@ -65,7 +65,7 @@ def choose(
     """Choose one of ``E`` methods, ``E >= 1``.
 
     - ``means [E]``: each method's headline figure; larger is better.
-    - ``better [E, E]``: whether the row's method is better than the column's.
+    - ``better [E, E]``: whether the row's method is better than the column's method.
     - ``equal [E, E]``: whether two methods are equivalent; symmetric, and False where either is better.
     - ``traffic [E]``: the bytes that each method sends.
     - ``reference``: the index of the reference; None if it was not run.

@@ -13,7 +13,7 @@ from raysim.data.checks.leaks import unusually_high
 from raysim.engine.job import Result
 from raysim.metrics.labels import TaskKind, reporting
 from raysim.report.judgement import recalibrating
-from raysim.report.judgement.card import FACTS, Card, Federate, Line, Way
+from raysim.report.judgement.card import FACTS, Card, Federate, Line, MethodRow
 from raysim.report.judgement.evidence import Evidence
 from raysim.report.judgement.facts import calibration as calibrating
 from raysim.report.judgement.facts import federate as federating
@@ -24,7 +24,7 @@ from raysim.report.judgement.facts.headline import Verdict, headline, use_of
 from raysim.report.judgement.facts.learners import learners
 from raysim.report.judgement.facts.limits import Data
 from raysim.report.judgement.facts.quality import quality
-from raysim.report.judgement.facts.which import NONE, stands, ways, which
+from raysim.report.judgement.facts.which import NONE, method_rows, stands, which
 from raysim.report.judgement.facts.wording import percent, plain
 from raysim.report.judgement.gathered import (
     Asked,
@@ -62,7 +62,7 @@ NO_REMARKS = Remarks()
 
 
 def comparison_card(
-    shown: Evidence | None,
+    evidence: Evidence | None,
     results: Sequence[Result],
     hospitals: pd.DataFrame,
     asked: Asked,
@@ -74,14 +74,14 @@ def comparison_card(
 ) -> Card:
     """Compose the card of a comparison.
 
-    - ``shown``: the comparison's evidence, with labels as names; None if no headline figure is defined.
+    - ``evidence``: the comparison's evidence, with labels as names; None if no headline figure is defined.
     - ``results``: the results from which calibration, net benefit and harm are computed; may be empty.
     - ``hospitals``: the table of :mod:`raysim.report.tables`.
     - ``names``: display names of the models.
     - ``noise``: the noise of the first seed.
     - ``compared``: whether methods were compared; if not, no method is recommended.
     """
-    if shown is None:
+    if evidence is None:
         data, kind = data_of(results, hospitals, asked, None), reporting(hospitals)
         undefined = quality(kind, float("nan"), NONE, 0, None)
         undefined_at_all = f"No {kind.title} is defined at any hospital"
@@ -91,59 +91,63 @@ def comparison_card(
         return Card(
             _what(data, results, hospitals), nothing.text, lines, (), "none", "not tested", None, "", asked.predicts
         )
-    called = shown.renamed(names)
-    federates, federate_line = _federate(called)
-    method, alone = shown.entries[shown.best], None if shown.alone is None else shown.references[shown.alone]
+    named = evidence.renamed(names)
+    federates, federate_line = _federate(named)
+    method, alone = (
+        evidence.entries[evidence.best],
+        None if evidence.alone is None else evidence.references[evidence.alone],
+    )
     own = calibration_of(results, method.key)
     other = None if alone is None else calibration_of(results, alone.key)
     taken, to_alone = method, False
-    against = method if shown.base is None else shown.entries[shown.base]
+    against = method if evidence.base is None else evidence.entries[evidence.base]
     if alone is not None:
         against, to_alone = alone, alone_is_taken(federates, own, other)
         if to_alone:
             taken, against, own, other = alone, method, other, own
     data, against_name = data_of(results, hospitals, asked, taken.key), plain(names[against.key])
     useful = useful_of(results, taken.key, asked.clinical)
-    pair = shown.over_alone[shown.best] if shown.over_alone else _first_pair(shown)
+    pair = evidence.over_alone[evidence.best] if evidence.over_alone else _first_pair(evidence)
     return _composed(
         data,
         _what(data, results, hospitals),
-        shown.kind,
+        evidence.kind,
         Verdict(
             taken=plain(names[taken.key]),
             compared=compared,
             federate=federates,
-            one_seed=shown.one_seed or not all(each.of_training for each in shown.of_references),
+            one_seed=evidence.one_seed or not all(each.of_training for each in evidence.of_references),
             alone_taken=to_alone,
             act_at=_act_at(useful),
             cautions=(*recalibrating.caution(results, taken.key), *remarks.cautions),
             recalibrated=taken.key[1] == RECALIBRATED,
-            larger=shown.kind.larger,
-            stands=stands(shown),
-            models=learners(shown).short,
+            larger=evidence.kind.larger,
+            stands=stands(evidence),
+            models=learners(evidence).short,
         ),
         runs=(results, taken.key),
         level=taken.level,
         useful=useful,
         own=own,
         others=[] if other is None else [(against_name, other)],
-        between=(federate_line, which(called)),
+        between=(federate_line, which(named)),
         harm=harm_of(results, taken.key, against.key, against_name),
         groups=_fairness(noise, taken.key),
         limits=(
-            remarks.unseen.get(taken.key) or unseen_of(results, hospitals, taken.key, data, shown.kind),
-            limiting.limits(data, pair, visible_sizes(shown)),
+            remarks.unseen.get(taken.key) or unseen_of(results, hospitals, taken.key, data, evidence.kind),
+            limiting.limits(data, pair, visible_sizes(evidence)),
         ),
-        rows=ways(called, alone_taken=to_alone),
+        rows=method_rows(named, alone_taken=to_alone),
         remarks=remarks,
         recommended=plain(taken.name) if compared else None,
     )
 
 
 def alone_is_taken(federates: Federate, own: Calibration | None, alone: Calibration | None) -> bool:
-    """Return whether training alone is recommended: it ranks better, or both rank alike and only its risks are right.
+    """Return whether training alone is recommended.
 
-    ``own`` is the calibration of the federated method, ``alone`` of training alone; None if it was not measured.
+    It is if it ranks better, or if both rank alike and only the federated method's risks are wrong. ``own`` is the
+    calibration of the federated method, ``alone`` of training alone; None if it was not measured.
     """
     right_alone = alone is not None and own is not None and alone.state != "warn" and own.state == "warn"
     return federates == "no" or (federates == "equal" and right_alone)
@@ -157,7 +161,7 @@ def run_card(
     noise: Mapping[Key, Noise] | None,
     remarks: Remarks = NO_REMARKS,
 ) -> Card:
-    """Compose the card of one run, which is about its headline model; ``hospitals`` as for :func:`comparison_card`.
+    """Compose the card of one run, which is about its headline model; ``hospitals`` is as for :func:`comparison_card`.
 
     ``noise`` is None if gaps between groups of patients were not tested in this run.
     """
@@ -187,7 +191,7 @@ def run_card(
         harm=(None, None),
         groups=NOT_TESTED if noise is None else _fairness(noise, key),
         limits=(unseen_of([result], hospitals, key, data, result.federation.task), limiting.limits(data, None)),
-        rows=(Way(name, key, "taken", level.difference),),
+        rows=(MethodRow(name, key, "taken", level.difference),),
         remarks=remarks,
         recommended=None,
     )
@@ -208,7 +212,7 @@ def _composed(
     harm: tuple[dict[str, Any] | None, Line | None],
     groups: Line,
     limits: Sequence[Line],
-    rows: tuple[Way, ...],
+    rows: tuple[MethodRow, ...],
     remarks: Remarks,
     recommended: str | None,
 ) -> Card:
@@ -216,7 +220,7 @@ def _composed(
     numbers, calibration_line = None, calibrating.NOT_MEASURED
     if own is not None:
         numbers, calibration_line = calibrating.calibration(own, runs[0][0].federation.hospitals, others)
-        calibration_line = recalibrating.beside(calibration_line, *runs, own.p)
+        calibration_line = recalibrating.with_recalibration(calibration_line, *runs, own.p)
     limits_of_level, elsewhere = level_interval(kind, level, data)
     quality_line = quality(kind, level.difference, limits_of_level, level.hospitals, useful, elsewhere=elsewhere)
     lines = [
@@ -278,10 +282,10 @@ def _federate(called: Evidence) -> tuple[Federate, Line]:
     )
 
 
-def _first_pair(shown: Evidence) -> Paired | None:
+def _first_pair(evidence: Evidence) -> Paired | None:
     """Return a difference between the recommended method and another, for the line on the limits of the data."""
-    others = [i for i in range(len(shown.entries)) if i != shown.best]
-    return shown.pair(others[0], shown.best) if others else next(iter(shown.of_references), None)
+    others = [i for i in range(len(evidence.entries)) if i != evidence.best]
+    return evidence.pair(others[0], evidence.best) if others else next(iter(evidence.of_references), None)
 
 
 def _trained(line: Line, name: str, results: Sequence[Result], key: Key) -> Line:
@@ -294,7 +298,7 @@ def _trained(line: Line, name: str, results: Sequence[Result], key: Key) -> Line
 
 
 def _too_good(kind: TaskKind, level: Paired) -> list[Line]:
-    """Warn of a model with an implausibly good ranking, unless a feature that leaks the label explains it."""
+    """Return a warning if the model ranks implausibly well, which may be due to a feature that leaks the label."""
     text = unusually_high(level.difference) if kind.larger else ""
     return [Line("leaks", "warn", text, {"auroc": level.difference}, short=text.rstrip("."))] if text else []
 

@@ -73,7 +73,7 @@ class Evidence:
     better: NDArray[np.bool_]
     """Whether entry i is demonstrably better than entry j, at ``[i, j]`` of ``[E, E]``."""
     front: NDArray[np.bool_]
-    """Whether no other entry dominates an entry on the headline figure and the worst decile, ``[E]``.
+    """Whether each entry is dominated by no other entry on the headline figure and the worst decile, ``[E]``.
 
     An entry dominates another entry if it is demonstrably better on one of the two figures, and demonstrably worse on
     neither. The worst decile only counts if enough hospitals are judged.
@@ -85,7 +85,9 @@ class Evidence:
     of_references: tuple[Paired, ...]
     """The difference of each reference from the recommended entry."""
     alone: int | None
-    """The index of training alone in ``references`` (of several models, the best mean); None if it was not run."""
+    """The index of training alone in ``references``; None if it was not run. If several models are trained alone, it is
+    the one with the best mean.
+    """
     over_alone: tuple[Paired, ...]
     """The difference of each entry from training alone; empty if training alone was not run."""
     over_alone_intervals: tuple[Limits, ...]
@@ -157,7 +159,7 @@ class Evidence:
         return -self.differences[j, i].difference, _turned(self.intervals[j, i])
 
     def alone_less(self, i: int) -> tuple[float, Limits]:
-        """Return training alone minus ``entries[i]``, and its joint interval over the entries as it is printed.
+        """Return training alone minus ``entries[i]``, and its printed interval, which is joint over the entries.
 
         The interval is cut to possible values; an uninformative one is :data:`raysim.report.possible.NOTHING`. Requires
         a run of training alone.
@@ -168,14 +170,13 @@ class Evidence:
         return -self.over_alone[i].difference, cut if cut == NOTHING else _turned(cut)
 
     def of_reference(self, r: int) -> Limits:
-        """Return the printed interval of ``of_references[r]``; training alone has the interval of
-        :meth:`alone_less`."""
+        """Return the printed interval of ``of_references[r]``, for training alone from :meth:`alone_less`."""
         if r == self.alone:
             return self.alone_less(self.best)[1]
         return possible(self.of_references[r].population(), self.kind.larger, self.levels[self.best])
 
 
-def evidence(
+def evidence_from(
     per_seed: pd.DataFrame,
     hospitals: pd.DataFrame,
     reference: str,
@@ -197,12 +198,14 @@ def evidence(
     keys: list[Key] = list(zip(table["strategy"], table["model"], strict=True))
     names = dict(zip(keys, labels(table), strict=True))
     traffic = _bytes(rows, keys)
-    aside = [key for key, reference in zip(keys, table["yardstick"], strict=True) if reference]
-    aside = [] if len(aside) == len(keys) else aside
+    reference_keys = [key for key, reference in zip(keys, table["yardstick"], strict=True) if reference]
+    reference_keys = [] if len(reference_keys) == len(keys) else reference_keys
     panel = Panel.of(hospitals, sent)
     plain = {before: after for after, before in made_of(keys).items()}
     learners = dict(zip(keys, table["learner"].fillna(""), strict=True)) if "learner" in table else {}
-    entries = _entries(panel, [key for key in keys if key not in aside and key not in plain], names, traffic, reference)
+    entries = _entries(
+        panel, [key for key in keys if key not in reference_keys and key not in plain], names, traffic, reference
+    )
     entries = [replace(entry, learner=str(learners.get(entry.key, ""))) for entry in entries]
     if not entries:
         return None
@@ -216,7 +219,7 @@ def evidence(
     against = baseline_of(table, reference)
     against = against if against is None else plain.get(against, against)
     base = next((i for i, entry in enumerate(entries) if against in entry.members), None)
-    references = _entries(panel, [key for key in aside if key not in plain], names, traffic, reference)
+    references = _entries(panel, [key for key in reference_keys if key not in plain], names, traffic, reference)
     in_order, sign = tuple(filter(None, dict.fromkeys(learners.values()))), 1 if kind.larger else -1
     choice = choose(
         [sign * entry.level.difference for entry in entries],
@@ -260,8 +263,8 @@ def evidence(
 
 
 def _at_two_classes(hospitals: pd.DataFrame, sent: Sent | None, taken: Key, alone: Key) -> tuple[int, AtSome] | None:
-    """Count the hospitals at which one of the two models was trained on one class only; compare the models at the
-    others.
+    """Count the hospitals at which one of the two models was trained on one class only; compare the models at all other
+    hospitals.
 
     Returns None if there are no such hospitals.
     """
@@ -358,7 +361,7 @@ def _called(keys: Sequence[Key]) -> tuple[str, ...]:
 def _bytes(rows: pd.DataFrame, keys: list[Key]) -> dict[Key, float]:
     """Return the bytes of each model's strategy, set-up included: means over seeds, or 0 if the table has none.
 
-    For judged predictions only ``bytes``, the sum of both directions, can be known.
+    Predictions of other programs come only with ``bytes``, the sum of both directions.
     """
     known = ("bytes_down", "bytes_up", "bytes_setup_down", "bytes_setup_up", "bytes")
     columns = [name for name in known if name in rows]

@@ -17,11 +17,13 @@ CANNOT = "within hospitals it cannot be judged"
 
 
 def sentences(gaps: Sequence[WithinGap]) -> list[str]:
-    """Describe the gaps of all attributes within hospitals, and whether groups go to different hospitals."""
+    """Describe the gaps of all attributes within hospitals, and whether groups attend different hospitals."""
     lines = [
-        f"Within hospitals the model {ranking(gap)} by {gap.attribute}: {figures(gap)}." for gap in gaps if gap.shown
+        f"Within hospitals the model {ranking(gap)} by {gap.attribute}: {figures(gap)}."
+        for gap in gaps
+        if gap.demonstrated
     ]
-    open_ones = [gap for gap in gaps if gap.judged and not gap.shown]
+    open_ones = [gap for gap in gaps if gap.judged and not gap.demonstrated]
     if len(open_ones) == 1:
         first, second = open_ones[0].groups
         lines.append(f"No difference between {first} and {second} shown within hospitals ({figures(open_ones[0])}).")
@@ -37,7 +39,7 @@ def sentences(gaps: Sequence[WithinGap]) -> list[str]:
 
 
 def ranking(gap: WithinGap) -> str:
-    """Say which group a demonstrated gap favours, as a verb phrase about the model."""
+    """Return a verb phrase about the model: which group a demonstrated gap favours."""
     first_better = (gap.estimate > 0) == gap.larger
     better, worse = gap.groups if first_better else gap.groups[::-1]
     if gap.larger:
@@ -49,7 +51,7 @@ def figures(gap: WithinGap) -> str:
     """Format the gap with its interval and p-value; without a demonstrated gap, also the detectable size."""
     digits = _digits(gap)
     value = f"{signed(gap.estimate, digits)}, {interval(gap)}"
-    if gap.shown:
+    if gap.demonstrated:
         return f"{value}; {chance(gap)}"
     found = (
         f"; four of five tests would find {number(gap.pair.visible, digits)}" if np.isfinite(gap.pair.visible) else ""
@@ -71,7 +73,7 @@ def chance(gap: WithinGap) -> str:
 
 
 def treated(gap: WithinGap) -> str:
-    """Say that groups go to hospitals that differ, if that is demonstrated; else empty."""
+    """Return a sentence if groups demonstrably attend hospitals with different figures; otherwise empty text."""
     of = gap.composition
     if not of.low * of.high > 0:
         return ""
@@ -88,8 +90,7 @@ def treated(gap: WithinGap) -> str:
 
 
 def _digits(gap: WithinGap) -> int:
-    """Return the decimals of a difference: three for AUROC; for errors, enough for three significant digits of the
-    limits."""
+    """Return the decimals of a difference: three for AUROC; for errors, three significant digits of the limits."""
     if gap.larger:
         return 3
     largest = np.nanmax(np.abs([gap.estimate, gap.low, gap.high, 1e-12]))

@@ -160,7 +160,7 @@ def _between_hospitals(equity: pd.DataFrame, model: str) -> float:
 
 
 def harm_of(results: Sequence[Result], key: Key, against: Key, name: str) -> tuple[dict[str, Any] | None, Line | None]:
-    """Find the hospitals that the model harms; None without another model, or unless there are two classes."""
+    """Find the hospitals that the model harms; None without another model or if there are not two classes."""
     ours, theirs = _outcomes(results, key), _outcomes(results, against)
     seeds = [seed for seed in ours if seed in theirs]
     sides = []
@@ -172,11 +172,11 @@ def harm_of(results: Sequence[Result], key: Key, against: Key, name: str) -> tup
 
 
 def level_interval(kind: TaskKind, level: Paired, data: Data | None = None) -> tuple[Limits, bool]:
-    """Return the interval of a model's mean headline figure, and whether it is for hospitals like these.
+    """Return the interval of a model's mean headline figure, and whether it applies to hospitals like these.
 
-    It is for hospitals like these, unless that interval includes an AUROC of 0.5 and the interval for these hospitals
-    and trained models does not. A wide interval from a few dissimilar hospitals, or from two seeds, is no evidence
-    against the model.
+    If the interval for hospitals like these includes an AUROC of 0.5, and the interval for these hospitals and trained
+    models does not, the second is returned. A wide interval from a few dissimilar hospitals, or from two seeds, is no
+    evidence against the model.
     """
     if kind.larger and level.difference in (0.0, 1.0) and data is not None:
         return _without_spread(level.difference, data), True
@@ -192,7 +192,7 @@ def level_interval(kind: TaskKind, level: Paired, data: Data | None = None) -> t
 def _without_spread(auroc: float, data: Data) -> Limits:
     """Return the score interval of a mean AUROC of 0 or 1, whose estimated variance is 0.
 
-    It uses Hanley and McNeil's variance at each hospital's rows, with the weights of the mean.
+    The interval uses Hanley and McNeil's variance for each hospital, weighted as in the mean.
     """
     tested, events = np.array(data.tested), np.array(data.rarer)
     judged = events > 0
@@ -206,15 +206,15 @@ def _without_spread(auroc: float, data: Data) -> Limits:
     return possible.level(Limits(float(low), float(high)), larger=True)
 
 
-def visible_sizes(shown: Evidence) -> list[float]:
+def visible_sizes(evidence: Evidence) -> list[float]:
     """Return the smallest differences that this comparison detects with 80 % power.
 
     There is one value for each method whose difference from the best one is not demonstrated; none with one seed.
     A value is infinite if no difference that large is possible.
     """
-    if shown.one_seed:
+    if evidence.one_seed:
         return []
-    others = (i for i in range(len(shown.entries)) if i != shown.best)
-    sizes = [shown.pair(i, shown.best).visible for i in others if not shown.between(i, shown.best)[1].shows]
-    level = shown.levels[shown.best]
-    return [size if possible.visible(size, shown.kind.larger, level) else np.inf for size in sizes if size == size]
+    others = (i for i in range(len(evidence.entries)) if i != evidence.best)
+    sizes = [evidence.pair(i, evidence.best).visible for i in others if not evidence.between(i, evidence.best)[1].shows]
+    level = evidence.levels[evidence.best]
+    return [size if possible.visible(size, evidence.kind.larger, level) else np.inf for size in sizes if size == size]

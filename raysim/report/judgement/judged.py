@@ -1,6 +1,7 @@
 """The evidence behind a page: the number of judged hospitals, and their rows of the rarer class.
 
-The rarer class determines the precision of a hospital's AUROC: 2 non-events among 25 are as few as 2 events.
+The rarer class determines the precision of a hospital's AUROC: 2 non-events among 25 rows give as little precision as 2
+events.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ def rarer(events: ArrayLike, rows: ArrayLike) -> NDArray[np.float64]:
 
 
 def _of_seeds(hospitals: pd.DataFrame) -> list[pd.DataFrame]:
-    """Return one table for each seed with one row for each hospital.
+    """Return a table for each seed, with one row for each hospital.
 
-    The row is that of the first listed model with a defined figure, if there is such a model. If the label has an
-    event, ``rarer`` is the number of rows of the rarer class.
+    A hospital's row is from the first listed model with a defined figure, or without one, from the first listed model.
+    If the label has an event, ``rarer`` is the number of rows of the rarer class.
     """
     undefined = ~np.isfinite(hospitals[reporting(hospitals).headline].to_numpy(float))
     table = hospitals.assign(place=np.arange(len(hospitals)), undefined=undefined).sort_values(
@@ -70,18 +71,16 @@ def _alike(tables: Sequence[pd.DataFrame], column: str) -> bool:
 
 
 def _range(counts: Sequence[float]) -> str:
-    """Format a count; a range if seeds differ."""
     low, high = min(counts), max(counts)
     return f"{low:,.0f}" if low == high else f"{low:,.0f} to {high:,.0f}"
 
 
 def _judged(judged: Sequence[int], hospitals: int) -> str:
-    """Say how many of the ``hospitals`` are judged; ``judged`` has one count for each seed."""
     return f"{_range(judged)} of {counted(hospitals, 'hospital')} {'is' if max(judged) == 1 else 'are'} judged"
 
 
 def sentence(hospitals: pd.DataFrame, part: str) -> str:
-    """Say how many hospitals are judged, with how many rows and events.
+    """Describe how many hospitals are judged, with how many rows and events.
 
     Counts of several seeds are ranges; counts of a single hospital are means over seeds.
     """
@@ -153,7 +152,7 @@ def _places(hospitals: pd.DataFrame, state: str, called: Mapping[Key, str]) -> l
 
 
 def _events(tables: Sequence[pd.DataFrame]) -> str:
-    """Say how many events all hospitals have, such as ``15 to 16 events`` if seeds differ."""
+    """Describe how many events all hospitals have, such as ``15 to 16 events`` if seeds differ."""
     counts = [float(np.nansum(table["events_test"].to_numpy(float))) for table in tables]
     return f"{_range(counts)} {'event' if max(counts) == 1 else 'events'}"
 

@@ -46,16 +46,16 @@ class Noise:
     seed: int
     """The training seed."""
     floor: NoiseFloor
-    """The spread over hospitals."""
+    """The spread of the headline figure over hospitals, compared with chance."""
     slope: SizeSlope
     """The slope of AUROC on hospital size."""
     gaps: Mapping[str, WithinGap] = field(default_factory=dict)
     """The gap between groups of patients within hospitals by attribute; only for the headline model of a strategy."""
     pooled: Mapping[str, float] = field(default_factory=dict)
-    """The largest difference between groups over all rows by attribute; it mixes groups with their hospitals."""
+    """The largest difference between groups over all rows by attribute; it includes effects of hospitals."""
 
     def sentences(self) -> list[str]:
-        """Describe these differences from chance in sentences."""
+        """Describe these differences in sentences."""
         lines = [self.floor.sentence()]
         if np.isfinite(self.slope.low):
             lines.append(size_sentence(self.slope))
@@ -63,12 +63,12 @@ class Noise:
 
 
 def size_sentence(slope: SizeSlope) -> str:
-    """Say whether the AUROC demonstrably depends on hospital size."""
+    """Return a sentence on whether the AUROC demonstrably depends on hospital size."""
     if not np.isfinite([slope.slope, slope.low, slope.high]).all():
         return "Whether AUROC depends on hospitals' size cannot be estimated."
     doubling, low, high = (value * np.log(2.0) for value in (slope.slope, slope.low, slope.high))
     interval = f"{doubling:+.4f} AUROC for twice the stays ({low:+.4f} to {high:+.4f})"
-    if not slope.shown:
+    if not slope.demonstrated:
         return f"That AUROC depends on hospitals' size cannot be shown: {interval}."
     return f"{'Larger' if slope.slope > 0 else 'Smaller'} hospitals are served better: {interval}."
 
@@ -159,7 +159,7 @@ def table(noise_of: Mapping[tuple[str, str], Noise]) -> pd.DataFrame:
     - ``value``: the figure on the test rows.
     - ``floor`` with ``floor_low`` and ``floor_high``: the figure under equal true performance.
     - ``p``: the probability of a figure at least as bad under equal true performance.
-    - ``excess`` with its interval: what a true spread adds to the floor.
+    - ``excess`` with its interval: the part of the figure that a true spread adds to the floor.
     - ``true`` with its interval: the figure without test noise.
 
     ``size_slope`` is per unit of ln stays, with its interval in ``true``. ``<attribute>_within`` is a gap within

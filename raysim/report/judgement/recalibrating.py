@@ -68,7 +68,7 @@ class Effect:
         return f"Recalibration lowers log loss on test rows {change}."
 
 
-def beside(line: Line, results: Sequence[Result], key: Key, spread: float) -> Line:
+def with_recalibration(line: Line, results: Sequence[Result], key: Key, spread: float) -> Line:
     """Add the effect of a completed or proposed recalibration to the calibration ``line`` of the model ``key``."""
     done = effect(results, key)
     if done is not None:
@@ -86,7 +86,7 @@ def beside(line: Line, results: Sequence[Result], key: Key, spread: float) -> Li
 
 
 def caution(results: Sequence[Result], key: Key) -> tuple[str, ...]:
-    """Return a clause for the headline if the model ``key`` is recalibrated, and this harms its risks; else nothing."""
+    """Return a clause for the headline if the model ``key`` is recalibrated and this harms its risks; else nothing."""
     done = effect(results, key)
     return (done.text.rstrip("."),) if done is not None and done.harms else ()
 

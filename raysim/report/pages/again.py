@@ -29,15 +29,15 @@ LONGEST = 80
 """The largest number of characters of a hospital's name in a file name."""
 
 SHARED = "report-for-sharing.html"
-"""The file name of a page to pass on."""
+"""The file name of a page for sharing."""
 
 
 def rewritten(folder: Path, hospital: str | None, out: Path | None, *, for_sharing: bool = False) -> Path:
     """Write the page of a folder's run or comparison, or the page of one of its hospitals, and return the file.
 
     With ``for_sharing`` the page has pseudonyms and no small counts (:mod:`raysim.report.pages.sharing`), in a separate
-    file. Raises ``ConfigError`` for a folder without a page, an unknown hospital, a file that cannot be written, and a
-    file that is another result.
+    file. Raises ``ConfigError`` for a folder without a page, an unknown hospital, and an output file that cannot be
+    written or would replace a result.
     """
     path = folder / FILE
     if for_sharing and hospital is not None:
@@ -51,7 +51,7 @@ def rewritten(folder: Path, hospital: str | None, out: Path | None, *, for_shari
         if for_sharing:
             page, name = _shared(tree, folder), SHARED
         else:
-            page, name = _page(tree, hospital, folder, beside=out is None)
+            page, name = _page(tree, hospital, folder, linked=out is None)
         html = page.html().encode()
     except (OSError, ValueError) as error:
         raise ConfigError(f"RUN: {folder} has no {FILE} that can be read ({error}); {instead_of(folder)}") from None
@@ -71,7 +71,7 @@ def rewritten(folder: Path, hospital: str | None, out: Path | None, *, for_shari
 
 
 def instead_of(folder: Path) -> str:
-    """Say what to do about a folder without results: resume the stopped command, or name another folder."""
+    """Return the remedy for a folder without results: resume the stopped command, or name another folder."""
     if (folder / RESUME).is_file() and not (folder / FILE).exists():
         return f"it was stopped before its end; continue with raysim resume {shlex.quote(str(folder))}"
     return "name the folder of a finished run or comparison"
@@ -102,10 +102,10 @@ def _sheet(tree: Any) -> Sheet:
     return tabs.sheet(tree["template"].removesuffix(".html.j2"))
 
 
-def _page(tree: Any, hospital: str | None, folder: Path, *, beside: bool) -> tuple[Page, str]:
-    """Return the page and its file name. ``beside``: whether the file is next to the whole page and links to it."""
+def _page(tree: Any, hospital: str | None, folder: Path, *, linked: bool) -> tuple[Page, str]:
+    """Return the page and its file name. ``linked``: whether the file is next to the whole page and links to it."""
     if hospital is None:
-        for card in tree["values"]["cards"]["hospitals"] if beside else ():
+        for card in tree["values"]["cards"]["hospitals"] if linked else ():
             own = f"hospital_{_as_file(str(card['name']))}.html"
             if (folder / own).is_file():
                 card["page"] = quote(own)
@@ -118,7 +118,7 @@ def _page(tree: Any, hospital: str | None, folder: Path, *, beside: bool) -> tup
         )
     if hospital not in names:
         raise ConfigError(f"--hospital: '{hospital}' is not a hospital of this run; {nearest(hospital, names)}")
-    links = [("all hospitals", "report.html")] if beside else []
+    links = [("all hospitals", "report.html")] if linked else []
     return hospital_page(tree, names.index(hospital), links), f"hospital_{_as_file(hospital)}.html"
 
 

@@ -20,7 +20,7 @@ from raysim.report.sections.section import Section, Sheet, included
 from raysim.report.svg import PANEL, Style
 
 FEATURES = 24
-"""The largest number of a patient's features in the figure; those that differ most from the mean come first."""
+"""The largest number of a patient's features in the figure. Features that differ most from the mean come first."""
 
 HOSPITAL, PATIENT, READ = Style(9, "circle"), Style(9, "circle", "open"), Style(11, "circle")
 """The styles of a hospital, of a patient's value, and of the value reconstructed from the update."""
@@ -75,7 +75,7 @@ def lead(summary: Mapping[str, Any]) -> list[str]:
 
 
 def by_size(attack: str, figures: Mapping[str, Any]) -> str:
-    """Say how successful an attack is, and whether small hospitals leak more."""
+    """Describe how successful an attack is, and whether small hospitals leak more."""
     separation = (
         f"{TITLES[attack]}: rows that were trained on are told from others with AUROC {figures['auroc']:.3f} "
         f"({figures['auroc_low']:.3f} to {figures['auroc_high']:.3f})"
@@ -96,12 +96,14 @@ def by_size(attack: str, figures: Mapping[str, Any]) -> str:
 def leaks_by_size(membership: pd.DataFrame, summary: Mapping[str, Any]) -> svg.Figure:
     """Plot each hospital's AUROC of membership with its interval, by training rows; one panel per attack."""
     attacks = [attack for attack in TITLES if attack in set(membership["attack"])]
-    shown = membership[(membership["hospital"] != "(all)") & membership["auroc"].notna() & (membership["n_train"] > 0)]
-    x = svg.log("training rows of the hospital", shown["n_train"], count=5)
-    y = svg.linear("AUROC of membership", shown[["auroc", "auroc_low", "auroc_high"]], include=(0.5,))
+    measured = membership[
+        (membership["hospital"] != "(all)") & membership["auroc"].notna() & (membership["n_train"] > 0)
+    ]
+    x = svg.log("training rows of the hospital", measured["n_train"], count=5)
+    y = svg.linear("AUROC of membership", measured[["auroc", "auroc_low", "auroc_high"]], include=(0.5,))
     charts = []
     for attack in attacks:
-        rows, figures = shown[shown["attack"] == attack], summary[attack]
+        rows, figures = measured[measured["attack"] == attack], summary[attack]
         description = f"{by_size(attack, figures)} {counted(len(rows), 'hospital')}."
         chart = svg.Chart(
             x,
@@ -136,18 +138,18 @@ def leaks_by_size(membership: pd.DataFrame, summary: Mapping[str, Any]) -> svg.F
 def row_and_reading(inverted: pd.DataFrame) -> svg.Figure:
     """Plot the values of a patient's row, and the values reconstructed from its hospital's update, by feature."""
     features = inverted[inverted["feature"] != "(label)"]
-    shown = features.reindex(features["patient"].abs().sort_values(ascending=False, kind="stable").index)[:FEATURES]
-    at = np.arange(len(shown), dtype=float)
+    largest = features.reindex(features["patient"].abs().sort_values(ascending=False, kind="stable").index)[:FEATURES]
+    at = np.arange(len(largest), dtype=float)
     chart = svg.Chart(
-        svg.linear("value as the model receives it", shown[["patient", "read_from_update"]], include=(0.0,)),
-        svg.names("", [str(name) for name in shown["feature"]]),
+        svg.linear("value as the model receives it", largest[["patient", "read_from_update"]], include=(0.0,)),
+        svg.names("", [str(name) for name in largest["feature"]]),
         name="inversion",
         description=_deviation(inverted),
-        height=22.0 * len(shown) + 60,
+        height=22.0 * len(largest) + 60,
         gridlines="x",
     )
-    chart.dots(shown["patient"], at, PATIENT, size=6.0)
-    chart.dots(shown["read_from_update"], at, READ, size=2.5)
+    chart.dots(largest["patient"], at, PATIENT, size=6.0)
+    chart.dots(largest["read_from_update"], at, READ, size=2.5)
     return svg.figure(
         "inversion",
         "A patient's row, read out of one update",

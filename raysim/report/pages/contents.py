@@ -1,7 +1,6 @@
-"""The tables of a page as text: frames in, strings out.
+"""Format the data frames of :mod:`raysim.report.tables` as the tables of a page.
 
-Frames are those of :mod:`raysim.report.tables`. This module decides decimals, signs and the mark of a column's best
-value; the templates are only for the layout.
+This module decides decimals, signs and the mark of a column's best value; the templates are only for the layout.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ def columns(table: pd.DataFrame) -> tuple[tuple[str, str, bool | None, int, bool
     """
     kind = reporting(table)
     digits = kind.decimals(table[kind.headline])
-    beside = [(name, f"Mean {name.upper()}", kind.larger, digits, False) for name in kind.beside]
+    secondary = [(name, f"Mean {name.upper()}", kind.larger, digits, False) for name in kind.beside]
     few, slopes = (
         tables.few(table),
         (
@@ -60,7 +59,7 @@ def columns(table: pd.DataFrame) -> tuple[tuple[str, str, bool | None, int, bool
     )
     return (
         (kind.headline, f"Mean {kind.title}", kind.larger, digits, False),
-        *beside,
+        *secondary,
         ("worst_decile", f"{kind.worst.capitalize()} hospital" if few else "Worst decile", kind.larger, digits, False),
         ("gini", "Gini", False, 4, False),
         ("std", "Deviation over hospitals", False, digits + 1, False),
@@ -74,10 +73,10 @@ def body_rows(table: pd.DataFrame, names: Sequence[str]) -> list[Row]:
     rated = ~tables.references(table)
     for figure, _, larger, digits, with_sign in columns(table):
         means, stds = table[figure].to_numpy(float), table[f"{figure}_std"].to_numpy(float)
-        shown = np.round(means, digits)
+        rounded = np.round(means, digits)
         best = np.zeros(len(means), dtype=bool)
-        if larger is not None and len(means) > 1 and np.isfinite(shown[rated]).any():
-            best = shown == (np.nanmax(shown[rated]) if larger else np.nanmin(shown[rated]))
+        if larger is not None and len(means) > 1 and np.isfinite(rounded[rated]).any():
+            best = rounded == (np.nanmax(rounded[rated]) if larger else np.nanmin(rounded[rated]))
             best &= rated
         cells.append(
             [
@@ -98,8 +97,8 @@ def difference_columns(table: pd.DataFrame) -> list[tuple[str, str, int]]:
     With few hospitals there is no size bias.
     """
     kind = reporting(table)
-    shown = (kind.headline, "worst_decile", "size_bias_abs")
-    return [(figure, heading, digits) for figure, heading, _, digits, _ in columns(table) if figure in shown]
+    compared = (kind.headline, "worst_decile", "size_bias_abs")
+    return [(figure, heading, digits) for figure, heading, _, digits, _ in columns(table) if figure in compared]
 
 
 def difference_rows(table: pd.DataFrame, names: Sequence[str], differences: pd.DataFrame) -> list[Row]:
@@ -156,15 +155,17 @@ def noise_rows(table: pd.DataFrame, names: Sequence[str], noise: Mapping[Key, No
         model_noise = noise.get(key)
         if model_noise is None or not model_noise.floor.figures:
             continue
-        cells = [Cell("yes" if model_noise.floor.shown else "no", "", interval=words.chance(model_noise.floor.p))]
+        cells = [
+            Cell("yes" if model_noise.floor.demonstrated else "no", "", interval=words.chance(model_noise.floor.p))
+        ]
         for column, _, digits in noise_columns(table, noise):
             figure = model_noise.floor.figures.get(column)
             if figure is None:
                 cells.append(Cell("undefined", ""))
                 continue
             low, excess, high = figure.excess
-            beside = f"; beyond: {signed(excess, digits)} ({signed(low, digits)} to {signed(high, digits)})"
-            cells.append(_beside_chance(figure.value, figure.low, figure.high, digits, beside))
+            note = f"; beyond: {signed(excess, digits)} ({signed(low, digits)} to {signed(high, digits)})"
+            cells.append(_with_chance(figure.value, figure.low, figure.high, digits, note))
         rows.append(Row(name, cells))
     return rows
 
@@ -199,8 +200,8 @@ def fairness_rows(table: pd.DataFrame, names: Sequence[str], noise: Mapping[Key,
             if gap is None:
                 cells.append(Cell("\N{EN DASH}", ""))
             elif gap.judged:
-                beside = f"{' less '.join(gap.groups)}: {fairness.interval(gap)}; {fairness.chance(gap)}"
-                cells.append(Cell(signed(gap.estimate, digits), "", interval=beside))
+                note = f"{' less '.join(gap.groups)}: {fairness.interval(gap)}; {fairness.chance(gap)}"
+                cells.append(Cell(signed(gap.estimate, digits), "", interval=note))
             else:
                 cells.append(Cell("cannot be judged", ""))
         rows.append(Row(name, cells))
@@ -215,5 +216,5 @@ def _with_slope(table: pd.DataFrame) -> bool:
     return reporting(table).larger and not tables.few(table)
 
 
-def _beside_chance(value: float, low: float, high: float, digits: int, beside: str) -> Cell:
-    return Cell(f"{value:.{digits}f}", "", interval=f"chance: {low:.{digits}f} to {high:.{digits}f}{beside}")
+def _with_chance(value: float, low: float, high: float, digits: int, note: str) -> Cell:
+    return Cell(f"{value:.{digits}f}", "", interval=f"chance: {low:.{digits}f} to {high:.{digits}f}{note}")

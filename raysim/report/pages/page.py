@@ -15,7 +15,7 @@ from raysim.report.figures import models as figures
 from raysim.report.judgement.answer import answer_from
 from raysim.report.judgement.card import Card
 from raysim.report.judgement.compose import comparison_card
-from raysim.report.judgement.evidence import Evidence, evidence
+from raysim.report.judgement.evidence import Evidence, evidence_from
 from raysim.report.judgement.gathered import Asked
 from raysim.report.judgement.noise import Noise
 from raysim.report.naming import MODELS, Key, minus, names
@@ -39,7 +39,7 @@ def comparison_page(
     hospitals: pd.DataFrame | None = None,
     rounds: pd.DataFrame | None = None,
     differences: pd.DataFrame | None = None,
-    shown: Evidence | None = None,
+    evidence: Evidence | None = None,
     card: Card | None = None,
     before: Sequence[str] = (),
     results: Sequence[Result] = (),
@@ -51,7 +51,7 @@ def comparison_page(
     """Build the page of a comparison; frames are as in :mod:`raysim.report.tables` and :func:`figures.curves`.
 
     - ``hospitals``: needed for any comparison.
-    - ``differences`` (from :func:`tables.differences`), ``shown`` (the evidence) and ``card`` (the decision card) are
+    - ``differences`` (from :func:`tables.differences`), ``evidence`` and ``card`` (the decision card) are
       computed if they are omitted.
     - ``before``: sentences before the reasons of the answer.
     - ``results``: the runs, needed for anything on single hospitals.
@@ -62,18 +62,18 @@ def comparison_page(
     """
     nobody = pd.DataFrame(columns=[*tables.KEYS, "seed", "hospital", "n_test", reporting(per_seed).headline])
     of_hospitals = nobody if hospitals is None else hospitals
-    if shown is None:
-        shown = evidence(per_seed, of_hospitals, baseline, sent(results))
+    if evidence is None:
+        evidence = evidence_from(per_seed, of_hospitals, baseline, sent(results))
     if differences is None:
         differences = tables.differences(per_seed, baseline, hospitals, sent=sent(results))
     table = tables.comparison(per_seed)
     called = names(table, {result.label: result.title for result in results if result.title})
     if card is None:
         card = comparison_card(
-            shown, results, of_hospitals, Asked("the label", part, None, True), names=called, noise=noise or {}
+            evidence, results, of_hospitals, Asked("the label", part, None, True), names=called, noise=noise or {}
         )
-    shown = None if shown is None else shown.renamed(called)
-    distinct = _distinct(shown, called)
+    evidence = None if evidence is None else evidence.renamed(called)
+    distinct = _distinct(evidence, called)
     folded = table[[(str(a), str(b)) in distinct for a, b in table[tables.KEYS].to_numpy()]].reset_index(drop=True)
     against = tables.baseline_of(table, baseline)
     material = Material(
@@ -90,12 +90,12 @@ def comparison_page(
         hospitals=hospitals,
         rounds=rounds,
         differences=differences,
-        shown=shown,
+        evidence=evidence,
         baseline=baseline,
         against=against,
         first=first,
     )
-    answer = answer_from(card, shown, noise, (*before, *_many(material)))
+    answer = answer_from(card, evidence, noise, (*before, *_many(material)))
     material = replace(material, reasons=answer.reasons, caution=answer.caution)
     return _page(
         "comparison",
@@ -108,13 +108,12 @@ def comparison_page(
     )
 
 
-def _distinct(shown: Evidence | None, called: Mapping[Key, str]) -> dict[Key, str]:
-    """Return the names of the models that differ; a group of equal models is represented by the one that names the
-    group."""
-    if shown is None:
+def _distinct(evidence: Evidence | None, called: Mapping[Key, str]) -> dict[Key, str]:
+    """Return the names of the models that differ; of a group of equal models, the one that names the group."""
+    if evidence is None:
         return dict(called)
-    kept = {entry.key for entry in (*shown.entries, *shown.references)}
-    return {key: name for key, name in called.items() if key in kept}
+    keys = {entry.key for entry in (*evidence.entries, *evidence.references)}
+    return {key: name for key, name in called.items() if key in keys}
 
 
 def _many(material: Material) -> list[str]:
@@ -168,7 +167,7 @@ def run_page(
 
     - ``card``: its decision card.
     - ``result``: the run, needed for anything on single hospitals.
-    - ``supplement``: its content apart from the results.
+    - ``supplement``: the content of the page apart from the results.
     - ``training``: a sentence on convergence.
     - ``sizes``: sentences on how each model's performance depends on hospital size.
     - ``noise``: from :func:`raysim.report.judgement.noise.noise`.
@@ -201,7 +200,7 @@ def hospital_page(tree: Mapping[str, Any], number: int, links: Links = ()) -> Pa
     values = tree["values"]
     cards = values["cards"]
     hospital = cards["hospitals"][number]
-    drawn = [*values["gain_figures"], *values["accuracy_figures"]]
+    plots = [*values["gain_figures"], *values["accuracy_figures"]]
     return Page(
         tabs.sheet("hospital"),
         {
@@ -213,7 +212,7 @@ def hospital_page(tree: Mapping[str, Any], number: int, links: Links = ()) -> Pa
             "hospital": hospital,
             "tables": cards["tables"],
             "gains": values.get("gains", []),
-            "figures": [figure for figure in drawn if "data-h" in _markup(figure) and not figure.get("more")],
+            "figures": [figure for figure in plots if "data-h" in _markup(figure) and not figure.get("more")],
         },
     )
 

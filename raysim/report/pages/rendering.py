@@ -49,7 +49,7 @@ class Provenance:
     notes: Sequence[str] = field(default_factory=tuple)
     """Notes of the source on the data that it read."""
     of_seed: int | None = None
-    """If data differ between seeds, the seed whose fingerprint, rows and notes these are."""
+    """The seed of the fingerprint, rows and notes; None if data do not differ between seeds."""
     date: str = ""
     """The date of the page."""
     origin: str = ""
@@ -70,7 +70,7 @@ class Page:
         sections = [
             (each.key, each.title, self._filled(text))
             for each, text in marked
-            if text is not None and each.shown(self.values)
+            if text is not None and each.visible(self.values)
         ]
         texts = {name: self._filled(getattr(sheet, name)) for name in ("kind", "dated", "top")}
         return template.render(**self.values, **texts, sheet=sheet, sections=sections)
@@ -79,9 +79,9 @@ class Page:
         return Markup(_markup(text).render(**self.values))
 
     def figures(self) -> list[svg.Figure]:
-        """Return the drawn figures of the page, without tables."""
-        shown = [each for value in self.values.values() if isinstance(value, list) for each in value]
-        return [each for each in shown if isinstance(each, svg.Figure) and each.charts]
+        """Return the figures of the page that consist of charts, not of tables."""
+        candidates = [each for value in self.values.values() if isinstance(value, list) for each in value]
+        return [each for each in candidates if isinstance(each, svg.Figure) and each.charts]
 
     def json(self) -> str:
         """Return the content of ``report.json``, from which this page or a hospital's page can be written again."""

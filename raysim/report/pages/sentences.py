@@ -21,7 +21,7 @@ NAMED = 20  # hospitals named in a sentence, and rows of the table of the worst 
 
 
 def undefined_sentence(hospitals: pd.DataFrame | None, table: pd.DataFrame, part: str = "test") -> str:
-    """Count the hospitals without a defined headline figure under any seed; empty if there are none.
+    """Return a sentence on the hospitals whose headline figure is undefined under a seed; empty if there are none.
 
     ``part`` names the evaluated rows.
     """
@@ -39,16 +39,16 @@ def undefined_sentence(hospitals: pd.DataFrame | None, table: pd.DataFrame, part
     names = [str(name) for name in tested.loc[undefined, "hospital"].unique()]
     if not names:
         return ""
-    shown = listed(names, NAMED)
+    named = listed(names, NAMED)
     of = tested["hospital"].nunique()
     if "seed" not in tested or tested["seed"].nunique() == 1:
         why += ", and they are left out of every figure"
         verb, those = ("is", "This is") if len(names) == 1 else ("are", "These are")
-        return f"{len(names)} of {counted(of, 'hospital')} with {part} rows {verb} undefined: {why}. {those} {shown}."
+        return f"{len(names)} of {counted(of, 'hospital')} with {part} rows {verb} undefined: {why}. {those} {named}."
     never = int((~tested.assign(defined=~undefined).groupby("hospital")["defined"].any()).sum())
     none = f" {never} of them are undefined under all seeds and in no figure." if never else ""
     return (
-        f"{len(names)} of {of} hospitals with {part} rows are undefined under at least one seed ({shown}): {why}, and "
+        f"{len(names)} of {of} hospitals with {part} rows are undefined under at least one seed ({named}): {why}, and "
         f"they are left out of that seed's figures.{none}"
     )
 
@@ -66,9 +66,9 @@ def worst_served(hospitals: pd.DataFrame | None, part: str = "test") -> dict[str
     defined = means[(means["model"] == model) & means[figure].notna() & (means["n_test"] > 0)]
     defined = defined.sort_values(figure, ascending=kind.larger)
     digits = kind.decimals(defined[figure])
-    shown = defined.head(NAMED)
-    limits = _limits(hospitals, str(model), figure, shown["hospital"])
-    few = judged.marks(hospitals[hospitals["hospital"].isin(shown["hospital"])])
+    worst = defined.head(NAMED)
+    limits = _limits(hospitals, str(model), figure, worst["hospital"])
+    few = judged.marks(hospitals[hospitals["hospital"].isin(worst["hospital"])])
     tenth = -(-len(defined) // 10)
     which = f"The {NAMED} hospitals" if tenth > NAMED else "The tenth of hospitals"
     rows = [
@@ -79,7 +79,7 @@ def worst_served(hospitals: pd.DataFrame | None, part: str = "test") -> dict[str
             "figure": f"{value:.{digits}f}",
             "interval": "{:.{digits}f} to {:.{digits}f}".format(*limits[name], digits=digits) if name in limits else "",
         }
-        for name, stays, tested, value in shown[["hospital", "stays", "n_test", figure]].to_numpy()
+        for name, stays, tested, value in worst[["hospital", "stays", "n_test", figure]].to_numpy()
     ]
     if len(defined) < FEW_HOSPITALS:
         caption = f"The hospital with the {kind.worst} {title} under the {called}, of {len(defined)}."
@@ -91,8 +91,7 @@ def worst_served(hospitals: pd.DataFrame | None, part: str = "test") -> dict[str
 
 
 def _limits(hospitals: pd.DataFrame, model: str, figure: str, named: pd.Series) -> dict[str, tuple[float, float]]:
-    """Return the interval over patients of each hospital in ``named``; empty for several seeds, or if there are no
-    intervals."""
+    """Return the interval over patients of each hospital in ``named``; empty for several seeds or no intervals."""
     low, high = f"{figure}_low", f"{figure}_high"
     if not {low, high} <= set(hospitals) or ("seed" in hospitals and hospitals["seed"].nunique() > 1):
         return {}

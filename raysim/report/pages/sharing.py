@@ -1,4 +1,4 @@
-"""A page that a user passes on: hospitals have pseudonyms, and no count of patients below five can be read or inferred.
+"""A page for sharing: hospitals have pseudonyms, and no count of patients below five can be read or inferred.
 
 - The page contains only what this module names; all other content of a page is left out.
 - A hospital's counts become ranges. If the total of all hospitals would narrow a count below five further, all
@@ -16,7 +16,7 @@ from typing import Any
 from raysim.report.hospital.clinical import LEAST
 
 SHEETS = ("comparison", "run")
-"""The kinds of pages that may be passed on."""
+"""The kinds of pages that may be shared."""
 
 NOTE = (
     f"For sharing: hospitals have pseudonyms, counts of patients below {LEAST} are withheld, and so is what would give "
@@ -68,7 +68,7 @@ MARK = re.compile(r'<(path|circle|rect)\b[^>]*\bdata-h="(-?\d+)"[^>]*></\1>')
 
 
 def shared(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a page to pass on, from the content of a whole page's ``report.json``."""
+    """Return the values of a page for sharing, from the content of a whole page's ``report.json``."""
     values = tree["values"]
     hospitals = values["cards"]["hospitals"]
     order = list(range(len(hospitals)))
@@ -77,11 +77,11 @@ def shared(tree: Mapping[str, Any]) -> dict[str, Any]:
     called = {names[h]: name for h, name in zip(order, pseudonyms(names), strict=True)}
     hidden = _hidden(hospitals)
     numbers = {h: k for k, h in enumerate(order) if not small(hospitals[h])}
-    kept = {key: _clean(values[key], called) for key in KEPT if key in values}
+    cleaned = {key: _clean(values[key], called) for key in KEPT if key in values}
     empty: dict[str, Any] = {"events": [], "worst": {}, "links": [], "files": [], "runs": [], "fairness": []}
     return {
         **empty,
-        **kept,
+        **cleaned,
         "shared": NOTE,
         "provenance": _provenance(values["provenance"]),
         "card": _card(values["card"], called),
@@ -174,8 +174,7 @@ def _hospital(hospital: Mapping[str, Any], name: str, hidden: frozenset[str]) ->
 
 
 def _card(card: Mapping[str, Any], called: Mapping[str, str]) -> dict[str, Any]:
-    """Return the card without the parentheses in which its lines list hospitals, because a hospital's name may be a
-    number."""
+    """Return the card without lists of hospitals, because a name that is a number cannot be recognised."""
     lines = []
     for line in card["lines"]:
         text = _without_lists(line["text"], called) if line["fact"] in NAMING else line["text"]
@@ -223,7 +222,6 @@ def _kinds(sent: str) -> str:
 
 
 def _clean(value: Any, called: Mapping[str, str]) -> Any:
-    """Apply :func:`_sentence` to all texts in a value."""
     if isinstance(value, str):
         return _sentence(value, called)
     if isinstance(value, list):

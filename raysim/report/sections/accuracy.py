@@ -1,4 +1,4 @@
-"""The section on accuracy across hospitals: accuracy, AD and SDAD (Clust-PSI-PFL), and the figures behind them."""
+"""The section on accuracy at hospitals, with AD and SDAD: mean and deviation of ``1 - accuracy`` (Clust-PSI-PFL)."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def accuracy_rows(per_seed: pd.DataFrame, names: Sequence[str]) -> list[Row]:
 
 
 def local_accuracy(hospitals: pd.DataFrame) -> pd.DataFrame:
-    """Return ``strategy, model, hospital, accuracy``: means over seeds, for hospitals with test rows.
+    """Return a table of ``strategy, model, hospital, accuracy``: means over seeds, for hospitals with test rows.
 
     ``hospitals`` has these columns, ``n_test`` and optionally ``seed``. There are no rows if accuracy is not measured.
     """
@@ -79,7 +79,7 @@ def values(material: Material) -> Values:
         return {
             **made,
             "worst": worst_served(material.hospitals, part),
-            "accuracy_figures": _drawn(material, list(material.distinct)[-1:]),
+            "accuracy_figures": _plots(material, list(material.distinct)[-1:]),
         }
     differences = pd.DataFrame() if material.differences is None else material.differences
     return {
@@ -88,16 +88,16 @@ def values(material: Material) -> Values:
         "differences": difference_rows(table, names, differences),
         "accuracy_columns": [heading for _, heading, _ in COLUMNS],
         "accuracy": accuracy_rows(_rows_of(material.per_seed, material.distinct), names),
-        "equal": [] if material.shown is None else equal_sentences(material.shown),
+        "equal": [] if material.evidence is None else equal_sentences(material.evidence),
         "accuracy_figures": [
             *(figures.trade_offs(table, material.distinct, material.looks) if not tables.few(table) else []),
-            *_drawn(material, [key for key in (material.best, material.alone) if key is not None]),
+            *_plots(material, [key for key in (material.best, material.alone) if key is not None]),
             *_local(material),
         ],
     }
 
 
-def _drawn(material: Material, first: Sequence[Key]) -> list[svg.Figure]:
+def _plots(material: Material, first: Sequence[Key]) -> list[svg.Figure]:
     """Return the curves by round and the plot of hospitals by size, the models ``first`` before others."""
     names, looks = material.distinct, material.looks
     hospitals = material.hospitals if material.one_by_one else None

@@ -68,8 +68,8 @@ def sentences(results: Sequence[Result]) -> tuple[str, ...]:
             "the rule without attack against uniform averaging": [run.price.get(headline, math.nan) for run in runs],
             "the trigger's success": [run.success for run in runs],
         }
-        shown = [f"{name} {_over_seeds(values)}" for name, values in parts.items() if np.isfinite(values).any()]
-        lines.append("; ".join([heading, *shown]) + ".")
+        measures = [f"{name} {_over_seeds(values)}" for name, values in parts.items() if np.isfinite(values).any()]
+        lines.append("; ".join([heading, *measures]) + ".")
     return tuple(lines)
 
 
@@ -79,12 +79,12 @@ def _over_seeds(values: Sequence[float]) -> str:
     mean = float(defined.mean())
     if len(defined) < 3:
         return f"{mean:+.3f}"
-    half = float(stdtrit(len(defined) - 1, (1.0 + LEVEL) / 2.0) * defined.std(ddof=1) / math.sqrt(len(defined)))
-    return f"{mean:+.3f} ({mean - half:+.3f} to {mean + half:+.3f})"
+    half_width = float(stdtrit(len(defined) - 1, (1.0 + LEVEL) / 2.0) * defined.std(ddof=1) / math.sqrt(len(defined)))
+    return f"{mean:+.3f} ({mean - half_width:+.3f} to {mean + half_width:+.3f})"
 
 
 def _facts(outcome: Outcome) -> str:
-    """Say how an aggregation rule treated Byzantine updates; empty if the rule reports nothing."""
+    """Describe how an aggregation rule treated Byzantine updates; empty if the rule reports nothing."""
     words = {
         "rejecting_precision": "bad among the updates that the rule rejected",
         "rejecting_recall": "rejected among the bad ones",

@@ -13,8 +13,9 @@ PICTURES = Section("pictures", "Pictures", "{{ parts.figures_shown(pictures) }}\
 
 
 def setting(title: str, *, facts: bool = True) -> Section:
-    """Return the section on reproducing the numbers. With ``facts``, it has the page's own facts instead of those on
-    its data."""
+    """Return the section on reproducing the numbers. With ``facts``, it has the facts of the page instead of facts
+    about the data.
+    """
     return Section("setting", title, "{{ parts.setting(provenance, links%s) }}" % (", facts" if facts else ""))
 
 

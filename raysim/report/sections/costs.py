@@ -1,4 +1,4 @@
-"""The section on costs of strategies: bytes as bars, and accuracy by the bytes that it needed."""
+"""The section on costs of strategies: bytes as bars, and accuracy by the bytes exchanged."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def bars(frame: pd.DataFrame, names: Names, looks: Looks) -> list[svg.Figure]:
 
 
 def bytes_by_round(results: Sequence[Result]) -> pd.DataFrame:
-    """Return ``strategy, model, seed, megabytes`` and the headline figure by each evaluated round."""
+    """Return the megabytes and the headline figure after each evaluated round, for each strategy, model and seed."""
     rows = []
     for result in results:
         moved = result.outcome.setup.both
@@ -90,11 +90,11 @@ def by_bytes(results: Sequence[Result], names: Names, looks: Looks) -> list[svg.
         return []
     kind = reporting(table)
     moved = table[np.isfinite(table[kind.headline].astype(float)) & (table["megabytes"] > 0)]
-    lines, shown = [], 0
+    lines, models = [], 0
     for key, group in moved.groupby(KEYS, sort=False):
         model_key = (str(key[0]), str(key[1]))
         means = group.groupby("round")[["megabytes", kind.headline]].mean().sort_index()
-        shown += model_key in names
+        models += model_key in names
         if model_key in names and len(means) > 1:
             lines.append((model_key, means["megabytes"].to_numpy(float), means[kind.headline].to_numpy(float)))
     if not lines:
@@ -118,7 +118,7 @@ def by_bytes(results: Sequence[Result], names: Names, looks: Looks) -> list[svg.
             f"Mean {kind.title} by bytes",
             [chart],
             "What each strategy reaches after so many bytes down and up, over all hospitals; means over seeds."
-            + (" Those that were evaluated once have no line." if len(lines) < shown else ""),
+            + (" Those that were evaluated once have no line." if len(lines) < models else ""),
             svg.legend([(names[model_key], looks[model_key]) for model_key, *_ in lines], lines=True),
         )
     ]
@@ -127,10 +127,10 @@ def by_bytes(results: Sequence[Result], names: Names, looks: Looks) -> list[svg.
 def values(material: Material) -> Values:
     """Return the section's figures."""
     called, looks = material.called, material.looks
-    drawn = [*bars(material.per_seed, called, looks), *by_bytes(material.results, called, looks)]
-    return {"costs": [*drawn, *material.supplement.cost]}
+    plots = [*bars(material.per_seed, called, looks), *by_bytes(material.results, called, looks)]
+    return {"costs": [*plots, *material.supplement.cost]}
 
 
 SECTION = Section(
-    "cost", "Cost", {"comparison": "{{ parts.gallery(costs) }}\n"}, values, shown=lambda values: values.get("costs")
+    "cost", "Cost", {"comparison": "{{ parts.gallery(costs) }}\n"}, values, visible=lambda values: values.get("costs")
 )

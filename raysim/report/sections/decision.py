@@ -12,15 +12,15 @@ from raysim.report.sections.section import Material, Section, Values, included
 def values(material: Material) -> Values:
     """Return the forest, the reasons, and the evidence behind them."""
     hospitals, part = material.hospitals, material.part
-    drawn, evidence, events = [], [], []
-    if material.shown is not None and material.differences is not None:
-        drawn = forest(material.shown, material.differences, material.looks)
+    plots, evidence, events = [], [], []
+    if material.evidence is not None and material.differences is not None:
+        plots = forest(material.evidence, material.differences, material.looks)
     if hospitals is not None and (material.compared or not hospitals.empty):
         evidence = [judged.sentence(hospitals, part), *judged.not_trained(hospitals, material.called)]
         events = judged.events_figure(hospitals, part)
     return {
         "first": list(material.first),
-        "forest": drawn,
+        "forest": plots,
         "reasons": [minus(text) for text in material.reasons],
         "caution": material.caution,
         "evidence": " ".join(evidence),

@@ -28,7 +28,7 @@ def gain_by_size(results: Sequence[Result], key: Key, by_itself: Key | None) -> 
     """Return a sentence on whether small hospitals gain more from the model ``key`` over training alone.
 
     ``by_itself`` is the model of training alone. The sentence is empty if no model was trained alone, if the label does
-    not have two classes, and if sizes are not public.
+    not have two classes, or if sizes are not public.
     """
     alone = {result.seed: result for result in results if by_itself and result.label == by_itself[0]}
     ours = {result.seed: result for result in results if result.label == key[0] and result.seed in alone}
@@ -42,17 +42,17 @@ def gain_by_size(results: Sequence[Result], key: Key, by_itself: Key | None) -> 
     if np.isnan(found.slope):
         return f"Whether small hospitals gain more was not tested: {TENTH} judged hospitals of unlike sizes are needed."
     low, high = (-end * float(np.log(2.0)) for end in (found.high, found.low))
-    by_half = f"{number(found.halving, 3, sign=True)} ({interval(low, high, 3, sign=True)})"
+    gain = f"{number(found.halving, 3, sign=True)} ({interval(low, high, 3, sign=True)})"
     more = "more" if found.halving > 0 else "less"
     begin = f"Small hospitals gain {more}" if found.demonstrated else "Not demonstrated that small hospitals gain more"
     return (
-        f"{begin} over training alone: half the size goes with {by_half} AUROC of gain, {chance(found.p)} and, with "
+        f"{begin} over training alone: half the size goes with {gain} AUROC of gain, {chance(found.p)} and, with "
         f"HC3, {chance(found.robust_p)}."
     )
 
 
 def slope(pairs: Sequence[tuple[Sent, Sent]], sizes: NDArray[np.int64]) -> GainSlope:
-    """Estimate the slope of one model's gains over another on the logarithm of ``sizes [H]``, the mean over seeds."""
+    """Estimate the slope of one model's mean gains over another on the logarithm of hospitals' ``sizes [H]``."""
     seeds = [one_seed(model, against) for model, against in pairs]
     gains = np.mean([seed.difference for seed in seeds], axis=0)
     own = np.square(np.mean([seed.sums for seed in seeds], axis=0)).mean(axis=1)
@@ -111,7 +111,7 @@ SECTION = Section(
     "Equity",
     included("equity"),
     values,
-    shown=lambda values: any(values.get(name) for name in ("equity", "noise", "fairness", "gains_by_size")),
+    visible=lambda values: any(values.get(name) for name in ("equity", "noise", "fairness", "gains_by_size")),
 )
 
 
@@ -121,29 +121,29 @@ MOST_PANELS = 2
 def served_alike(table: pd.DataFrame, names: Names, looks: Looks, noise: Mapping[Key, Noise]) -> list[svg.Figure]:
     """Plot one panel for each figure, and one row for each model: a dot for the value, a band for chance alone.
 
-    The band contains 95 % of federations with equal true performance. ``table`` is from
+    The band contains the figure in 95 % of federations with equal true performance. ``table`` is from
     :func:`raysim.report.tables.comparison`; the result is empty without ``noise``.
     """
     keys = [key for key in names if key in noise and noise[key].floor.figures]
     charts = []
     for figure, heading, digits in noise_columns(table, noise)[:MOST_PANELS] if keys else []:
-        shown = {key: noise[key].floor.figures[figure] for key in keys if figure in noise[key].floor.figures}
-        ends = [end for each in shown.values() for end in (each.value, each.low, each.high)]
+        floors = {key: noise[key].floor.figures[figure] for key in keys if figure in noise[key].floor.figures}
+        ends = [end for each in floors.values() for end in (each.value, each.low, each.high)]
         chart = svg.Chart(
             svg.linear(heading, ends, count=4),
-            svg.names("", [short(names[key]) for key in shown]),
+            svg.names("", [short(names[key]) for key in floors]),
             name=f"alike-{figure.replace('_', '-')}",
             description="; ".join(
                 f"{names[key]} {number(each.value, digits)}, by chance {number(each.low, digits)} to "
                 f"{number(each.high, digits)}"
-                for key, each in shown.items()
+                for key, each in floors.items()
             )
             + ".",
             width=1.35 * svg.PANEL,
-            height=24.0 * len(shown) + 74,
+            height=24.0 * len(floors) + 74,
             gridlines="x",
         )
-        for i, (key, each) in enumerate(shown.items()):
+        for i, (key, each) in enumerate(floors.items()):
             if np.isfinite([each.low, each.high]).all():
                 chart.bars([each.low], [each.high], [i], thick=0.8, class_="bar chance")
             chart.dots([each.value], [i], looks[key], size=5.0)

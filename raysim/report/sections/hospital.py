@@ -12,7 +12,7 @@ SHEET = Sheet(
     "One hospital of {{ of }}",
     (
         Section("facts", "This hospital", included("hospital")),
-        Section("among", "Among the others", AMONG, shown=lambda values: values["figures"][1:]),
+        Section("among", "Among the others", AMONG, visible=lambda values: values["figures"][1:]),
         setting("What was run", facts=False),
     ),
     included("hospital_card"),

@@ -28,7 +28,8 @@ ROW = 20.0
 
 
 def table(hospitals: pd.DataFrame, federation: Federation, sent: Sent) -> pd.DataFrame:
-    """Return ``strategy, model, attribute, value, hospitals``, the mean headline figure, and ``low`` and ``high``.
+    """Return a table of ``strategy, model, attribute, value, hospitals``, the mean headline figure, ``low`` and
+    ``high``.
 
     There is one row for each model and value of a hospital attribute; attributes need two to :data:`MOST` values. The
     mean is weighted by test rows, over the ``hospitals`` that define the figure and over seeds. ``low`` and ``high``
@@ -52,13 +53,13 @@ def table(hospitals: pd.DataFrame, federation: Federation, sent: Sent) -> pd.Dat
     return pd.DataFrame(rows, columns=columns)
 
 
-def drawn(means: pd.DataFrame, shown: Sequence[Key], names: Names, looks: Looks) -> list[svg.Figure]:
-    """Plot the means of the models ``shown``, one panel for each attribute; ``means`` are from :func:`table`.
+def plots(means: pd.DataFrame, models: Sequence[Key], names: Names, looks: Looks) -> list[svg.Figure]:
+    """Plot the means of the models ``models``, one panel for each attribute; ``means`` are from :func:`table`.
 
     The result is empty without attributes or models.
     """
     keys = [(str(a), str(b)) for a, b in means[KEYS].to_numpy()]
-    means = means[[key in shown for key in keys]]
+    means = means[[key in models for key in keys]]
     if means.empty:
         return []
     kind = reporting(means)
@@ -69,7 +70,7 @@ def drawn(means: pd.DataFrame, shown: Sequence[Key], names: Names, looks: Looks)
         _panel(str(attribute), group, limits, x, names, looks)
         for attribute, group in means.groupby("attribute", sort=False)
     ]
-    called = [short(names[key]) for key in shown]
+    called = [short(names[key]) for key in models]
     return [
         svg.figure(
             "attributes",
@@ -78,7 +79,7 @@ def drawn(means: pd.DataFrame, shown: Sequence[Key], names: Names, looks: Looks)
             f"Mean {kind.title} of hospitals of each kind, in brackets how many define it. Lines are 95 % intervals "
             "for hospitals like these; each holds by itself, and one hospital has none. Patients differ between kinds, "
             f"too: this tells where a model does well, not why. {FILE} has all models.",
-            svg.legend([(name, looks[key]) for name, key in zip(called, shown, strict=True)]),
+            svg.legend([(name, looks[key]) for name, key in zip(called, models, strict=True)]),
         )
     ]
 

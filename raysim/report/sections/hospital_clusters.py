@@ -26,10 +26,10 @@ from raysim.strategies.shared.signatures import (
 LEVELS = 8
 """An attribute with more values than this is left out."""
 
-TOLD_FEATURES = 6
+FEATURES = 6
 """The number of features whose means are reported; clusters differ most in these features."""
 
-Told = tuple[list[str], NDArray[np.float64], list[list[str]]]
+ClusterMeans = tuple[list[str], NDArray[np.float64], list[list[str]]]
 """Row names ``[R]``, the standardised difference of each cluster from the mean of all hospitals ``[R, K]``, and cells
 as text."""
 
@@ -45,11 +45,11 @@ def clusters(results: Sequence[Result], names: Names) -> list[svg.Figure]:
         of = [of_strategy(next(names[key] for key in names if key[0] == each.label)) for each in alike]
         title = listed(of)
         columns = [f"{k} ({int((rows == k).sum())})" for k in present]
-        shown, shares = _shares(result.federation, rows, present)
-        if shown:
+        row_names, shares = _shares(result.federation, rows, present)
+        if row_names:
             charts.append(
                 svg.heat_map(
-                    shown,
+                    row_names,
                     columns,
                     shares,
                     name=f"clusters-{len(charts)}",
@@ -61,21 +61,21 @@ def clusters(results: Sequence[Result], names: Names) -> list[svg.Figure]:
                     high=1.0,
                 )
             )
-        if any(map(_told_signatures, alike)):
+        if any(map(_reported_signatures, alike)):
             signed = True
             answers = signatures(result.federation) if answers is None else answers
             sent = result.federation.sizes("train") > 0
-            rows_told, far, texts = cluster_means(result.federation, answers[sent], rows[sent], present)
+            feature_rows, far, texts = cluster_means(result.federation, answers[sent], rows[sent], present)
             charts.append(
                 svg.heat_map(
-                    rows_told,
+                    feature_rows,
                     columns,
                     np.abs(far),
                     name=f"clusters-{len(charts)}",
                     column_title="cluster (hospitals in it)",
                     title=f"{title}: what hospitals sent",
                     description="; ".join(
-                        f"{name}: {', '.join(line)}" for name, line in zip(rows_told, texts, strict=True)
+                        f"{name}: {', '.join(line)}" for name, line in zip(feature_rows, texts, strict=True)
                     )
                     + ".",
                     texts=texts,
@@ -86,7 +86,7 @@ def clusters(results: Sequence[Result], names: Names) -> list[svg.Figure]:
         return []
     signature_note = (
         " What hospitals sent are their signatures, by which they were clustered: means over a cluster. Features are "
-        f"in deviations from the mean of all hospitals; shown are the {TOLD_FEATURES} in which clusters differ most. "
+        f"in deviations from the mean of all hospitals; shown are the {FEATURES} in which clusters differ most. "
         "Darker is farther from that mean."
     ) * signed
     return [
@@ -114,19 +114,19 @@ def _shares(
     federation: Federation, rows: NDArray[np.int64], clusters: NDArray[np.int64]
 ) -> tuple[list[str], NDArray[np.float64]]:
     """Return the share of each cluster's hospitals that have a value, for each value of each attribute, ``[R, K]``."""
-    shown, shares = [], []
+    row_names, shares = [], []
     for attribute, values in federation.attributes.items():
         levels = sorted(set(values))
         if len(levels) > LEVELS:
             continue
         for level in levels:
-            shown.append(f"{attribute}: {level or 'unknown'}")
+            row_names.append(f"{attribute}: {level or 'unknown'}")
             has = np.array([value == level for value in values])
             shares.append([has[rows == k].mean() for k in clusters])
-    return shown, np.array(shares)
+    return row_names, np.array(shares)
 
 
-def _told_signatures(result: Result) -> bool:
+def _reported_signatures(result: Result) -> bool:
     """Return whether hospitals sent exact signatures in a run, so that the server knows these signatures."""
     if result.outcome.privacy is not None and Signature.name in result.outcome.privacy.covers:
         return False
@@ -145,7 +145,7 @@ def signatures(federation: Federation) -> NDArray[np.float64]:
 
 def cluster_means(
     federation: Federation, answers: NDArray[np.float64], rows: NDArray[np.int64], clusters: NDArray[np.int64]
-) -> Told:
+) -> ClusterMeans:
     """Average signatures over each cluster's hospitals: size, label, missing values, and the features that differ."""
     label, columns = label_scalars(len(federation.classes)), federation.observed.shape[1]
     blocks = np.split(answers, [1, 1 + label, 1 + label + columns, 1 + label + 2 * columns], axis=1)
@@ -157,7 +157,7 @@ def cluster_means(
     inside = [rows == k for k in clusters]
     far = np.stack([deviations[members].mean(axis=0) for members in inside], axis=1)
     first = 2 + label
-    most = first + np.argsort(-np.ptp(far[first:], axis=1), kind="stable")[:TOLD_FEATURES]
+    most = first + np.argsort(-np.ptp(far[first:], axis=1), kind="stable")[:FEATURES]
     chosen = [*range(first), *most.tolist()]
     texts: list[list[str]] = []
     for column in chosen:

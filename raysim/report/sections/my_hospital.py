@@ -10,7 +10,7 @@ NOBODY: Values = {"hospitals": [], "tables": []}
 
 
 def values(material: Material) -> Values:
-    """Return a card for each hospital (if the page has cards), and the hospitals' gains by the model."""
+    """Return a card for each hospital (if the page has cards), and the hospitals' gains from the recommended model."""
     results, hospitals, best = material.results, material.hospitals, material.best
     cards: Values = NOBODY
     if not results or hospitals is None:
@@ -22,13 +22,13 @@ def values(material: Material) -> Values:
     gained = None
     if best is not None:
         gained = your_hospital.recommended_gains(results, material.called, material.baseline, best, material.alone)
-    drawn = []
+    plots = []
     if material.one_by_one and gained is not None:
-        drawn = gains.figure(gained)
+        plots = gains.figure(gained)
     if material.one_by_one and not material.compared:
         (label, model), kind = list(material.called)[-1], reporting(material.table)
-        drawn = gains.standing(gains.served(results, (label, model)), kind, model)
-    return {"cards": cards, "gain_figures": drawn, "gains": [] if gained is None else gained.sentences()}
+        plots = gains.standing(gains.served(results, (label, model)), kind, model)
+    return {"cards": cards, "gain_figures": plots, "gains": [] if gained is None else gained.sentences()}
 
 
 SECTION = Section(
@@ -36,5 +36,5 @@ SECTION = Section(
     "My hospital",
     included("my_hospital"),
     values,
-    shown=lambda values: values["cards"]["hospitals"],
+    visible=lambda values: values["cards"]["hospitals"],
 )

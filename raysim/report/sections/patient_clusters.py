@@ -35,9 +35,9 @@ def protocol(
     """Return one row for each strategy and model: each figure, its ``_margin``, ``_improved`` and ``_hospitals``.
 
     Columns ``overlap_<k>`` follow. ``per_seed`` and ``hospitals`` are as in :mod:`raysim.report.tables`; ``overlap`` is
-    stacked ``feature_overlap.csv``. ``_margin`` is half the 95 % interval of the mean over seeds. ``_hospitals`` counts
-    the hospitals with a defined figure, and ``_improved`` those with a strictly better one than under the reference;
-    both compare means over the seeds that define both figures.
+    the ``feature_overlap.csv`` of all runs, stacked. ``_margin`` is half the 95 % interval of the mean over seeds.
+    ``_hospitals`` counts the hospitals whose figure is defined under the model and the reference, and ``_improved`` the
+    hospitals where the model's figure is strictly better; figures are means over the seeds that define both.
     """
     groups, figures, against = per_seed.groupby(KEYS, sort=False), _figures(per_seed), baseline_of(per_seed, reference)
     table = groups[["yardstick"]].first().join(groups[figures].mean())
@@ -56,7 +56,8 @@ def protocol(
 def improved(
     hospitals: pd.DataFrame, candidate: tuple[str, str], against: tuple[str, str], figure: str
 ) -> tuple[int, int]:
-    """Count hospitals with a strictly better ``figure`` under ``candidate`` than under ``against``, and all compared.
+    """Count hospitals with a strictly better ``figure`` under ``candidate`` than under ``against``, and all compared
+    hospitals.
 
     Hospitals are compared if the figure is defined under both models in some seed.
     """
@@ -97,11 +98,12 @@ def printed(folder: Path, reference: str) -> Table | None:
     return table
 
 
-def drawn(composition: pd.DataFrame, titles: Mapping[str, str] | None = None) -> svg.Figure:
+def plot(composition: pd.DataFrame, titles: Mapping[str, str] | None = None) -> svg.Figure:
     """Plot clusters' shares of each hospital's training rows: one area per cluster, one panel per strategy.
 
-    ``composition`` is stacked ``patient_clusters.csv``: ``strategy, seed, hospital, cluster, n_train``. The figure uses
-    each strategy's first seed, and leaves out hospitals without training rows. ``titles`` are display names.
+    ``composition`` is the ``patient_clusters.csv`` of all runs, stacked: ``strategy, seed, hospital, cluster,
+    n_train``. The figure uses each strategy's first seed, and leaves out hospitals without training rows. ``titles``
+    are display names.
     """
     charts: list[svg.Chart] = []
     for strategy, group in composition.groupby("strategy", sort=False):

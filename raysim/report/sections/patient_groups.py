@@ -62,7 +62,7 @@ def printed(per_seed: pd.DataFrame, width: int, part: str = "test") -> Table | N
     )
     table.add_column("model used", no_wrap=True)
     chosen = attributes(per_seed)
-    beside = " " if width >= 24 + 30 * len(chosen) else "\n"
+    separator = " " if width >= 24 + 30 * len(chosen) else "\n"
     for attribute in chosen:
         table.add_column(attribute, justify="right")
     keys = gap_table[KEYS].drop_duplicates()
@@ -70,18 +70,20 @@ def printed(per_seed: pd.DataFrame, width: int, part: str = "test") -> Table | N
         rows = gap_table[(gap_table["strategy"] == key.strategy) & (gap_table["model"] == key.model)].set_index(
             "attribute"
         )
-        table.add_row(name, *(f"{_shown(rows, a, 'gap')}{beside}({_shown(rows, a, 'within')})" for a in chosen))
+        table.add_row(
+            name, *(f"{_with_spread(rows, a, 'gap')}{separator}({_with_spread(rows, a, 'within')})" for a in chosen)
+        )
     undefined = gap_table.groupby("attribute", sort=False)["undefined"].max().astype(int)
     counts = ", ".join(f"{count} by {attribute}" for attribute, count in undefined.items())
     caption = f"groups with {part} rows whose {title} at their hospital is undefined: {counts}"
-    beside = unknown(per_seed, part)
-    table.caption = escape("\n".join(filter(None, (caption, beside))))
+    note = unknown(per_seed, part)
+    table.caption = escape("\n".join(filter(None, (caption, note))))
     table.caption_justify = "left"
     return table
 
 
 def unknown(per_seed: pd.DataFrame, part: str = "test") -> str:
-    """Count patients with an unknown attribute, in a sentence on the last model; empty if there are none."""
+    """Return a sentence on patients with an unknown attribute, for the last model; empty if there are none."""
     last = per_seed[per_seed["strategy"] == per_seed["strategy"].iloc[-1]]
     last = last[last["model"] == last["model"].iloc[-1]]
     kind, parts = reporting(per_seed), []
@@ -97,7 +99,7 @@ def unknown(per_seed: pd.DataFrame, part: str = "test") -> str:
     return f"not known, and in no difference: {', '.join(parts)}, under {name}"
 
 
-def drawn(
+def plots(
     per_seed: pd.DataFrame,
     patients: pd.DataFrame,
     part: str = "test",
@@ -112,10 +114,10 @@ def drawn(
     last = dict(zip(per_seed["strategy"], per_seed["model"], strict=True))
     names = {label: (titles or {}).get(label) or label for label in last if label in (chosen or last)}
     everywhere = patients[(patients["hospital"] == EVERYWHERE) & patients["strategy"].isin(names)]
-    shown = everywhere[everywhere["model"] == everywhere["strategy"].map(last)]
+    last_models = everywhere[everywhere["model"] == everywhere["strategy"].map(last)]
     kind = reporting(patients)
     looks = {label: look for (label, _), look in svg.styles(list(last.items())).items() if label in names}
-    values = shown.groupby(["attribute", "group", "strategy"], sort=False)[kind.headline].agg(["mean", "std"])
+    values = last_models.groupby(["attribute", "group", "strategy"], sort=False)[kind.headline].agg(["mean", "std"])
     reach = values["std"].fillna(0.0)
     x = svg.linear(
         f"{kind.title} over all hospitals",
@@ -125,7 +127,7 @@ def drawn(
     )
     charts = [
         _panel(str(attribute), group, x, names, looks, k)
-        for k, (attribute, group) in enumerate(shown.groupby("attribute", sort=False))
+        for k, (attribute, group) in enumerate(last_models.groupby("attribute", sort=False))
     ]
     gap = gaps(per_seed)
     gap = gap[(gap["model"] == gap["strategy"].map(last)) & gap["gap"].notna() & gap["strategy"].isin(names)]
@@ -143,7 +145,7 @@ def drawn(
         f"Each group's patients of all hospitals together, under the model that serves them; in brackets its {part} "
         f"rows{_of_seed(patients)}.{several} Groups go to different hospitals, and this mixes how they are served with "
         f"where: only differences within hospitals (fairness.csv) speak of the model. patients.csv has all models."
-        f"{_beside(per_seed, part)}",
+        f"{_unknown_sentence(per_seed, part)}",
         svg.legend([(names[label], look) for label, look in looks.items()]),
     )
 
@@ -189,7 +191,7 @@ def _panel(
     return chart
 
 
-def _beside(per_seed: pd.DataFrame, part: str) -> str:
+def _unknown_sentence(per_seed: pd.DataFrame, part: str) -> str:
     sentence = unknown(per_seed, part)
     return f" {capitalised(sentence)}." if sentence else ""
 
@@ -201,7 +203,7 @@ def _of_seed(patients: pd.DataFrame) -> str:
     return f" of seed {patients['seed'].iloc[0]}" if (counts.nunique() > 1).any() else ""
 
 
-def _shown(rows: pd.DataFrame, attribute: str, name: str) -> str:
+def _with_spread(rows: pd.DataFrame, attribute: str, name: str) -> str:
     value, spread = rows.loc[attribute, [name, f"{name}_std"]].to_numpy(float)
     if not np.isfinite(value):
         return "undefined"

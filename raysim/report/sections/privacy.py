@@ -14,8 +14,8 @@ def of_run(result: Result) -> str:
     statement = result.outcome.privacy
     if statement is None:
         return ""
-    told = f"Privacy: {statement.sentence()}."
-    return f"{told} {_all((statement,), one_seed=True)}" if statement.further else told
+    guarantee = f"Privacy: {statement.sentence()}."
+    return f"{guarantee} {_all((statement,), one_seed=True)}" if statement.further else guarantee
 
 
 def sentences(results: Sequence[Result]) -> tuple[str, ...]:

@@ -71,8 +71,8 @@ def traffic(results: Sequence[Result], titles: Mapping[str, str]) -> Rows:
         parts = []
         for kind in kinds:
             every = np.concatenate([totals[kind] for totals in runs if kind in totals])
-            said = f" ({EXPLAINED[kind]})" if kind in EXPLAINED else ""
-            parts.append(f"{kind.replace('_', ' ')}{said} {span(float(every.min()), float(every.max()))}")
+            explanation = f" ({EXPLAINED[kind]})" if kind in EXPLAINED else ""
+            parts.append(f"{kind.replace('_', ' ')}{explanation} {span(float(every.min()), float(every.max()))}")
         rows.append([titles.get(label, label), "yes" if ROWS in kinds else "no", "; ".join(parts) or "nothing"])
     return rows
 
@@ -101,5 +101,5 @@ SECTION = Section(
     "Privacy and traffic",
     included("protection"),
     values,
-    shown=lambda values: any(values.get(name) for name in ("protections", "traffic", "privacy")),
+    visible=lambda values: any(values.get(name) for name in ("protections", "traffic", "privacy")),
 )

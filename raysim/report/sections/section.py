@@ -31,7 +31,7 @@ class Supplement:
     use: Figures = ()
     """Figures of calibration and decisions."""
     use_shared: Figures = ()
-    """The figures of ``use`` without parts based on few patients, for a page that a user passes on."""
+    """The figures of ``use`` for sharing, without parts based on few patients."""
     equity: Figures = ()
     cost: Figures = ()
     method: Figures = ()
@@ -66,7 +66,7 @@ class Material:
     called: Names
     """The display name of each model."""
     distinct: Names
-    """The display names of the models that differ: each group of equal final models has one member."""
+    """The display names of the models that differ: a group of equal final models is represented by one of them."""
     looks: Looks
     results: Sequence[Result]
     """The runs; empty if the page reports nothing on single hospitals."""
@@ -82,7 +82,7 @@ class Material:
     """One row for each strategy, seed and evaluated round."""
     differences: pd.DataFrame | None = None
     """The table from :func:`raysim.report.tables.differences`, for a comparison."""
-    shown: Evidence | None = None
+    evidence: Evidence | None = None
     """The evidence of a comparison, with names instead of labels."""
     baseline: str = ""
     """The label of the reference strategy."""
@@ -97,14 +97,13 @@ class Material:
     @property
     def best(self) -> Key | None:
         """The model that a comparison recommends."""
-        return None if self.shown is None else self.shown.entries[self.shown.best].key
+        return None if self.evidence is None else self.evidence.entries[self.evidence.best].key
 
     @property
     def alone(self) -> Key | None:
-        """The model of training alone with which the decision compares: the best of several; None if none was
-        trained."""
-        shown = self.shown
-        return None if shown is None or shown.alone is None else shown.references[shown.alone].key
+        """The model of training alone in the decision: the best of several; None if none was trained."""
+        evidence = self.evidence
+        return None if evidence is None or evidence.alone is None else evidence.references[evidence.alone].key
 
     @property
     def one_by_one(self) -> bool:
@@ -124,7 +123,7 @@ def _nothing(material: Material) -> Values:
 
 
 def included(name: str) -> str:
-    """Return markup that is the template ``name`` of ``templates/sections``."""
+    """Return markup that includes the template ``sections/<name>.html.j2``."""
     return f'{{% include "sections/{name}.html.j2" %}}'
 
 
@@ -143,10 +142,10 @@ class Section:
     """
     values: Callable[[Material], Values] = _nothing
     """A function that returns the values for the section's markup, in addition to the page's own values."""
-    shown: Callable[[Values], object] = lambda values: True
+    visible: Callable[[Values], object] = lambda values: True
     """A function that returns whether a page with these values has the section.
 
-    A page that a user passes on contains only values named in :mod:`raysim.report.pages.sharing`.
+    A page for sharing contains only the values named in :mod:`raysim.report.pages.sharing`.
     """
 
     def on(self, sheet: str) -> str | None:

@@ -28,9 +28,9 @@ def untrained(results: Sequence[Result]) -> list[tuple[str, float]]:
     """Return the labels of strategies that have not converged, each with the recent fall of its training loss.
 
     A run is treated as trained in three cases: its loss has converged, its loss falls by less than
-    :data:`~raysim.statistics.convergence.SMALL_FALL` of its start, or early stopping ended it. The fall is a share of
-    the start, the largest of a label's untrained seeds. It is NaN if a seed has too few points for a verdict. Labels
-    with a diverged seed are left out, and so are runs without a measured loss.
+    :data:`~raysim.statistics.convergence.SMALL_FALL` of its initial value, or early stopping ended it. The fall is a
+    share of the initial loss, and the largest among a label's untrained seeds. It is NaN if a seed has too few points
+    for a verdict. Labels with a diverged seed are left out, and so are runs without a measured loss.
     """
     ended = {(result.label, result.seed) for result in results if _stopped(result.outcome.stopped)}
     found = []
@@ -94,7 +94,7 @@ def _stopped(how: Stopped | None) -> str:
 
 
 def losses_by_round(results: Sequence[Result]) -> pd.DataFrame:
-    """Return ``strategy, model, seed, round, training_loss``; round 0 is before training."""
+    """Return a table of ``strategy, model, seed, round, training_loss``; round 0 is before training."""
     return pd.DataFrame(
         [
             (result.label, "", result.seed, round, loss)
@@ -105,7 +105,7 @@ def losses_by_round(results: Sequence[Result]) -> pd.DataFrame:
     )
 
 
-def drawn(results: Sequence[Result]) -> list[svg.Figure]:
+def plots(results: Sequence[Result]) -> list[svg.Figure]:
     """Plot the training losses; empty if no run has any."""
     table = losses_by_round(results)
     finite = table[np.isfinite(table["training_loss"].astype(float))]
@@ -141,8 +141,8 @@ def _verdicts(results: Sequence[Result]) -> dict[str, list[tuple[int, Convergenc
 
 
 def _diverged(results: Sequence[Result]) -> str:
-    """Name the runs that diverged, with remedies for those with a learning rate and those without."""
-    told = []
+    """Describe the runs that diverged. The remedy depends on whether a method has a learning rate."""
+    texts = []
     for by_steps, mends in ((True, "lower training.learning_rate"), (False, SOLVED)):
         parts = []
         for label, of_seed in _verdicts([result for result in results if result.by_steps == by_steps]).items():
@@ -151,12 +151,11 @@ def _diverged(results: Sequence[Result]) -> str:
                 where = f", seed {seed}" if len(of_seed) > 1 else ""
                 parts.append(f"{label} (training loss {worst.before:.3g} to {worst.last:.3g}{where})")
         if parts:
-            told.append(f"Diverged, so that their figures say nothing: {listed(parts)}. {capitalised(mends)}.")
-    return " ".join(told)
+            texts.append(f"Diverged, so that their figures say nothing: {listed(parts)}. {capitalised(mends)}.")
+    return " ".join(texts)
 
 
 def _falling(results: Sequence[Result]) -> str:
-    """Name the runs that have not converged."""
     found = untrained(results)
     falling = [f"{label} {_percent(fall)}" for label, fall in found if not math.isnan(fall)]
     short = [label for label, fall in found if math.isnan(fall)]

@@ -8,7 +8,7 @@ RUN = "{{ parts.gallery(use) }}\n"
 
 
 def values(material: Material) -> Values:
-    """Return the figures, and the figures for a page that a user passes on."""
+    """Return the figures, and the figures for sharing."""
     supplement = material.supplement
     return {"use": list(supplement.use), "use_shared": [figure.tree() for figure in supplement.use_shared]}
 
@@ -18,5 +18,5 @@ SECTION = Section(
     "Calibration and use",
     {"run": RUN, "comparison": RUN + included("use_folded")},
     values,
-    shown=lambda values: values.get("use"),
+    visible=lambda values: values.get("use"),
 )

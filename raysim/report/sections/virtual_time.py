@@ -21,10 +21,11 @@ POINTS = 400
 """The number of time points at which the curves of several seeds are averaged."""
 
 
-def drawn(
+def plots(
     table: pd.DataFrame, title: str, target: float | None = None, titles: Mapping[str, str] | None = None
 ) -> list[svg.Figure]:
-    """Plot ``strategy, model, seed, virtual_seconds, bytes, value`` for a page; empty without rows.
+    """Plot ``value`` by virtual time and by bytes, from a table of ``strategy, model, seed, virtual_seconds, bytes,
+    value``. The result is empty without rows.
 
     ``title`` names the metric; ``target`` is drawn as a line; ``titles`` are strategies' names by label.
     """
@@ -32,10 +33,10 @@ def drawn(
     if defined.empty:
         return []
     keys = [(str(a), str(b)) for a, b in defined[KEYS].drop_duplicates().to_numpy()]
-    said_as = labels(pd.DataFrame(keys, columns=KEYS))
+    model_names = labels(pd.DataFrame(keys, columns=KEYS))
     names = {
         key: (titles or {}).get(key[0], key[0]) + label.removeprefix(key[0])
-        for key, label in zip(keys, said_as, strict=True)
+        for key, label in zip(keys, model_names, strict=True)
     }
     looks, charts = svg.styles(keys), []
     for column, unit, words in AXES:
@@ -82,7 +83,8 @@ def drawn(
 def printed(table: pd.DataFrame, target: Mapping[str, float]) -> Table | None:
     """Return the table of virtual time in ``comparison.csv`` for ``compare`` to print; None without a virtual clock.
 
-    ``target`` has the metrics to reach. Means are over the seeds that reached them; the table also counts these seeds.
+    ``target`` has the value to reach for each metric. Means are over the seeds that reached it; the table also counts
+    these seeds.
     """
     if "virtual_seconds" not in table or not table["virtual_seconds"].notna().any():
         return None

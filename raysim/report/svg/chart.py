@@ -17,7 +17,7 @@ LARGE_LABEL, LARGE_VALUE = 8.0, 7.5
 """The width of a letter in labels and in values of charts as wide as the text; labels and values share a line."""
 
 ENDS = 185.0
-"""The free units on the right of a chart that has the names of its lines there."""
+"""The width on the right of a chart for the names of its lines, in units."""
 
 MARKED = 6
 """The number of points of a long line that have a marker, evenly spaced."""
@@ -89,9 +89,9 @@ class Chart(Frame):
         points = [(a, b) for a, b in zip(self.across(x), self.up(y), strict=True) if np.isfinite([a, b]).all()]
         if points:
             d = _path(points, steps)
-            shown = f"c{style.colour} {class_}"
-            said = {"class_": shown, "stroke_dasharray": style.dash, "data_h": of, "data_s": style.series}
-            self._marks.append(element("path", d=d, **said))
+            classes = f"c{style.colour} {class_}"
+            attributes = {"class_": classes, "stroke_dasharray": style.dash, "data_h": of, "data_s": style.series}
+            self._marks.append(element("path", d=d, **attributes))
 
     def marked_line(self, x: ArrayLike, y: ArrayLike, style: Style = PLAIN, *, steps: bool = False) -> None:
         """Draw a line with markers, which distinguish lines of one colour.
@@ -150,8 +150,8 @@ class Chart(Frame):
                 else {"x": first, "y": float(p) - step / 2, "width": long, "height": step}
             )
             number = None if of is None else of[i]
-            said = {"class_": f"c{style.colour} {class_}", "data_h": number, "data_s": style.series}
-            self._marks.append(element("rect", **box, **said))
+            attributes = {"class_": f"c{style.colour} {class_}", "data_h": number, "data_s": style.series}
+            self._marks.append(element("rect", **box, **attributes))
 
     def rule(self, *, x: float | None = None, y: float | None = None, text: str = "", dashed: bool = False) -> None:
         """Draw a line through the whole chart at a value of one axis, with a ``text`` at its end."""
@@ -167,9 +167,8 @@ class Chart(Frame):
             if text:
                 self._marks.append(element("text", text, x=self._right - 2, y=at - 4, class_="note", text_anchor="end"))
 
-    def beside(self, y: float, first: str, last: str) -> None:
-        """Write the text ``first`` at the left end of the chart and ``last`` at its right end, at the height of
-        ``y``."""
+    def edge_labels(self, y: float, first: str, last: str) -> None:
+        """Write the text ``first`` at the left end of the chart and ``last`` at its right end, at height ``y``."""
         at = float(self.up([y])[0]) + 4
         label, value = (LARGE_LABEL, LARGE_VALUE) if self.width >= WIDTH else (LETTER, LETTER)
         room = round((self.width - 4 - value * len(last)) / label) - 2
@@ -181,22 +180,22 @@ class Chart(Frame):
         """Write a text at a point, moved by ``dx`` and ``dy``; a centred text is moved until it fits the chart."""
         a, b = float(self.across([x])[0]), float(self.up([y])[0])
         if anchor == "middle":
-            half = self._letter * len(text) / 2
-            a = min(max(a, half), self.width - half)
+            half_width = self._letter * len(text) / 2
+            a = min(max(a, half_width), self.width - half_width)
         if math.isfinite(a) and math.isfinite(b):
             self._marks.append(element("text", text, x=a + dx, y=b + dy, class_="note", text_anchor=anchor))
 
     def ends(self, lines: Sequence[tuple[str, float, Style]]) -> None:
         """Write the name of each line on the right of the chart, at the height of its last value.
 
-        Names that would overlap are moved apart. Their space is the chart's ``right``, :data:`ENDS`.
+        Names that would overlap are moved apart. The chart needs ``right=ENDS`` units of space for them.
         """
         heights = spread(self.up([value for _, value, _ in lines]).tolist(), LINE - 1, self._top, self._bottom)
         room = int((self.width - self._right - 8) / LETTER)
         for (name, _, style), y in zip(lines, heights, strict=True):
             cut = name if len(name) <= room else f"{name[: room - 1]}…"
-            said = {"class_": f"c{style.colour} end", "data_s": style.series}
-            self._marks.append(element("text", cut, x=self._right + 6, y=y + 4, **said))
+            attributes = {"class_": f"c{style.colour} end", "data_s": style.series}
+            self._marks.append(element("text", cut, x=self._right + 6, y=y + 4, **attributes))
 
     def cell(self, row: int, column: int, shade: float, text: str) -> None:
         """Draw a cell of a heat map on two axes of names; ``shade`` is from 0 to 1."""
@@ -240,8 +239,8 @@ def short_share(shade: float) -> str:
 
 def _within(centre: float, members: int, gap: float, low: float, high: float) -> float:
     """Move the centre of a block so that the whole block is within ``low..high``."""
-    half = gap * (members - 1) / 2
-    return min(max(centre, low + half), high - half)
+    half_width = gap * (members - 1) / 2
+    return min(max(centre, low + half_width), high - half_width)
 
 
 def _path(points: Sequence[tuple[float, float]], steps: bool) -> str:

@@ -55,8 +55,10 @@ def _read() -> tuple[list[tuple[str, str]], dict[str, str]]:
     (series,) = (body for selector, body in found if selector == ":root")
     colours = LIGHT | dict(re.findall(r"--(c\d+): (#\w{6})", series)) | {"c-1": LIGHT["ink"]}
     html = (":root", ".chosen", ".legend", ".panels", "figure ")
-    kept = [(selector, body) for selector, body in found if not (selector.startswith(html) or body.startswith("--own"))]
-    return kept, colours
+    rules = [
+        (selector, body) for selector, body in found if not (selector.startswith(html) or body.startswith("--own"))
+    ]
+    return rules, colours
 
 
 def _written(selector: str, body: str, used: Iterable[int], colours: dict[str, str]) -> list[str]:
@@ -120,7 +122,7 @@ class Figure:
         """Return the figure for a separate file: one SVG with its styles, on white."""
         first = self.charts[0].width if len(self.charts) > 1 else np.inf
         columns = 3 if first <= 1.2 * PANEL else 2 if first <= 1.5 * PANEL else 1
-        parts, top = [] if self.legend is None else [self.legend.drawn()], 12.0
+        parts, top = [] if self.legend is None else [self.legend.markup()], 12.0
         if self.legend is not None:
             top += 18.0 * len(self.legend.entries)
         width, below = 0.0, top
@@ -154,7 +156,7 @@ class Legend(Markup):
     entries: tuple[tuple[str, Style], ...]
     lines: bool
 
-    def drawn(self) -> Markup:
+    def markup(self) -> Markup:
         """Return the legend as SVG, one line for each entry."""
         parts = []
         for i, (name, style) in enumerate(self.entries):
@@ -171,14 +173,14 @@ def figure(
 
     ``row``: all charts are in one row, which scrolls if it is wider than the page.
     """
-    drawn = joined(chart.markup() for chart in charts)
-    beside = len(charts) > 1 and all(chart.width <= 1.5 * PANEL for chart in charts)
+    markup = joined(chart.markup() for chart in charts)
+    side_by_side = len(charts) > 1 and all(chart.width <= 1.5 * PANEL for chart in charts)
     wide = any(chart.width > 1.2 * PANEL for chart in charts)
-    class_ = ("panels two" if wide else "panels") if beside else "panel"
+    class_ = ("panels two" if wide else "panels") if side_by_side else "panel"
     if row:
-        inside = element("div", drawn, class_="panels row", tabindex="0", role="region", aria_label=title)
+        inside = element("div", markup, class_="panels row", tabindex="0", role="region", aria_label=title)
     else:
-        inside = element("div", drawn, class_=class_)
+        inside = element("div", markup, class_=class_)
     as_legend = legend if isinstance(legend, Legend) else None
     return Figure(name, title, joined([legend or Markup(""), inside]), caption, tuple(charts), as_legend)
 

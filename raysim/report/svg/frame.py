@@ -12,7 +12,7 @@ from raysim.report.svg.markup import element, joined
 from raysim.report.svg.scales import Axis
 
 WIDTH = 520.0
-"""The units of a chart that is as wide as the text; on a phone a unit is .7 pixels."""
+"""The width of a chart that is as wide as the text, in units. On a phone a unit is .7 pixels."""
 
 LETTER = 6.6
 """The approximate width of a letter, in units of the chart."""
@@ -107,7 +107,6 @@ class Frame:
         )
 
     def _frame(self) -> list[Markup]:
-        """Draw gridlines, ticks and titles."""
         parts: list[Markup] = []
         for k, text in enumerate(self._heading):
             parts.append(element("text", text, x=4.0, y=LINE * (k + 1), class_="heading"))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 from typing import Any
 
 from markupsafe import Markup, escape
+
+from raysim.core.atomic import plain
 
 
 def element(name: str, /, *children: str, **attributes: object) -> Markup:
@@ -17,13 +18,13 @@ def element(name: str, /, *children: str, **attributes: object) -> Markup:
     >>> element("text", "a < b", x=1.5, text_anchor="end", class_="tick")
     Markup('<text x="1.5" text-anchor="end" class="tick">a &lt; b</text>')
     """
-    said = "".join(
+    pairs = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(short(value))}"'
         for key, value in attributes.items()
         if value is not None
     )
     inside = "".join(str(escape(child)) for child in children)
-    return Markup(f"<{name}{said}>{inside}</{name}>")
+    return Markup(f"<{name}{pairs}>{inside}</{name}>")
 
 
 def joined(parts: Any) -> Markup:
@@ -51,24 +52,7 @@ def json_block(identifier: str, data: object) -> Markup:
     >>> json_block("data", ["</script>", float("nan")])
     Markup('<script type="application/json" id="data">["\\u003c/script\\u003e",null]</script>')
     """
-    try:
-        text = _compact(data)
-    except ValueError:  # a number that is not finite
-        text = _compact(_finite(data))
+    text = json.dumps(plain(data), separators=(",", ":"))
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return Markup(f'<script type="application/json" id="{escape(identifier)}">{text}</script>')
-
-
-def _compact(data: object) -> str:
-    return json.dumps(data, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
-
-
-def _finite(data: Any) -> Any:
-    if isinstance(data, dict):
-        return {str(key): _finite(value) for key, value in data.items()}
-    if isinstance(data, (list, tuple)):
-        return [_finite(value) for value in data]
-    if isinstance(data, float) and not math.isfinite(data):
-        return None
-    return data

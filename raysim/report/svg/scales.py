@@ -15,8 +15,8 @@ Kind = Literal["linear", "log", "names"]
 LARGEST = 1e150
 """The largest absolute value with a position on an axis; values of a training that diverges may be larger.
 
-On a logarithmic axis, values smaller than its inverse have no position either. Ranges and ratios of the other values
-are then finite.
+On a logarithmic axis, values below ``1 / LARGEST`` have no position either. Ranges and ratios of the other values are
+then finite.
 """
 
 STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
@@ -71,7 +71,7 @@ def linear(
     signed: bool = False,
     whole: bool = False,
 ) -> Axis:
-    """Build an axis that contains all finite ``values`` and those in ``include``, with a ``margin`` at both ends.
+    """Build an axis that contains all finite ``values`` and the values ``include``, with a ``margin`` at both ends.
 
     ``within``: the possible values; ``count``: the approximate number of ticks; ``signed``: ticks have a sign;
     ``whole``: ticks are integers.

@@ -26,7 +26,7 @@ DASHES = {"filled": None, "ringed": "6 3", "open": "2 3", "dashed": "8 3 2 3"}
 _COLOUR, _SHAPES = 18390854869086802817, (1, 2, 1, 1, 100, 12, 5, 136, 5, 13, 13, 36)
 """Factors of the hashes of colour and, for each colour, shape.
 
-They were found by a search:
+A search found factors with these properties:
 
 - No two registered strategies look the same, and none has the marker of hospitals that gain or lose.
 - Strategies that are often compared differ in colour.
@@ -89,8 +89,8 @@ def style(label: str, model: str = "global") -> Style:
 def styles(keys: Sequence[tuple[str, str]], among: Iterable[str] = ()) -> dict[tuple[str, str], Style]:
     """Return the styles of ``keys`` by label and model.
 
-    ``among`` are all labels of the page, by default those of ``keys``. If two labels would look the same, the second by
-    name has the next free marker.
+    ``among`` are all labels of the page, by default the labels of ``keys``. If two labels would look the same, the
+    second by name has the next free marker.
     """
     taken: set[tuple[int, str]] = set()
     chosen: dict[str, Style] = {}

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from raysim.core.words import capitalised, number
 from raysim.metrics.labels import CLASSIFICATION, TaskKind
-from raysim.report.judgement.card import Card, Line, Role, Way
+from raysim.report.judgement.card import Card, Line, MethodRow, Role
 from raysim.report.judgement.facts.wording import figure
 from raysim.report.naming import MODELS, short
 from raysim.report.terminal.block import ROWS, Block, Warning
@@ -26,25 +26,26 @@ _NOT_WARNED = ("federate", "which")
 
 def block(card: Card, name: str, seconds: float, report: str, next: str, kind: TaskKind = CLASSIFICATION) -> Block:
     """Build the block of the experiment ``name``, which took ``seconds``."""
-    shown = _chosen(card.ways, 1 if kind.larger else -1)
+    rows = _chosen(card.rows, 1 if kind.larger else -1)
     return Block(
         what=f"{name}: {card.what}, {in_time(seconds)}",
         headline=card.headline,
         warnings=warnings(card),
-        rows=_rows(shown, kind),
+        rows=_rows(rows, kind),
         notes=_notes(card),
         report=report,
         next=next,
-        more=sum(1 + len(way.also) for way in card.ways if way not in shown) if shown else 0,
+        more=sum(1 + len(row.also) for row in card.rows if row not in rows) if rows else 0,
         noun="model",
-        references=sum(way.role == "reference" for way in shown),
+        references=sum(row.role == "reference" for row in rows),
     )
 
 
 def next_command(card: Card, command: str, path: Path | None, settings: Sequence[str] = ()) -> str:
     """Suggest the next command: one that remedies the worst finding, or one that gives more details.
 
-    ``settings`` are those of ``--set`` on the command line. The next command repeats them, except the key that it sets.
+    ``settings`` are the arguments of ``--set`` on the command line. The next command repeats them, except the key that
+    it sets.
     """
 
     def written(command: str, setting: str = "", option: str = "") -> str:
@@ -92,53 +93,52 @@ def _short(line: Line, headline: str) -> str:
     return capitalised(text) + (f": {line.remedy}" if line.remedy else ".")
 
 
-def _rows(ways: Sequence[Way], kind: TaskKind) -> list[list[str]]:
-    """Return the table rows of the methods; if all are recalibrated, only the headline says so."""
-    digits = kind.decimals([way.mean for way in ways])
-    if all(way.key[1] == RECALIBRATED for way in ways):
-        ways = [replace(way, name=way.name.removesuffix(f", {MODELS[RECALIBRATED]}")) for way in ways]
-    return [[_name(way), number(way.mean, digits), _difference(way, kind, digits), way.verdict] for way in ways]
+def _rows(rows: Sequence[MethodRow], kind: TaskKind) -> list[list[str]]:
+    """Return the table rows of the methods; their names omit recalibration if all methods are recalibrated."""
+    digits = kind.decimals([row.mean for row in rows])
+    if all(row.key[1] == RECALIBRATED for row in rows):
+        rows = [replace(row, name=row.name.removesuffix(f", {MODELS[RECALIBRATED]}")) for row in rows]
+    return [[_name(row), number(row.mean, digits), _difference(row, kind, digits), row.verdict] for row in rows]
 
 
-def _chosen(ways: Sequence[Way], sign: int) -> Sequence[Way]:
+def _chosen(rows: Sequence[MethodRow], sign: int) -> Sequence[MethodRow]:
     """Choose the recommended method, the best other methods, and references, in this order; empty for a single method.
 
     If there are too many methods, only the best of each kind of reference is used.
     """
-    if len(ways) < 2:
+    if len(rows) < 2:
         return ()
-    taken, methods, references = ([way for way in ways if way.role == role] for role in get_args(Role))
-    if len(ways) > ROWS:
-        best: dict[str, Way] = {}
-        for way in references:
-            kind = way.key[0].partition(",")[0]
-            if kind not in best or sign * way.mean > sign * best[kind].mean:
-                best[kind] = way
+    taken, methods, references = ([row for row in rows if row.role == role] for role in get_args(Role))
+    if len(rows) > ROWS:
+        best: dict[str, MethodRow] = {}
+        for row in references:
+            kind = row.key[0].partition(",")[0]
+            if kind not in best or sign * row.mean > sign * best[kind].mean:
+                best[kind] = row
         references = list(best.values())[: ROWS - len(taken) - 1]
     return [*taken, *methods[: ROWS - len(taken) - len(references)], *references]
 
 
-def _name(way: Way) -> str:
-    also = f" = {', '.join(map(short, way.also))}" if way.also else ""
-    return f"{short(way.name)}{also}{' (reference)' if way.role == 'reference' else ''}"
+def _name(row: MethodRow) -> str:
+    also = f" = {', '.join(map(short, row.also))}" if row.also else ""
+    return f"{short(row.name)}{also}{' (reference)' if row.role == 'reference' else ''}"
 
 
-def _difference(way: Way, kind: TaskKind, digits: int) -> str:
+def _difference(row: MethodRow, kind: TaskKind, digits: int) -> str:
     """Format the difference from the recommended method; the cell of that method names the figure instead."""
-    if way.role == "taken":
+    if row.role == "taken":
         return f"taken (mean {kind.title})"
-    if way.difference != way.difference:
+    if row.difference != row.difference:
         return ""
-    return figure(way.difference, Limits(way.low, way.high), digits, sign=True)
+    return figure(row.difference, Limits(row.low, row.high), digits, sign=True)
 
 
 def _notes(card: Card) -> list[str]:
-    """Return findings outside warnings: a single run's performance, hospitals left out, and equal treatment of
-    groups."""
+    """Return findings outside warnings: one run's performance, hospitals left out, equal treatment of groups."""
     unseen = card.line("unseen")
     if unseen is not None:
         unseen = replace(unseen, text=f"{unseen.short}.") if unseen.short else None
-    lines = [card.line("quality") if len(card.ways) == 1 else None, unseen, card.line("fairness")]
+    lines = [card.line("quality") if len(card.rows) == 1 else None, unseen, card.line("fairness")]
     return [line.text for line in lines if line is not None and line.state != "warn"]
 
 

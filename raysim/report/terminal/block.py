@@ -57,7 +57,7 @@ class Block:
     more: int = 0
     """The number of rows that are missing in ``rows``."""
     noun: str = "row"
-    """The noun for what a row of the table is about."""
+    """The noun for a row of the table, such as ``model``."""
     references: int = 0
     """The number of references, which are the last rows; other rows are left out before them."""
 
@@ -148,10 +148,10 @@ def _command(text: str, width: int) -> list[str]:
 
 def _wrapped(text: str, width: int, first: str = "") -> list[str]:
     """Wrap a text; all lines but the first are indented by the width of ``first``."""
-    # A line does not begin with the sign of a number on the line above.
-    kept = text.replace(" %", "\N{NO-BREAK SPACE}%")
+    # A line must not begin with a per cent sign.
+    unbroken = text.replace(" %", "\N{NO-BREAK SPACE}%")
     indent = " " * len(first)
-    lines = textwrap.wrap(kept, width, initial_indent=first, subsequent_indent=indent, break_on_hyphens=False)
+    lines = textwrap.wrap(unbroken, width, initial_indent=first, subsequent_indent=indent, break_on_hyphens=False)
     return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]
 
 

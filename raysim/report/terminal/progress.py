@@ -46,7 +46,7 @@ def phase(console: Console, text: str) -> Iterator[None]:
 def waiting(console: Console, text: str) -> Iterator[Callable[[str], None]]:
     """Report the current activity like :func:`phase`, but print nothing without a terminal.
 
-    Commands whose output is their result use it. Yields a function that reports the progress: in a terminal after
+    It is for commands whose output is their result. Yields a function that reports the progress: in a terminal after
     ``text``, elsewhere as a line.
     """
     with console.status(Text(text)) if console.is_terminal else contextlib.nullcontext() as status:
@@ -68,7 +68,7 @@ def say(console: Console, text: str) -> None:
 def time_left(seconds: float, done: float, total: float) -> str:
     """Estimate the remaining time at the same pace; empty if nothing or everything is done.
 
-    In the first minute it is empty until 2 % are done: starting actors would count as slow work.
+    In the first minute it is empty until 2 % are done, because starting actors would count as slow work.
 
     >>> time_left(60, 3, 9), time_left(20, 10, 2000), time_left(80, 10, 2000), time_left(1, 0, 9)
     ('about 2 min left', '', 'about 4 h 25 min left', '')
@@ -170,7 +170,7 @@ class RunProgress:
         elif time.monotonic() - self._last_line >= PLAIN_SECONDS:
             self._last_line = time.monotonic()
             line = f"{self._label}: round {row.round}/{self._job.rounds}"
-            self._say(", ".join(filter(None, [line, note, self._left(self._all_played + self._under_way())])))
+            self._say(", ".join(filter(None, [line, note, self._left(self._all_played + self._running_rounds())])))
 
     def conclude(self) -> None:
         """Report that all jobs have ended, and that their results are being written."""
@@ -189,11 +189,11 @@ class RunProgress:
             self._live.update(self._task, advance=max(0, job.rounds - job.played))
         if self._live is None:
             self._last_line = time.monotonic()
-            left = self._left(self._all_played + self._under_way())
+            left = self._left(self._all_played + self._running_rounds())
             line = f"[{self._done}/{self._jobs}] {self._label}: {seconds:.1f} s, {note}"
             self._say(f"{line}; {left}" if left else line)
 
-    def _under_way(self) -> int:
+    def _running_rounds(self) -> int:
         """Count the rounds run by jobs that have not ended."""
         return sum(job.played for job in self._at_work.values())
 
@@ -211,7 +211,7 @@ def size_in_words(federation: Federation, config: Config) -> str:
 
 
 def data_warnings(federations: Iterable[Federation], private: bool) -> list[str]:
-    """Return warnings about the data, each of them once for all seeds.
+    """Return warnings about the data; a warning that occurs for several seeds is returned once.
 
     ``private``: whether a privacy guarantee is required. If so, unusual values and columns that leak the label are not
     reported, because both are computed from all rows.

@@ -16,7 +16,7 @@ from raysim.metrics.labels import REGRESSION, TaskKind, reporting
 from raysim.statistics.differences.paired import FEW_HOSPITALS
 
 ROOM_FOR_SPREADS, ROOM_FOR_DIFFERENCES = 136, 92
-"""The characters that a comparison's table needs for spreads next to the means, and for any differences."""
+"""The characters that a comparison's table needs to have spreads next to the means, and to have differences."""
 
 RANKING = {
     "auroc": "mean AUROC",
@@ -74,14 +74,14 @@ def comparison_table(rows: pd.DataFrame, reference: str, width: int) -> Table:
     columns = ranking(kind, rows[kind.headline], few=few(rows))
     digits = kind.decimals(rows[kind.headline]) + 1
     table = _table(f"{counted(len(set(rows['strategy'])), 'strategy', 'strategies')}: {spread}", columns)
-    beside = " " if width >= ROOM_FOR_SPREADS else "\n"
+    separator = " " if width >= ROOM_FOR_SPREADS else "\n"
     if width >= ROOM_FOR_DIFFERENCES:
         table.add_column(f"{kind.title} against {reference} [95 %]", justify="right")
     for name, row in zip(labels(rows), rows.to_dict("records"), strict=True):
         cells = [
-            _number(row[column], _decimals(column, digits), row[f"{column}_{ending}"], beside) for column in columns
+            _number(row[column], _decimals(column, digits), row[f"{column}_{ending}"], separator) for column in columns
         ]
-        against = [_difference(row, kind.headline, digits, beside)] if width >= ROOM_FOR_DIFFERENCES else []
+        against = [_difference(row, kind.headline, digits, separator)] if width >= ROOM_FOR_DIFFERENCES else []
         table.add_row(name, *cells, *against)
     captions = ["* a reference, not a federated method"] if rows["yardstick"].any() else []
     low = f"{kind.headline}_low"
@@ -126,14 +126,16 @@ def _table(title: str, columns: Mapping[str, str]) -> Table:
     return table
 
 
-def _difference(row: Mapping[Any, Any], figure: str, digits: int, beside: str) -> str:
+def _difference(row: Mapping[Any, Any], figure: str, digits: int, separator: str) -> str:
     value = row.get(f"{figure}_difference", math.nan)
     if not math.isfinite(value):
         return ""
     low, high = (row.get(f"{figure}_{end}", math.nan) for end in ("low", "high"))
     # Adding 0 turns -0 into 0.
     value, low, high = (round(number, digits) + 0.0 for number in (value, low, high))
-    return f"{value:+.{digits}f}" + (f"{beside}[{low:+.{digits}f}, {high:+.{digits}f}]" if math.isfinite(low) else "")
+    return f"{value:+.{digits}f}" + (
+        f"{separator}[{low:+.{digits}f}, {high:+.{digits}f}]" if math.isfinite(low) else ""
+    )
 
 
 def _decimals(column: str, digits: int) -> int:
@@ -141,7 +143,7 @@ def _decimals(column: str, digits: int) -> int:
     return 4 if column == "gini" else digits
 
 
-def _number(value: float, digits: int, spread: float = math.nan, beside: str = " ") -> str:
+def _number(value: float, digits: int, spread: float = math.nan, separator: str = " ") -> str:
     if math.isnan(value):
         return "undefined"
-    return f"{value:.{digits}f}" + (f"{beside}±{spread:.{digits - 1}f}" if math.isfinite(spread) else "")
+    return f"{value:.{digits}f}" + (f"{separator}±{spread:.{digits - 1}f}" if math.isfinite(spread) else "")

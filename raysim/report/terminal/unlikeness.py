@@ -40,14 +40,14 @@ class Unlikeness:
 
 def unlikeness(federation: Federation, epsilon: Smoothing = EPSILON) -> Unlikeness:
     """Measure the heterogeneity of the hospitals; ``epsilon`` smooths PSI's shares."""
-    rows, said = [], []
+    rows, words = [], []
     sizes = federation.sizes("train")
     weights = sizes / max(int(sizes.sum()), 1)
     if federation.classes:
         counts = heterogeneity.label_counts(federation)
         metrics = heterogeneity.label_metrics(counts, epsilon)
         word = unlike(metrics["wpsi"])
-        said.append(f"their labels {word}" if word else "")
+        words.append(f"their labels {word}" if word else "")
         rows.append(("labels", f"{word + ': ' if word else ''}{_listed(metrics)}"))
         psi = heterogeneity.label_psi(counts, epsilon=epsilon)
         among = psi.hospital[np.isfinite(psi.hospital)]
@@ -62,14 +62,14 @@ def unlikeness(federation: Federation, epsilon: Smoothing = EPSILON) -> Unlikene
     features = heterogeneity.federation_feature_psi(federation, epsilon=epsilon)
     by_feature = np.nansum(features.terms * weights[:, None], axis=0)
     word = unlike(float(by_feature.max(initial=-math.inf)))
-    said.append(f"the most unlike feature '{federation.features[int(by_feature.argmax())]}' {word}" if word else "")
+    words.append(f"the most unlike feature '{federation.features[int(by_feature.argmax())]}' {word}" if word else "")
     total = f"the sum over features, weighted: {_short(features.weighted)}"
     named = _highest(by_feature, federation.features)
     rows.append(("features", f"{word + ': ' if word else ''}most unlike: {named}; {total}"))
     smoothing = "half a row in every bin" if epsilon == "counts" else f"epsilon {epsilon:g}"
     rows.append(("PSI smoothed by", smoothing))
     rows.append(("sizes", _listed(dataclasses.asdict(heterogeneity.quantity(sizes)))))
-    parts = ", ".join(filter(None, said))
+    parts = ", ".join(filter(None, words))
     return Unlikeness(tuple(rows), f"hospitals differ: {parts}" if parts else "")
 
 

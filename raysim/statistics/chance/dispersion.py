@@ -1,7 +1,7 @@
 """Figures of dispersion over hospitals, for one federation or many simulated federations at once.
 
-The definitions, and the smallest numbers of hospitals, are those of :mod:`raysim.metrics.equity`. Only judged hospitals
-count.
+The definitions are in :mod:`raysim.metrics.equity`; some figures need more hospitals here. Hospitals whose figure is
+undefined are left out.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Dispersion:
 
     @property
     def levels(self) -> frozenset[str]:
-        """The names of figures on the scale of the common figure, such as the worst decile. Figures of spread do not
-        belong to them."""
+        """The names of figures on the scale of hospitals' own figures, such as the worst decile. Figures of spread do
+        not belong to them."""
         return LEVELS if self.larger else ERROR_LEVELS
 
     def figures(self, values: Floats) -> dict[str, Floats]:

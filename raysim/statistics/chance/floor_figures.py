@@ -14,15 +14,15 @@ from raysim.statistics.chance.inversion import SAME, Estimate, at
 
 
 @dataclass(frozen=True)
-class FigureBesideFloor:
+class FigureAndFloor:
     """A figure of dispersion, compared with its distribution if all hospitals were served equally.
 
     - ``value``: the figure on the test rows. ``floor``: its mean under equal service; ``low`` to ``high``: 95 % range.
     - ``p``: the share of simulations under equal service that are as bad or worse (``size_bias``: as far from the floor
       on either side).
-    - ``true``: the noise-free figure of these hospitals that the estimated spread implies. Its interval adds
-      the variance of the spread and that of chance differences between such hospitals. For a figure on the scale of
-      AUROC, the variance of the common AUROC is added too.
+    - ``true``: the noise-free figure of these hospitals that the estimated spread implies. The interval of ``true``
+      adds the variance of the estimated spread and the variance of chance differences between hospitals with this
+      spread. For a figure on the scale of AUROC, the variance of the common AUROC is added too.
     - ``excess``: the part of the figure that is due to the spread.
 
     ``true`` and ``excess`` of ``size_bias`` are NaN, because a spread that is unrelated to size implies no slope.
@@ -37,7 +37,7 @@ class FigureBesideFloor:
     excess: Estimate
 
 
-def beside_floor(
+def compared_with_floor(
     name: str,
     value: float,
     observed: Floats,
@@ -46,7 +46,7 @@ def beside_floor(
     taus: Sequence[float],
     *,
     worse_when_lower: bool,
-) -> FigureBesideFloor:
+) -> FigureAndFloor:
     """Compare a figure with its floor.
 
     ``observed [T, B]`` are simulated values of the figure at each spread in ``taus``; ``true`` is the noise-free
@@ -62,7 +62,7 @@ def beside_floor(
     excess = Estimate(*[float("nan")] * 3) if name == "size_bias" else at(tau, taus, observed.mean(axis=1) - floor)
     if worse_when_lower:  # with more spread the figure is lower
         excess = Estimate(*excess[::-1])
-    return FigureBesideFloor(value, floor, float(low), float(high), share_as_extreme(extreme), true, excess)
+    return FigureAndFloor(value, floor, float(low), float(high), share_as_extreme(extreme), true, excess)
 
 
 def noise_free_figure(
@@ -71,9 +71,9 @@ def noise_free_figure(
     """Estimate the noise-free figure of these hospitals from simulated ones at each tau, ``true [T, B]``.
 
     ``level [T, B]`` is the common figure of each simulation, known with standard error ``level_se``. For figures of
-    spread it is 0. The distance of the figure from the level has a mean and a standard deviation at each tau. The
-    interval adds three parts as squares, separately on each side: the uncertainty of tau, this standard deviation, and
-    ``level_se``. Its limits lie within 0 and ``most``.
+    spread it is 0. The distance of the figure from the level has a mean and a standard deviation at each tau. Each
+    half-width of the interval is the root of the sum of three squares: of the uncertainty of tau, of 1.96 times this
+    standard deviation, and of 1.96 times ``level_se``. The limits of the interval lie within 0 and ``most``.
     """
     apart = true - level
     low, centre, high = at(tau, taus, apart.mean(axis=1))

@@ -18,7 +18,8 @@ TAUS = (0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 1, 1.25, 1.6, 2.2, 4)
 """Grid of true spreads (standard deviations of the logit of AUROC); values between them are interpolated."""
 
 SAME = 1e-9
-"""Relative difference below which figures count as equal: values repeat with few rows, despite rounding."""
+"""Relative difference below which figures count as equal. With few rows, many simulated values are equal except for
+rounding."""
 
 
 class Estimate(NamedTuple):
@@ -29,14 +30,14 @@ class Estimate(NamedTuple):
     high: float
 
 
-def invert(q: float, drawn: Floats, taus: Sequence[float]) -> Estimate:
-    """Return the spreads at which ``q`` is neither too large nor too small, from simulated ``drawn [T, B]`` at ``taus
-    [T]``.
+def invert(q: float, simulated: Floats, taus: Sequence[float]) -> Estimate:
+    """Return the estimate and the interval of the spread for the statistic ``q``, from ``simulated [T, B]``
+    at ``taus [T]``.
 
     A spread is in the interval if between 2.5 % and 97.5 % of its simulated values are at least ``q``; the estimate is
     the spread at which half of them are. The shares are made monotonic and interpolated linearly.
     """
-    share = np.maximum.accumulate((drawn >= q - SAME * q).mean(axis=1))
+    share = np.maximum.accumulate((simulated >= q - SAME * q).mean(axis=1))
     tail = (1 - LEVEL) / 2
     return Estimate(*(_crossing(share, taus, level) for level in (tail, 0.5, 1 - tail)))
 
@@ -49,13 +50,13 @@ def at(tau: Estimate, taus: Sequence[float], values: Floats) -> Estimate:
     return Estimate(*(float(np.interp(t, taus, values)) for t in tau))
 
 
-def visible(drawn: Floats, taus: Sequence[float]) -> float:
+def visible(simulated: Floats, taus: Sequence[float]) -> float:
     """Return the smallest spread whose interval excludes 0 in 80 % of simulations, or infinity.
 
-    ``drawn [T, B]`` are simulated values at ``taus``.
+    ``simulated [T, B]`` are simulated values at ``taus``.
     """
-    critical = np.quantile(drawn[0], (1 + LEVEL) / 2, method="higher")
-    return _crossing(np.maximum.accumulate((drawn > critical).mean(axis=1)), taus, POWER)
+    critical = np.quantile(simulated[0], (1 + LEVEL) / 2, method="higher")
+    return _crossing(np.maximum.accumulate((simulated > critical).mean(axis=1)), taus, POWER)
 
 
 def _crossing(share: Floats, taus: Sequence[float], level: float) -> float:

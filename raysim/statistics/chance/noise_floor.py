@@ -2,8 +2,8 @@
 
 Hospitals with few events differ in AUROC by chance. raysim simulates federations in which every hospital has the same
 true AUROC and ROC shape, with the tested numbers of rows, and records each figure of dispersion. The test uses Q, the
-weighted sum of squares around the mean. Inverting it over true spreads gives an interval of the spread, and from it the
-noise-free value of every figure. Therefore no two figures can contradict each other.
+weighted sum of squares around the mean. Inverting this test over true spreads gives an interval of the spread. The
+noise-free value of every figure is derived from this one interval, so that figures cannot contradict each other.
 
 The floor assumes one ROC shape for all hospitals; prevalence and the level of scores may differ. The interval assumes
 that hospitals' true AUROCs are normal on the logit scale and unrelated to size. Definitions and coverage:
@@ -23,11 +23,15 @@ from scipy.special import expit
 from raysim.core.arrays import Floats
 from raysim.core.levels import Z
 from raysim.core.words import chance, counted
-from raysim.statistics.chance.ahead import ahead
 from raysim.statistics.chance.dispersion import Dispersion
-from raysim.statistics.chance.floor_figures import FigureBesideFloor, beside_floor, noise_free_figure, share_as_extreme
+from raysim.statistics.chance.floor_figures import (
+    FigureAndFloor,
+    compared_with_floor,
+    noise_free_figure,
+    share_as_extreme,
+)
 from raysim.statistics.chance.inversion import SAME, TAUS, Estimate, invert, visible
-from raysim.statistics.chance.simulate import Chance, DrawnFederations, centres, errors, federations
+from raysim.statistics.chance.simulate import Chance, SimulatedFederations, centres, errors, federations
 from raysim.statistics.discrimination.auroc import PairSums
 from raysim.statistics.discrimination.common_curve import common_curve
 
@@ -45,13 +49,15 @@ class NoiseFloor:
     """The noise floor of one figure over hospitals: a model's AUROC, or an error.
 
     - ``figure``: the name of the figure. ``common``: its value at every hospital under equal service, that is, if
-      hospitals do not differ. ``hospitals``: the number of judged hospitals.
+      hospitals do not differ. ``hospitals``: the number of judged hospitals, whose figure is defined.
     - ``q`` and ``p``: Q, and twice the share of simulations under equal service with a Q at least as large (twice,
       because the interval of ``tau`` has two sides).
     - ``tau``: the true standard deviation over hospitals of the figure's logit (of an error: its logarithm). Its
       ``high`` is infinite if every spread of the grid is compatible with the data.
-    - ``shown``: whether a difference between hospitals is demonstrated: ``tau`` excludes 0, and ``p`` is below .05.
-    - ``visible``: the smallest tau that 80 % of such federations would demonstrate; infinite if it is above the grid.
+    - ``demonstrated``: whether a difference between hospitals is demonstrated: ``tau`` excludes 0, and ``p`` is below
+      .05.
+    - ``visible``: the smallest tau that would be demonstrated in 80 % of simulated federations; infinite if it is above
+      the grid.
     - ``figures``: the figures of :class:`raysim.statistics.chance.dispersion.Dispersion`, by name.
     - ``larger``: whether larger figures are better; False for an error.
 
@@ -64,9 +70,9 @@ class NoiseFloor:
     q: float
     p: float
     tau: Estimate
-    shown: bool
+    demonstrated: bool
     visible: float
-    figures: dict[str, FigureBesideFloor]
+    figures: dict[str, FigureAndFloor]
     larger: bool = True
 
     def sentence(self) -> str:
@@ -76,7 +82,7 @@ class NoiseFloor:
             return f"With {judged} nothing can be said of differences between hospitals."
         if not np.isfinite(self.p):
             return f"The spread of {self.figure} between hospitals cannot be estimated."
-        if self.shown:
+        if self.demonstrated:
             return f"Hospitals are served differently: {self._spread()}."
         nothing = f"No difference between hospitals beyond test noise can be shown ({chance(self.p)})"
         low, high = self._range(self.visible)
@@ -130,11 +136,11 @@ def noise_floor(
     chance = rng if isinstance(rng, Chance) else Chance(lambda: rng)
     middle = dict(zip(taus, centres(curve.common, taus).tolist(), strict=True))
 
-    def drawn(spreads: Sequence[float]) -> Iterable[DrawnFederations]:
+    def simulate(spreads: Sequence[float]) -> Iterable[SimulatedFederations]:
         middles = [middle[tau] for tau in spreads]
         return federations(events, non_events, middles, curve.event_sd, spreads, draws, chance)
 
-    return _against("AUROC", curve.auroc[judged], curve.variance[judged], curve.common, dispersion, drawn, taus)
+    return _against("AUROC", curve.auroc[judged], curve.variance[judged], curve.common, dispersion, simulate, taus)
 
 
 def error_floor(
@@ -159,7 +165,7 @@ def error_floor(
     judged. If errors are constant within every hospital, there is no floor.
 
     Other arguments are the same as for :func:`noise_floor`. Raises ``ValueError`` if the number of errors is not the
-    number of judged rows.
+    number of rows of the judged hospitals.
     """
     mae, rmse = np.asarray(mean_absolute, dtype=np.float64), np.asarray(root_mean_square, dtype=np.float64)
     n = np.asarray(rows, dtype=np.int64)
@@ -172,14 +178,14 @@ def error_floor(
     if not between_rows > 0:
         mae, n = mae[:0], n[:0]
     chance = rng if isinstance(rng, Chance) else Chance(lambda: rng)
-    # The spread of one hospital's errors relative to its mean, whose square is corrected for its own variance.
+    # The spread of errors within a hospital relative to its mean error; the squared mean is corrected for its variance.
     levels = float((n - 1) @ np.square(mae)) - float(squares[: len(n)].sum())
     within = float(np.sqrt(n @ squares[: len(n)] / levels)) if levels > 0 else float("inf")
 
-    def drawn(spreads: Sequence[float]) -> Iterable[DrawnFederations]:
+    def simulate(spreads: Sequence[float]) -> Iterable[SimulatedFederations]:
         return errors(n, errors_of_all, within, spreads, draws, chance)
 
-    return _against(figure, mae, between_rows / np.maximum(n, 1), common, dispersion, drawn, taus)
+    return _against(figure, mae, between_rows / np.maximum(n, 1), common, dispersion, simulate, taus)
 
 
 def _against(
@@ -188,7 +194,7 @@ def _against(
     variance: Floats,
     common: float,
     dispersion: Dispersion,
-    draw: Callable[[Sequence[float]], Iterable[DrawnFederations]],
+    draw: Callable[[Sequence[float]], Iterable[SimulatedFederations]],
     taus: Sequence[float],
 ) -> NoiseFloor:
     """Compute the floor of ``values [M]`` with ``variance [M]``; ``draw`` simulates federations at ``taus``."""
@@ -202,15 +208,15 @@ def _against(
     q, stages = float(weighted_squares(values, weights)), []
     for first in range(0, len(taus), STAGE):
         stages.append(_stage(draw(taus[first : first + STAGE]), weights, dispersion))
-        drawn_q = np.concatenate([stage.q for stage in stages])
-        tried = taus[: len(drawn_q)]
-        tau, least = invert(q, drawn_q, tried), visible(drawn_q, tried)
+        simulated_q = np.concatenate([stage.q for stage in stages])
+        tried = taus[: len(simulated_q)]
+        tau, least = invert(q, simulated_q, tried), visible(simulated_q, tried)
         if np.isfinite(tau.high + least):
             break  # no result below depends on larger spreads
     taus = tried
     level, level_se = np.concatenate([stage.level for stage in stages]), float(weights.sum() ** -0.5)
 
-    def figure_of(name: str) -> FigureBesideFloor:
+    def figure_of(name: str) -> FigureAndFloor:
         equal_service, noise_free = (
             np.concatenate([figures[name] for figures in each])
             for each in ([stage.observed for stage in stages], [stage.true for stage in stages])
@@ -222,14 +228,16 @@ def _against(
             most = 1.0 if dispersion.larger or name == "gini" else np.inf
             implied = noise_free_figure(noise_free, around, around_se, tau, taus, most)
         lower = dispersion.larger and name in dispersion.levels
-        return beside_floor(name, float(observed[name]), equal_service, implied, tau, taus, worse_when_lower=lower)
+        return compared_with_floor(
+            name, float(observed[name]), equal_service, implied, tau, taus, worse_when_lower=lower
+        )
 
     return NoiseFloor(
         figure,
         common,
         len(values),
         q,
-        min(1.0, 2.0 * share_as_extreme(drawn_q[0] >= q - SAME * q)),
+        min(1.0, 2.0 * share_as_extreme(simulated_q[0] >= q - SAME * q)),
         tau,
         tau.low > 0,
         least,
@@ -241,8 +249,8 @@ def _against(
 class _Stage(NamedTuple):
     """Statistics of ``B`` simulated federations at ``t`` spreads, each ``[t, B]``.
 
-    ``q`` is the statistic Q, and ``level`` is the weighted mean of hospitals' true figures. ``observed`` and ``true``
-    are the figures of dispersion by name, on simulated rows and without noise.
+    ``q`` is the statistic Q, and ``level`` is the weighted mean of hospitals' true figures. ``observed`` has the
+    figures of dispersion by name on simulated rows; ``true`` has them without noise.
     """
 
     q: Floats
@@ -251,7 +259,7 @@ class _Stage(NamedTuple):
     true: dict[str, Floats]
 
 
-def _stage(blocks: Iterable[DrawnFederations], weights: Floats, dispersion: Dispersion) -> _Stage:
+def _stage(blocks: Iterable[SimulatedFederations], weights: Floats, dispersion: Dispersion) -> _Stage:
     each = [
         _Stage(
             weighted_squares(block.observed, weights),
@@ -259,13 +267,13 @@ def _stage(blocks: Iterable[DrawnFederations], weights: Floats, dispersion: Disp
             dispersion.figures(block.observed),
             dispersion.figures(block.true),
         )
-        for block in ahead(blocks)
+        for block in blocks
     ]
     if len(each) == 1:
         return each[0]
     observed, true = (
-        {name: np.hstack([figures[name] for figures in drawn]) for name in drawn[0]}
-        for drawn in ([block.observed for block in each], [block.true for block in each])
+        {name: np.hstack([figures[name] for figures in of_blocks]) for name in of_blocks[0]}
+        for of_blocks in ([block.observed for block in each], [block.true for block in each])
     )
     return _Stage(np.hstack([b.q for b in each]), np.hstack([b.level for b in each]), observed, true)
 

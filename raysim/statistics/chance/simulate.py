@@ -14,8 +14,6 @@ from numpy.typing import ArrayLike
 from scipy.special import expit, logit, ndtri
 
 from raysim.core.arrays import Floats, Ints
-from raysim.statistics.chance.ahead import ahead
-from raysim.statistics.chance.ranks import Ranks
 
 T = TypeVar("T")
 
@@ -27,18 +25,15 @@ MOST_SPREADS = 13
 simulated spreads.
 """
 
-CACHED = 1 << 15
-"""The number of scores looked up at a time; they fit into the processor's cache."""
-
 GAP = 64.0
 """Distance between the scores of neighbouring hospitals in one sorted array; normal scores lie within half of it."""
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(64)
 
 
-class DrawnFederations(NamedTuple):
-    """Figures of ``b`` simulated federations at ``T`` spreads, ``[T, b, H]``: ``observed`` on simulated rows, and
-    ``true``."""
+class SimulatedFederations(NamedTuple):
+    """Figures of ``b`` simulated federations at ``T`` spreads, ``[T, b, H]``: ``observed`` is measured on simulated
+    rows, ``true`` is without noise."""
 
     observed: Floats
     true: Floats
@@ -66,7 +61,7 @@ def federations(
     taus: ArrayLike,
     draws: int,
     rng: np.random.Generator | Chance,
-) -> Iterator[DrawnFederations]:
+) -> Iterator[SimulatedFederations]:
     """Simulate ``draws`` federations in blocks, with ``events [H]`` and ``non_events [H]`` at each hospital, above 0.
 
     At each of ``taus [T]`` a hospital's true AUROC is ``expit(mu + tau z)``, with ``mu`` from ``middles [T]``, which
@@ -82,36 +77,34 @@ def federations(
     event_is_rarer = m <= n
     rarer, commoner = np.minimum(m, n), np.maximum(m, n)
     of_rarer, of_commoner = np.repeat(np.arange(len(m)), rarer), np.repeat(np.arange(len(m)), commoner)
-    first_rarer = np.cumsum(rarer) - rarer
+    first_rarer, first_commoner = np.cumsum(rarer) - rarer, (np.cumsum(commoner) - commoner)[of_rarer]
     size = max(1, min(draws, BLOCK // int(commoner.sum()), BLOCK // (len(m) * max(len(spreads), MOST_SPREADS))))
     sd = np.where(event_is_rarer[of_rarer], event_sd, 1 / event_sd)
     home = GAP * of_rarer
-    for pool, sought, z in ahead(chance.scores(of_commoner, of_rarer, len(m), draws, size)):
+    for pool, sought, z in chance.scores(of_commoner, of_rarer, len(m), draws, size):
         true = expit(mu[:, None, None] + spreads[:, None, None] * z)
         shift = np.sqrt(1 + event_sd**2) * ndtri(true)
         # An event e ranks above non-events u < shift + sd e; a non-event u below events e > (u - shift) / sd.
         offset = np.where(event_is_rarer, shift, -shift / event_sd)
         observed = np.empty_like(true)
-        at_once = max(1, CACHED // (len(spreads) * len(of_rarer)))
-        for b in range(0, len(sought), at_once):
-            some = slice(b, b + at_once)
-            x = offset[:, some].take(of_rarer, axis=2)
-            x += sd * sought[some]
+        for b, scores in enumerate(pool):
+            x = offset[:, b].take(of_rarer, axis=1)
+            x += sd * sought[b]
             np.clip(x, -GAP / 2, GAP / 2, out=x)
-            x += home
-            observed[:, some] = np.add.reduceat(pool.below(x, of_rarer, b), first_rarer, axis=2)
+            below = np.searchsorted(scores, x + home) - first_commoner
+            observed[:, b] = np.add.reduceat(below, first_rarer, axis=1)
         observed /= m * n
-        yield DrawnFederations(np.where(event_is_rarer, observed, 1 - observed), true)
+        yield SimulatedFederations(np.where(event_is_rarer, observed, 1 - observed), true)
 
 
 class Scores(NamedTuple):
     """Normal scores of ``b`` federations, sorted within each hospital.
 
-    ``commoner`` are the scores of the class with more rows; hospitals are :data:`GAP` apart. ``rarer [b, R]`` are the
-    scores of the other class. ``hospital [b, H]`` is the normal deviate of each hospital.
+    ``commoner [b, C]`` are the scores of the class with more rows; hospitals are :data:`GAP` apart. ``rarer [b, R]``
+    are the scores of the other class. ``hospital [b, H]`` is the normal deviate of each hospital.
     """
 
-    commoner: Ranks
+    commoner: Floats
     rarer: Floats
     hospital: Floats
 
@@ -136,7 +129,7 @@ class Chance:
     def __init__(self, generator: Callable[[], np.random.Generator]) -> None:
         self._generator = generator
         self._counts: tuple[bytes | int, ...] | None = None
-        self._kept: list[Any] = []
+        self._stored: list[Any] = []
 
     def scores(self, of_commoner: Ints, of_rarer: Ints, hospitals: int, draws: int, size: int) -> Iterator[Scores]:
         """Yield scores of ``draws`` federations, ``size`` at a time, for rows of these hospitals."""
@@ -146,9 +139,7 @@ class Chance:
                 _ascending(rng.standard_normal((federations, len(of))), of) for of in (of_commoner, of_rarer)
             )
             commoner += GAP * of_commoner
-            first = np.searchsorted(of_commoner, np.arange(hospitals + 1))
-            ranks = Ranks(commoner, first, np.arange(hospitals, dtype=np.float64) * GAP)
-            return Scores(ranks, rarer, rng.standard_normal((federations, hospitals)))
+            return Scores(commoner, rarer, rng.standard_normal((federations, hospitals)))
 
         counts = of_commoner.tobytes(), of_rarer.tobytes(), hospitals, draws
         yield from self._blocks(counts, block, draws, size)
@@ -168,26 +159,26 @@ class Chance:
         """Yield ``draws`` federations, ``size`` at a time. A block that contains all federations is stored under
         ``counts``."""
         if counts == self._counts:
-            yield from self._kept
+            yield from self._stored
             return
         rng = self._generator()
         for start in range(0, draws, size):
-            drawn = block(rng, min(size, draws - start))
+            simulated = block(rng, min(size, draws - start))
             if size >= draws:
-                self._counts, self._kept = counts, [drawn]
-            yield drawn
+                self._counts, self._stored = counts, [simulated]
+            yield simulated
 
 
 def errors(
     rows: ArrayLike, pooled: ArrayLike, within: float, taus: ArrayLike, draws: int, rng: np.random.Generator | Chance
-) -> Iterator[DrawnFederations]:
+) -> Iterator[SimulatedFederations]:
     """Simulate the mean absolute error over each hospital's ``rows [H]``; the counterpart of :func:`federations`.
 
     Under equal service, the ``pooled [N]`` errors of all rows, not all 0, are permuted over hospitals: every
     permutation is as likely as the observed one, for any distribution. At every other spread in ``taus [T]``, a
-    hospital's true error is log-normal. Its mean is that of all hospitals, and tau is the standard deviation of its
-    logarithm. Relative errors of rows have the shape of the pooled distribution, and the smaller standard deviation
-    ``within`` of one hospital's rows.
+    hospital's true error is log-normal. The mean of a true error is the mean of all errors, and tau is the standard
+    deviation of its logarithm. Errors of rows, relative to the true error, have the shape of the pooled distribution,
+    and a standard deviation of at most ``within``, the standard deviation within a hospital.
     """
     chance = rng if isinstance(rng, Chance) else Chance(lambda: rng)
     n, every = np.asarray(rows, dtype=np.int64), np.asarray(pooled, dtype=np.float64)
@@ -203,7 +194,7 @@ def errors(
     for order, z in chance.deals(len(every), len(n), draws, size):
         means = np.add.reduceat(relative[order], first, axis=1) / n
         true = common * np.exp(spreads * z - spreads**2 / 2)
-        yield DrawnFederations(true * (1.0 + narrower * (means - 1.0)), true)
+        yield SimulatedFederations(true * (1.0 + narrower * (means - 1.0)), true)
 
 
 def _ascending(scores: Floats, hospital: Ints) -> Floats:

@@ -1,9 +1,9 @@
 """Calibration in the large at each hospital, and the number of hospitals at which risks are demonstrably wrong.
 
-A hospital's events are tested exactly against the predicted risks of its rows: their number is Poisson-binomial, the
-sum of independent events with different probabilities (Hong 2013). Names and counts are corrected for multiplicity
-(:mod:`raysim.statistics.several`): even with perfect risks, some hospitals' intervals of observed over expected events
-exclude 1. Definitions: ``docs/statistics.md``.
+The number of a hospital's events is tested exactly against the predicted risks of its rows: it is Poisson-binomial, the
+sum of independent events with different probabilities (Hong 2013). The number of hospitals with wrong risks, and their
+names, are corrected for multiplicity (:mod:`raysim.statistics.several`). Even with perfect risks, some hospitals'
+intervals of observed over expected events exclude 1. Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ AT_A_TIME = 256
 
 
 class HospitalCalibration(NamedTuple):
-    """Calibration in the large of ``H`` hospitals under one model; with several seeds the mean over them.
+    """Calibration in the large of ``H`` hospitals under one model; with several seeds, means over seeds.
 
     - ``observed`` and ``expected`` events among ``rows``, ``[H]``; NaN if a prediction is not a number.
     - ``ratio``: observed over expected, ``low`` to ``high`` its 95 % interval, ``[H]``; NaN if no event is expected.
     - ``p``: exact, two-sided p-value of the events under the predicted risks, ``[H]``; NaN without rows. With several
-      seeds it is the largest p-value of a seed.
+      seeds, it is the largest of the seeds' p-values.
     - ``state [H]``: ``off``: risks are demonstrably wrong, by Holm's procedure over hospitals. ``within``: the interval
       lies in :data:`TOLERATED`. ``open``: neither. The text is empty where ``p`` is NaN.
     """
@@ -83,8 +83,8 @@ def calibration_by_hospital(counts: ScoreCounts) -> HospitalCalibration:
 def calibration_over_seeds(seeds: Sequence[HospitalCalibration]) -> HospitalCalibration:
     """Combine the calibration of the same hospitals over training ``seeds``, at least one.
 
-    Figures are means over the seeds that define them. A hospital's p is the largest over seeds: it is off only if the
-    model of every seed is.
+    Figures are means over the seeds that define them. A hospital's p is the largest over seeds: its state is ``off``
+    only if the risks are wrong in every seed.
     """
     if len(seeds) == 1:
         return seeds[0]

@@ -1,4 +1,5 @@
-"""Calibration of predicted probabilities: in the large, slope, bins, and over hospitals.
+"""Calibration of predicted probabilities: calibration in the large, calibration slope, the calibration error in bins,
+and their combination over hospitals.
 
 All functions use groups of rows with one prediction each: raw rows are groups of one, and a histogram of scores gives a
 group for each bin (:func:`from_histogram`). Sources: Cox 1958 (intercept and slope); Murphy 1973 (the parts of the
@@ -52,7 +53,7 @@ class Groups(NamedTuple):
 
 @dataclass(frozen=True)
 class Coefficient:
-    """An estimate with its standard error and 95 % interval. All are NaN if the estimate is not finite."""
+    """An estimate with its standard error and 95 % interval. All numbers are NaN if the estimate is not finite."""
 
     estimate: float
     se: float
@@ -89,7 +90,7 @@ class CalibrationError:
     - ``value``, ``low`` to ``high``: the error, and an interval for the error of further patients of the same kind.
     - ``floor``, ``floor_high``: mean and 95th percentile of the error of perfectly calibrated predictions.
 
-    All are NaN for fewer than 100 rows.
+    All five are NaN for fewer than 100 rows.
     """
 
     value: float
@@ -100,8 +101,8 @@ class CalibrationError:
 
 
 def from_histogram(histogram: ScoreHistogram) -> Groups:
-    """Return a histogram's bins as groups. The prediction is the bin's middle, off by less than .002 as a
-    probability."""
+    """Return a histogram's bins as groups. The prediction of a group is the bin's middle, which is less than .002 from
+    a row's probability."""
     low, high = edges(histogram.bins)
     # The bin of an infinite margin has no other margins; its other end is not a number.
     middle = np.where(np.isinf(low), low, np.where(np.isinf(high), high, (low + high) / 2))
@@ -119,8 +120,8 @@ def edges(bins: NDArray[np.uint16]) -> tuple[Floats, Floats]:
 def calibration(groups: Groups) -> Calibration:
     """Compute intercept and slope of one hospital, or of all hospitals together.
 
-    Intercept and slope are NaN with one class only, if the predictions separate the classes, and if a prediction is 0,
-    1 or NaN. Those of a single hospital should be printed only if it has :data:`ENOUGH` events and non-events.
+    Intercept and slope are NaN with one class only, if the predictions separate the classes, or if a prediction is 0, 1
+    or NaN. Print the coefficients of a single hospital only if it has :data:`ENOUGH` events and non-events.
     """
     rows, events = float(groups.rows.sum()), float(groups.events.sum())
     nothing = Coefficient(NAN, NAN)
@@ -133,8 +134,8 @@ def calibration(groups: Groups) -> Calibration:
 
 
 class Bins(NamedTuple):
-    """A hospital's message for calibration in bins: of each bin, the rows, the sum of predictions, and the events,
-    ``[BINS]``."""
+    """A hospital's message for calibration in bins: for each bin, the number of rows, the sum of predictions, and the
+    number of events, ``[BINS]``."""
 
     rows: Floats
     predicted: Floats
@@ -160,27 +161,27 @@ def bin_of(probabilities: Floats, bins: int = BINS) -> NDArray[np.int64]:
 def calibration_error(bins: Bins, rng: np.random.Generator, draws: int = 1000) -> CalibrationError:
     """Compute the mean distance of predictions from events over ``bins``, weighted by rows, with interval and floor.
 
-    The floor samples each bin's events with the predicted probability. The interval extends on each side by the larger
-    of two numbers: the 95th percentile of the simulated errors, and that of the total deviation of all bins' events
-    from their expectation (:func:`_missed`). By the triangle inequality chance cannot change the error by more than
-    this deviation.
+    For the floor, each bin's events are sampled with the predicted probability. The interval extends on each side by
+    the larger of two numbers: the 95th percentile of the simulated errors, and the 95th percentile of the total
+    deviation of all bins' events from their expectation (:func:`_missed`). By the triangle inequality chance cannot
+    change the error by more than this deviation.
     """
     filled = bins.rows > 0
     n, predicted, events = (values[filled] for values in bins)
     total = n.sum()
     if total < BINNED_ROWS:
         return CalibrationError(NAN, NAN, NAN, NAN, NAN)
-    drawn = np.abs(rng.binomial(n.astype(np.int64), predicted / n, (draws, len(n))) - predicted).sum(axis=1) / total
-    value, by_chance = float(np.abs(events - predicted).sum() / total), float(np.quantile(drawn, LEVEL))
+    simulated = np.abs(rng.binomial(n.astype(np.int64), predicted / n, (draws, len(n))) - predicted).sum(axis=1) / total
+    value, by_chance = float(np.abs(events - predicted).sum() / total), float(np.quantile(simulated, LEVEL))
     reach = max(_missed(n, events) / total, by_chance)
-    return CalibrationError(value, max(0.0, value - reach), min(1.0, value + reach), float(drawn.mean()), by_chance)
+    return CalibrationError(value, max(0.0, value - reach), min(1.0, value + reach), float(simulated.mean()), by_chance)
 
 
 def _missed(rows: Floats, events: Floats) -> float:
     """Return the 95th percentile of the sum over bins of absolute deviations of events from their expectation.
 
-    Deviations are normal with the variance of the observed share. Half an event and half another row are added to each
-    of the bins ``rows [B]``, so that a bin without events is not treated as certain.
+    Deviations are treated as normal, with the variance of the observed share. Half an event and half another row are
+    added to each of the bins ``rows [B]``, so that a bin without events is not treated as certain.
     """
     share = (events + 0.5) / (rows + 1)
     return float(np.quantile(_distances(len(rows)) @ np.sqrt(rows * share * (1 - share)), LEVEL))
@@ -196,7 +197,7 @@ def _fit(groups: Groups, columns: Floats, offset: Floats | float) -> list[Coeffi
     """Fit a logistic regression on ``columns [d, B]`` by Newton's method, with standard errors from the information.
 
     A margin that is extremely large dominates the information at coefficients of 0, so that steps are tiny far from the
-    optimum. Such a result is recognised by its gradient, and the fit begins again at a slope of 1.
+    optimum. A fit that ends there is recognised by its gradient, and is repeated from a slope of 1.
     """
     for start in np.eye(len(columns))[[-1]] * np.arange(2)[:, None]:
         fitted = _fit_from(start, groups, columns, offset)

@@ -56,7 +56,8 @@ class ClinicalFigure(NamedTuple):
     """One figure of ``H`` hospitals.
 
     - ``name``: the name of the figure. ``at``: the configured threshold or share; NaN if the figure has none.
-    - ``threshold``: the lowest probability at which a row is classified as positive; NaN if no row is.
+    - ``threshold``: the lowest probability that is classified as positive; NaN if the figure has no threshold or it
+      could not be chosen.
     - ``value [H]`` with its 95 % interval ``low [H]`` to ``high [H]``; NaN if undefined, or if there is no interval.
     - ``of [H]``: the number of rows in the denominator. ``undefined [H]``: the reason for a missing value, else empty.
     """
@@ -82,8 +83,8 @@ def figures(
     """Compute every figure of each hospital of ``counts``: calibration, decisions at ``thresholds``, and at ``points``.
 
     ``counts`` must contain the number of rows above each of ``thresholds``; ``bins`` is the number of bins of the
-    calibration error. ``scored [H]`` are the scores of each hospital's rows. With them coefficients and expected events
-    are exact; otherwise these are off by up to the width of a bin.
+    calibration error. ``scored [H]`` are the scores of each hospital's rows. Without them, coefficients and expected
+    events are computed from the middles of bins, and differ by up to the width of a bin.
     """
     return [
         *_coefficients(counts, scored),
@@ -159,7 +160,6 @@ def _calibration_errors(counts: ScoreCounts, bins: int, rng: np.random.Generator
 
 
 def _decisions(counts: ScoreCounts, t: int, threshold: float) -> list[ClinicalFigure]:
-    """Compute the figures of decisions at the ``t``-th threshold."""
     events, rows = counts.events, counts.rows
     hits, alarms = counts.called[:, t, 0], counts.called[:, t, 1]
     called, others = hits + alarms, rows - events

@@ -31,7 +31,7 @@ class CalibrationBins(NamedTuple):
     """Rows of ``H`` hospitals by predicted risk, in ``K`` bins of equal width between 0 and 1.
 
     All fields are ``[H, K]``: ``rows``, ``events``, the mean ``predicted`` risk, and the ``observed`` share of events
-    with its interval. They are NaN in empty bins, except counts.
+    with its interval. In empty bins all except the counts are NaN.
     """
 
     rows: Floats
@@ -71,7 +71,8 @@ def net_benefit_curve(counts: ScoreCounts, thresholds: Floats) -> NetBenefits:
 
 
 def called_at(counts: ScoreCounts, thresholds: Floats) -> Iterator[tuple[Floats, Floats]]:
-    """Yield for each threshold the called events and the other called rows of each hospital, ``[H]`` each.
+    """Yield for each threshold how many events and how many other rows of each hospital are called (classified as
+    positive), ``[H]`` each.
 
     Thresholds are moved to the nearest edges of bins.
     """

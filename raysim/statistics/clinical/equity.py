@@ -1,8 +1,8 @@
 """Equity between hospitals in each clinical figure, and a test of their differences against chance.
 
-If a figure has a best value, such as a slope of 1, its distance from the best value is judged. Shares have a floor:
-simulated hospitals that all have the share of all rows together, with their own numbers of rows. Definitions:
-``docs/metrics.md``.
+If a figure has a best value, such as a slope of 1, its distance from the best value is compared. Shares have a noise
+floor. This floor is simulated with equal hospitals, which all have the share of all rows together, and their own
+numbers of rows. Definitions: ``docs/metrics.md``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ DISTANCES: dict[str, Callable[[Floats], Floats]] = {
     "observed_over_expected": lambda ratio: np.abs(np.log(np.where(ratio > 0, ratio, np.nan))),
     "calibration_error": np.abs,
 }
-"""For each figure of calibration, its distance from the best value, which is judged: less is better."""
+"""For each figure of calibration, its distance from the best value, which is compared instead. Less is better."""
 
 SHARES = ("sensitivity", "specificity", "ppv", "npv", "sensitivity_at_specificity", "specificity_at_sensitivity")
 """Figures that are shares of rows, so that chance is binomial. More is better."""
@@ -47,11 +47,11 @@ class ClinicalEquity(NamedTuple):
     """One figure over hospitals.
 
     - ``figure``, ``at`` and ``threshold`` as in :class:`ClinicalFigure`; ``measure``: ``value``, or ``distance`` if the
-      distance from the best value is judged.
+      distance from the best value is compared.
     - ``over``: the result of :func:`raysim.metrics.equity.over_hospitals`, whose ``mean`` is weighted by rows.
     - ``floor_std`` and ``floor_worst_decile``: the mean standard deviation and worst decile of simulated hospitals with
-      equal shares. ``p``: the probability that such hospitals differ at least as much. They are NaN if unknown, and for
-      fewer than three hospitals.
+      equal shares. ``p``: the probability that such hospitals differ at least as much. These three are NaN if unknown,
+      and for fewer than three hospitals.
     """
 
     figure: str
@@ -91,11 +91,12 @@ def clinical_equity(
 
 
 def calibration_chance(hospitals: Sequence[Groups], rng: np.random.Generator, draws: int = 1000) -> float:
-    """Return the probability that equally calibrated hospitals differ at least as much in observed and expected events.
+    """Return the probability that hospitals with equal calibration would differ from each other at least as much as
+    these.
 
-    Every hospital's events are simulated from the predictions after one common recalibration, so that hospitals with
-    few events can be included. The result is NaN for fewer than three hospitals with rows, or if a prediction is 0 or
-    1.
+    Compared are observed and expected events. Every hospital's events are simulated from the predictions after one
+    common recalibration, so that hospitals with few events can be included. The result is NaN for fewer than three
+    hospitals with rows, or if a prediction is 0 or 1.
     """
     full = [groups for groups in hospitals if len(groups.rows)]
     if len(full) < FEWEST:
@@ -142,9 +143,9 @@ def _binomial(figure: ClinicalFigure, rng: np.random.Generator) -> tuple[float, 
     if len(of) < FEWEST:
         return NAN, NAN, NAN
     common = right.sum() / of.sum()
-    drawn = rng.binomial(of[:, None], common, (len(of), DRAWS)).T  # sampling hospital by hospital is faster
-    # Squared deviations from the expected number by the variance; its common factor p (1 - p) is omitted.
-    observed, chance = (np.sum(np.square(x - of * common) / of, axis=-1) for x in (right, drawn))
+    simulated = rng.binomial(of[:, None], common, (len(of), DRAWS)).T  # sampling hospital by hospital is faster
+    # Squared deviations from the expected number, divided by the variance without its common factor p (1 - p).
+    observed, chance = (np.sum(np.square(x - of * common) / of, axis=-1) for x in (right, simulated))
     p = (1 + int(np.sum(chance >= observed * (1 - 1e-12)))) / (DRAWS + 1)
-    shares = drawn / of
+    shares = simulated / of
     return float(shares.std(axis=1).mean()), float(worst_decile(shares).mean()), p

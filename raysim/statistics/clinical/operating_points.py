@@ -21,19 +21,19 @@ ROUNDING = 1e-12
 """Amount by which a share may fall short of the required share, because of rounding."""
 
 BOOTSTRAP = 300
-"""Number of bootstrap samples for an operating point whose threshold was chosen on the judged rows."""
+"""Number of bootstrap samples for an operating point whose threshold was chosen on the evaluated rows."""
 
 
 @dataclass(frozen=True)
 class OperatingPoint:
     """The threshold that reaches a given share of one class, the same for all hospitals.
 
-    - ``figure``: the judged figure, which is a share of the other class; ``at``: the given share.
-    - ``of_events``: whether the judged figure is a share of events.
-    - ``bin``: the first bin of scores that is classified as positive; ``threshold``: its lowest probability. Both are
-      NaN with too few rows to choose a threshold. The bin is infinite if only classifying no row as positive is
-      specific enough.
-    - ``same_rows``: whether the threshold was chosen on the judged rows.
+    - ``figure``: the evaluated figure, which is a share of the other class; ``at``: the given share.
+    - ``of_events``: whether the evaluated figure is a share of events.
+    - ``bin``: the first bin of scores that is classified as positive; ``threshold``: its lowest probability. The bin
+      and the threshold are NaN with too few rows to choose a threshold. The bin is infinite, and the threshold is 1, if
+      only classifying no row as positive is specific enough.
+    - ``same_rows``: whether the threshold was chosen on the evaluated rows.
     """
 
     figure: str
@@ -73,9 +73,9 @@ def with_the_threshold_chosen_again(
 ) -> tuple[float, float]:
     """Return the interval of a share whose threshold is chosen again on every bootstrap sample of either class.
 
-    In a sample of ``n`` rows the ``k``-th score alone determines the threshold: it is the score of row ``n u`` of the
-    sorted rows, where ``u``, the ``k``-th of ``n`` uniform numbers, is a beta variable. The share of the other class is
-    binomial.
+    In a sample of ``n`` rows, the threshold is the ``k``-th score. This is the score of row ``n u`` of the sorted
+    original rows, where ``u`` is the ``k``-th smallest of ``n`` uniform numbers, and therefore has a beta distribution.
+    The count of the other class beyond the threshold is binomial.
     """
     judged, chosen = counts.positives, counts.negatives
     if not point.of_events:
@@ -85,7 +85,7 @@ def with_the_threshold_chosen_again(
     enough = int(np.ceil(n * (point.at - ROUNDING)))
     row = np.minimum(n * rng.beta(enough, n + 1 - enough, BOOTSTRAP), n - 1).astype(np.int64)
     last = np.searchsorted(np.cumsum(chosen), row, side="right")  # the bin of the row that determines the threshold
-    past = np.append(np.cumsum(judged[::-1])[::-1], 0)  # judged rows in each bin and all later bins
+    past = np.append(np.cumsum(judged[::-1])[::-1], 0)  # evaluated rows in each bin and all later bins
     values = rng.binomial(m, past[last + 1] / m) / m
     low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high)

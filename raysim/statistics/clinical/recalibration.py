@@ -1,9 +1,9 @@
 """Recalibration of risks by hospital: ``logit p' = a + b logit p``, fitted on rows that are not used for training.
 
 All methods use one estimator: the mode of the likelihood of a hospital's rows times normal priors on ``a`` and ``b``.
-Without priors it is maximum likelihood. With a prior that all hospitals share it is empirical Bayes: few rows change a
-hospital little, and a hospital without rows has the mean. Sources: Vergouwe and others 2017 (the closed test);
-Laplace's approximation of the marginal likelihood. Definitions: ``docs/statistics.md``.
+Without priors it is maximum likelihood. With a prior that all hospitals share it is empirical Bayes: a hospital with
+few rows is close to the prior mean, and a hospital without rows has the prior mean. Sources: Vergouwe and others 2017
+(the closed test); Laplace's approximation of the marginal likelihood. Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -104,7 +104,8 @@ class Shifts:
 
 
 def rows_of(margins: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> Rows:
-    """Build rows from concatenated ``margins [n]`` and ``y [n]``; hospital ``h`` has ``offsets[h]:offsets[h + 1]``.
+    """Build rows from concatenated ``margins [n]`` and ``y [n]``; hospital ``h`` has rows ``offsets[h]:offsets[h +
+    1]``.
 
     Margins that are NaN are left out.
     """
@@ -115,9 +116,9 @@ def rows_of(margins: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> Rows:
 
 def grouped(margin: Floats, rows: Floats, events: Floats, hospital: Ints, hospitals: int) -> Rows:
     """Build groups of rows. Margins that are NaN are left out, and infinite margins are replaced by very large ones."""
-    kept = ~np.isnan(margin)
-    limited = np.clip(margin[kept], -LARGEST, LARGEST)
-    return Rows(limited, rows[kept], events[kept], hospital[kept], hospitals)
+    defined = ~np.isnan(margin)
+    limited = np.clip(margin[defined], -LARGEST, LARGEST)
+    return Rows(limited, rows[defined], events[defined], hospital[defined], hospitals)
 
 
 def log_likelihood(of: Rows, intercept: Floats, slope: Floats) -> Floats:
@@ -266,7 +267,7 @@ def fit(of: Rows, method: Method, prior: Prior | None = None) -> Shifts:
       % accepts.
 
     With one class, without rows, or if risks separate the classes, methods other than ``eb`` change nothing. A slope of
-    at most 0 would reverse the ranking. In that case ``b`` is 1, and ``a`` is fitted for it.
+    at most 0 would reverse the ranking. In that case ``b`` is 1, and ``a`` is fitted again.
     """
     if method == "eb":
         if prior is None:
@@ -305,8 +306,8 @@ def _no_reason(of: Rows) -> Words:
 def _only(of: Rows, some: NDArray[np.bool_]) -> Rows:
     """Return ``of`` with only the rows of the hospitals marked in ``some [H]``; the other hospitals remain, without
     rows."""
-    kept = some[of.hospital]
-    return Rows(of.margin[kept], of.rows[kept], of.events[kept], of.hospital[kept], of.hospitals)
+    selected = some[of.hospital]
+    return Rows(of.margin[selected], of.rows[selected], of.events[selected], of.hospital[selected], of.hospitals)
 
 
 def _checked(of: Rows, a: Floats, b: Floats, reason: Words) -> Shifts:

@@ -1,7 +1,7 @@
 """Estimate in advance the effect of recalibration, and whether it is worth its labelled rows.
 
-Validation rows are split in two at random within each hospital. The recalibration is fitted on each half and judged on
-the other half. Definitions: ``docs/statistics.md``.
+Validation rows are split in two at random within each hospital. The recalibration is fitted on each half and evaluated
+on the other half. Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Benefit:
       recalibration.
     - ``labelled``: the number of labelled rows per fit at the median hospital.
 
-    All are NaN if nothing could be judged.
+    All figures are NaN if nothing could be evaluated.
     """
 
     log_loss: float
@@ -43,7 +43,7 @@ class Benefit:
 
 
 def from_counts(counts: ScoreCounts) -> Rows:
-    """Return the rows of hospitals' counts, each bin at its middle."""
+    """Return hospitals' counts as groups of rows whose prediction is the middle of their bin."""
     groups = from_histogram(counts.histogram)
     hospital = np.repeat(np.arange(len(counts.filled)), counts.filled)
     return grouped(groups.logit, groups.rows, groups.events, hospital, len(counts.filled))
@@ -52,7 +52,7 @@ def from_counts(counts: ScoreCounts) -> Rows:
 def benefit(counts: ScoreCounts, method: Method, rng: np.random.Generator) -> Benefit:
     """Estimate the effect of ``method`` from ``counts`` of validation rows under the model to be recalibrated.
 
-    Each half is used once for the fit and once for judging; ``ln O/E`` is undefined for a half without events.
+    Each half is used once for the fit and once for the evaluation; ``ln O/E`` is undefined for a half without events.
     """
     halves = _halves(from_counts(counts), rng)
     before, after, rows, off, labelled = 0.0, 0.0, 0.0, [], []
@@ -79,8 +79,8 @@ def benefit(counts: ScoreCounts, method: Method, rng: np.random.Generator) -> Be
 def recommended(spread: float, rarer: NDArray[Any]) -> bool:
     """Return whether recalibration is worth its labelled rows.
 
-    Two conditions must hold. Hospitals' calibration demonstrably differs: ``spread``, the p-value of that test, is at
-    most .05. The median hospital has at least three validation rows of its ``rarer [H]`` class.
+    Two conditions must hold. Hospitals' calibration demonstrably differs: ``spread``, the p-value of this difference,
+    is at most .05. The median hospital has at least three validation rows of its ``rarer [H]`` class.
     """
     return bool(spread <= ALPHA and len(rarer) and np.median(rarer) >= ENOUGH_ROWS)
 

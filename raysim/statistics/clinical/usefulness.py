@@ -23,10 +23,11 @@ class Usefulness(NamedTuple):
 
     - ``at``: the threshold; ``default``: the better of acting on all patients and on none at this threshold.
     - ``value`` and ``limits``: net benefit minus the net benefit of ``default``, in true positives per row.
-    - ``worth``: the ranges of thresholds, in steps of .01, in which acting on the model is worth it. There the net
-      benefit of all rows together exceeds that of acting on everybody and on nobody. A range is its first and last
-      threshold.
-    - ``demonstrated``: the ranges in which the interval of this gain excludes 0 at every threshold, not simultaneously.
+    - ``worth``: the ranges of thresholds in which acting on the model has a larger net benefit over all rows than
+      acting on everybody and than acting on nobody. A range is a pair of the first and the last threshold, in steps of
+      .01.
+    - ``demonstrated``: the ranges in which the interval of this gain excludes 0 at every threshold. The intervals are
+      not simultaneous.
     - ``seeds``: the number of seeds.
     """
 
@@ -42,7 +43,7 @@ class Usefulness(NamedTuple):
 def usefulness(seeds: Sequence[ScoreCounts], thresholds: Sequence[float], at: float) -> Usefulness:
     """Compute usefulness at the threshold ``at`` from a model's counts at the same hospitals in each seed.
 
-    ``thresholds`` are the thresholds of the counts. Raises ``ValueError`` if ``at`` is not one of them.
+    ``thresholds`` are the probabilities at which rows were counted. Raises ``ValueError`` if ``at`` is not one of them.
     """
     place = list(thresholds).index(at)
     pair, everybody = _gain(seeds, at, [(counts.called[:, place, 0], counts.called[:, place, 1]) for counts in seeds])
@@ -63,9 +64,10 @@ def usefulness(seeds: Sequence[ScoreCounts], thresholds: Sequence[float], at: fl
 def _gain(
     seeds: Sequence[ScoreCounts], at: float, called: Sequence[tuple[NDArray[Any], NDArray[Any]]]
 ) -> tuple[Paired, bool]:
-    """Return the net benefit at a threshold minus the better default's, and whether that is acting on everybody.
+    """Return the net benefit at a threshold minus that of the better default, and whether this default is acting on
+    everybody.
 
-    ``called`` has the called events and other called rows of each seed, ``[H]`` each.
+    ``called`` has, for each seed, the numbers of called events and of other called rows, ``[H]`` each.
     """
     odds = at / (1 - at)
     events = np.stack([unless_broken(counts, counts.events) for counts in seeds])
@@ -73,7 +75,7 @@ def _gain(
     hits, alarms = (np.stack(each).astype(float) for each in zip(*called, strict=True))
     everybody = bool(np.nansum(events - odds * (rows - events)) > 0)
     gained, lost = (events - hits, rows - events - alarms) if everybody else (hits, alarms)
-    sign = -1.0 if everybody else 1.0  # acting on everybody adds the rows that are not called
+    sign = -1.0 if everybody else 1.0  # only rows that are not called differ from acting on everybody
     tested = np.where(rows > 0, rows, np.nan)
     difference = sign * (gained - odds * lost) / tested
     variance = np.maximum((gained + odds**2 * lost) / tested - difference**2, 0.0) / tested
@@ -87,7 +89,7 @@ def _limits(pair: Paired) -> Limits:
 
 
 def _ranges(among: NDArray[np.bool_]) -> tuple[tuple[float, float], ...]:
-    """Return the first and last threshold of each run of ``among [99]``."""
+    """Return the first and last threshold of each run of consecutive thresholds in the mask ``among [99]``."""
     padded = np.concatenate([[False], among, [False]])
     first, last = np.flatnonzero(padded[1:] & ~padded[:-1]), np.flatnonzero(~padded[1:] & padded[:-1]) - 1
     return tuple((float(CURVE[a]), float(CURVE[b])) for a, b in zip(first, last, strict=True))

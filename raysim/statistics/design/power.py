@@ -1,7 +1,7 @@
-"""Power before there is any data: of a difference between methods, of a spread between hospitals, of a slope on size.
+"""Power of a planned comparison to detect a difference between methods, a spread between hospitals, or a slope on size.
 
-Federations are simulated under a normal model and judged as a comparison judges real ones: by the interval for
-hospitals like these, by Q, and by the slope of gains. The model and its limits: ``docs/design.md``.
+Federations are simulated under a normal model and tested like real ones, with the interval for hospitals like these,
+with Q, and with the slope of gains. The model and its limits: ``docs/design.md``.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The number of hospitals at which one model is demonstrably worse, or better, than another.
 
 Each hospital's difference of AUROC is tested in both directions, with two variances
-(:mod:`raysim.statistics.differences.one_hospital`); the larger p-value counts. With fewer than ten rows of the rarer
-class the p-value is 1, and the hospital is counted. Names and counts are corrected for multiplicity
-(:mod:`raysim.statistics.several`).
+(:mod:`raysim.statistics.differences.one_hospital`); the larger p-value is used. With fewer than ten rows of the rarer
+class the p-value is 1, and the hospital remains among the tested ones. The numbers of hospitals, and their names, are
+corrected for multiplicity (:mod:`raysim.statistics.several`).
 
 Definitions: ``docs/statistics.md``.
 """
@@ -27,9 +27,10 @@ ENOUGH = 10
 
 
 class Harm(NamedTuple):
-    """The hospitals that demonstrably lose (``losses``) or gain (``gains``). Each list has a level of 5 %.
+    """The hospitals that demonstrably lose (``losses``) or gain (``gains``). Losses and gains are tested at a level of
+    5 % each.
 
-    ``too_few``: the number of judged hospitals with too few rows of the rarer class for a test.
+    ``too_few``: the number of hospitals with a difference, but with too few rows of the rarer class for a test.
     """
 
     losses: Bound
@@ -41,7 +42,7 @@ class OneSided(NamedTuple):
     """One-sided p-values of each hospital's ``difference [H]``: for a ``loss`` (below 0) and for a ``gain`` (above 0),
     ``[H]``.
 
-    They are NaN if a model is not judged. They are 1 where ``few [H]`` marks too few rows for a test.
+    They are NaN if the difference is undefined, and 1 where ``few [H]`` marks too few rows for a test.
     """
 
     difference: Floats
@@ -53,11 +54,11 @@ class OneSided(NamedTuple):
 def harm(models: Sequence[Sent], against: Sequence[Sent]) -> Harm:
     """Test which hospitals a model harms, and which gain.
 
-    ``models [S]`` and ``against [S]`` have the same seeds and hospitals. A hospital's p-value is the largest over the
-    seeds that judge it: every such seed has to demonstrate the difference.
+    ``models [S]`` and ``against [S]`` have the same seeds and hospitals. A hospital's p-value is the largest over
+    seeds, without seeds in which it is undefined: every other seed has to demonstrate the difference.
     """
     seeds = [one_sided(one, other) for one, other in zip(models, against, strict=True)]
-    # ``fmax`` ignores seeds that judge no difference.
+    # ``fmax`` ignores the NaN of seeds in which the difference is undefined.
     losses, gains = np.fmax.reduce([s.loss for s in seeds]), np.fmax.reduce([s.gain for s in seeds])
     return Harm(bound(losses), bound(gains), int(np.any([s.few for s in seeds], axis=0).sum()))
 

@@ -1,11 +1,13 @@
 """The difference of two models' AUROC at each hospital separately, from the hospital's messages.
 
-There are two variances over a hospital's patients, and the larger one counts.
+There are two variances over a hospital's patients, and the larger one is used.
 
 - The own variance is DeLong's variance of the difference, from sketches of both models
-  (:mod:`raysim.statistics.discrimination.sketches`). It is right with many patients, and often too small with few.
-- The common variance is proportional to ``1 / events + 1 / non-events``, with a factor averaged over all hospitals. It
-  does not depend on a hospital's few patients, but is too small where two models agree less than elsewhere.
+  (:mod:`raysim.statistics.discrimination.sketches`). The own variance is accurate with many patients, and often too
+  small with few.
+- The common variance is proportional to ``1 / events + 1 / non-events``, with a factor averaged over all hospitals. The
+  common variance does not depend on a hospital's few patients, but is too small where two models agree less than
+  elsewhere.
 
 An interval made from the intervals of the two models would be up to several times as wide. Definitions and coverage:
 ``docs/statistics.md``.
@@ -37,8 +39,8 @@ class Sent(NamedTuple):
 class OneSeed(NamedTuple):
     """The ``difference [H]`` of two models in one seed, with its two variances ``own [H]`` and ``common [H]``.
 
-    All are NaN if one of the models is not judged. ``rarer [H]``: the number of rows of the rarer class. ``sums [H,
-    B]``: the sketches of the difference.
+    All three are NaN if the AUROC of one of the models is undefined. ``rarer [H]``: the number of rows of the rarer
+    class. ``sums [H, B]``: the sketches of the difference.
     """
 
     difference: Floats
@@ -65,10 +67,10 @@ def gain(models: Sequence[Sent], against: Sequence[Sent]) -> OverSeeds:
     """Compute the mean difference over seeds at each hospital, with its 95 % interval.
 
     Both arguments have the same seeds and hospitals. The variances of patients and of seeds are added, each with its
-    own t quantile. Patients who are tested in several seeds count once: the common variance shrinks as much as the own
-    variance does when seeds are averaged. Limits are cut to -1 and 1. The observed AUROC of ``against`` would give
-    narrower limits, but with few events it is often 1 although the true AUROC is not. Limits are NaN if a class has one
-    row and no hospital has more.
+    own t quantile. Patients who are tested in several seeds count once: averaging over seeds reduces the common
+    variance by the same factor as the own variance. Limits are cut to -1 and 1. The observed AUROC of ``against`` would
+    give narrower limits, but with few events it is often 1 although the true AUROC is not. Limits are NaN if a class
+    has one row and no hospital has more.
     """
     seeds = [one_seed(one, other) for one, other in zip(models, against, strict=True)]
     each = np.stack([seed.difference for seed in seeds])

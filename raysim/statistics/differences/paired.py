@@ -53,15 +53,15 @@ class Limits(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Paired:
-    """A difference of AUROC, ``first - second``, over the ``hospitals`` and ``seeds`` that define both.
+    """A difference of AUROC, ``first - second``, over the ``hospitals`` and ``seeds`` with both AUROCs.
 
     - ``difference``: the mean weighted by test rows.
     - ``hospital_variance`` (V_h): the variance due to hospitals, including their patients and their part of training
       noise; NaN for one hospital.
     - ``patient_variance`` (V_p): the variance due to patients alone; NaN if it was not given.
-    - ``seed_variance`` (V_s): the variance due to training seeds. With one seed it is 0, and the interval excludes it.
-    - ``df``: the degrees of freedom of V_h, at least 1; NaN for one hospital. V_s has one less than the number of
-      seeds.
+    - ``seed_variance`` (V_s): the variance due to training seeds. With one seed, V_s is 0, and the interval does not
+      cover differences between seeds.
+    - ``df``: the degrees of freedom of V_h, at least 1; NaN for one hospital. V_s has ``seeds - 1`` degrees of freedom.
     """
 
     difference: float
@@ -128,8 +128,8 @@ class Paired:
         if self.hospitals == 1:
             notes.append("one hospital: nothing can be said of others like it")
         elif self.hospitals < FEW_HOSPITALS:
-            shown = math.floor(10 * self.df) / 10  # rounding up could contradict the sentence: 1.99 is less than 2
-            notes.append(f"{self.hospitals} hospitals, {shown:.1f} degrees of freedom")
+            degrees = math.floor(10 * self.df) / 10  # rounding up could contradict the sentence: 1.99 is less than 2
+            notes.append(f"{self.hospitals} hospitals, {degrees:.1f} degrees of freedom")
         if self.df < 2:
             notes.append("fewer than 2 degrees of freedom: almost nothing can be shown")
         if self.seeds == 1:
@@ -157,7 +157,7 @@ def paired(first: ArrayLike, second: ArrayLike, rows: ArrayLike, *, patients: Ar
     """Compute the difference of two models' AUROC, each ``[S, H]``, on the same numbers of test rows, ``rows [S, H]``.
 
     A hospital and seed with a NaN, or without rows, is left out. ``patients [H]`` are the values of
-    :func:`raysim.statistics.discrimination.sketches.patient_part`. Every number is NaN if no hospital defines both.
+    :func:`raysim.statistics.discrimination.sketches.patient_part`. Every number is NaN if no hospital has both AUROCs.
     Raises ``ValueError`` for shapes that do not match.
     """
     a, b, r = (np.atleast_2d(np.asarray(x, dtype=np.float64)) for x in (first, second, rows))

@@ -1,9 +1,9 @@
 """Correct the limits and the estimate of the best of many tried models for the search.
 
-The best of ``N`` candidates looks better than it is. Its interval against a reference is therefore Bonferroni's, in
-Holm's order, over all candidates tried and not only over those reported. Its estimate is reduced by the average gain
-that the best of these models has from being chosen, over bootstrap samples of hospitals. That removes about two thirds
-of the bias. Simulations: ``docs/judge.md``.
+The best of ``N`` candidates looks better than it is. The interval of the best against a reference is therefore adjusted
+by Holm's procedure for all candidates tried, and not only for those reported. The estimate of the best is reduced by
+the average gain that the best of these models has from being chosen, over bootstrap samples of hospitals. This
+correction removes about two thirds of the bias. Simulations: ``docs/judge.md``.
 """
 
 from __future__ import annotations

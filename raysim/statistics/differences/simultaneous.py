@@ -1,6 +1,6 @@
 """Simultaneous intervals of many differences, and the strategies that they do not exclude as the best.
 
-Levels are Bonferroni's, in Holm's order: the probability of any false claim of a difference is at most 5 %, for any
+Intervals are adjusted by Holm's procedure: the probability of any false claim of a difference is at most 5 %, for any
 dependence between strategies. Sampling the largest t statistic with random signs for hospitals and seeds would be a
 little narrower, and has far more errors with few seeds (``docs/statistics.md``). Source: Holm 1979.
 """
@@ -18,7 +18,7 @@ from raysim.statistics.differences.paired import Limits, Paired
 
 
 def adjusted(differences: Sequence[Paired]) -> list[Limits]:
-    """Return intervals for hospitals like these of ``differences``, adjusted for their number, in their order.
+    """Return the intervals of ``differences`` for hospitals like these, in the same order, adjusted for their number.
 
     An interval excludes 0 exactly if Holm's procedure rejects. Intervals of equal models are 0 to 0 and are not
     counted; a difference without a variance has NaN limits and is not counted either.

@@ -1,8 +1,8 @@
 """The difference of two models' worst decile at the same hospitals, for other hospitals and other training seeds.
 
-Hospitals are resampled in pairs, because a quantile has no variance formula. Seeds are too few to resample. Their
-variance is the variance of the seeds' own differences. It has the t quantile of its degrees of freedom, and is added as
-in :mod:`raysim.statistics.differences.paired`. Coverage: ``docs/statistics.md``.
+Hospitals are resampled in pairs, because a quantile has no variance formula. Seeds are too few to resample. The
+variance due to seeds is the variance of the seeds' own differences. It has the t quantile of its degrees of freedom,
+and is added as in :mod:`raysim.statistics.differences.paired`. Coverage: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ def worst_decile_difference(
 ) -> Limits:
     """Return the interval of the difference between two models' worst deciles, ``first`` minus ``second``.
 
-    Both are figures of hospitals, ``[S, H]``, as are the numbers of ``rows``. A hospital and seed with a NaN, or
-    without rows, is left out; ``larger`` says whether larger figures are better. With one seed the interval is for the
-    trained models and excludes the effect of another seed. It is NaN for fewer than two hospitals.
+    The figures of hospitals ``first`` and ``second``, and the numbers of ``rows``, are ``[S, H]``. A hospital and seed
+    with a NaN, or without rows, is left out; ``larger`` says whether larger figures are better. With one seed the
+    interval is for the trained models, and does not cover differences between seeds. It is NaN for fewer than two
+    hospitals.
     """
     a, b, r = (np.atleast_2d(np.asarray(x, dtype=np.float64)) for x in (first, second, rows))
     defined = (r > 0) & np.isfinite(a) & np.isfinite(b)

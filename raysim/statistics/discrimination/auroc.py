@@ -1,8 +1,8 @@
 """The AUROC of each hospital, its variance, and the covariance of several models on the same rows.
 
 There are two estimators of the variance. DeLong's estimator uses the placement of every row among the rows of the other
-class. It needs two events and two non-events, and is 0 if the AUROC is 0 or 1. The U-statistic is exactly unbiased. It
-is a sum of three components, which can be averaged over hospitals
+class. DeLong's estimate needs two events and two non-events, and is 0 if the AUROC is 0 or 1. The U-statistic is
+exactly unbiased. The U-statistic is a sum of three components, which can be averaged over hospitals
 (:mod:`raysim.statistics.discrimination.common_curve`).
 
 Sources: DeLong, DeLong and Clarke-Pearson 1988; the fast form by ranks is Sun and Xu 2014; the components are Hoeffding
@@ -70,7 +70,8 @@ class DeLong:
 
 
 class PairSums(NamedTuple):
-    """A hospital's message for the variance of its AUROC, ``[H]`` each: four times each sum, as whole numbers.
+    """A hospital's message for the variance of its AUROC, ``[H]`` each. The four sums are multiplied by four, so that
+    they are whole numbers.
 
     Let psi be 1 for an event with a higher score than a non-event, 1/2 for a tie and 0 otherwise.
 
@@ -80,7 +81,7 @@ class PairSums(NamedTuple):
     - ``same_non_event``: the same with the classes exchanged;
     - ``events`` and ``non_events``: the numbers of rows.
 
-    A hospital with a NaN score has -1 in all four sums, and is not judged.
+    A hospital with a NaN score has -1 in all four sums, and is not ``judged``.
     """
 
     events: Ints
@@ -102,7 +103,7 @@ class UStatistics:
 
     - ``auroc``: A. ``squared``: an unbiased estimate of the square of the true AUROC.
     - ``pair``, ``event``, ``non_event``: the components xi11, xi10 and xi01, covariances of psi with psi' on the same
-      pair, on the same event, and on the same non-event. They may be negative.
+      pair, on the same event, and on the same non-event. The components may be negative.
     - ``variance``: ``[xi11 + (n - 1) xi10 + (m - 1) xi01] / (m n)``, which also equals ``A^2 - squared``; may be
       negative.
     """
@@ -133,11 +134,11 @@ def placements(scores: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> Placement
     same_class = np.where(event, events[ids], non_events[ids])
     with np.errstate(invalid="ignore", divide="ignore"):
         for k, model in enumerate(z):
-            twice, _ = _won(model, event, segments, ids)
-            won = segments.sums(np.where(event, twice, 0).astype(np.float64))
+            doubled, _ = _won(model, event, segments, ids)
+            won = segments.sums(np.where(event, doubled, 0).astype(np.float64))
             won[segments.holding(np.isnan(model))] = np.nan
             auroc[k] = won / (2.0 * pairs)
-            influence[k] = (twice / (2.0 * others) - auroc[k, ids]) / same_class
+            influence[k] = (doubled / (2.0 * others) - auroc[k, ids]) / same_class
     return Placements(auroc, influence, event, segments.offsets, events, non_events)
 
 
@@ -166,13 +167,13 @@ def pair_sums(scores: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> PairSums:
         raise ValueError(f"scores: shape {z.shape} is not [n], for one model")
     ids = segments.ids()
     events = segments.counts(event)
-    twice, ties = _won(z[0], event, segments, ids)
-    wins = np.where(event, twice, 0)
+    doubled, ties = _won(z[0], event, segments, ids)
+    wins = np.where(event, doubled, 0)
     first = 2 * _whole_sums(wins, segments)
     # psi^2 is 1, 1/4 or 0 for a pair, so 4 psi^2 is 4 psi, minus 1 for a tie.
     squares = 2 * _whole_sums(wins, segments) - _whole_sums(np.where(event, ties, 0), segments)
     same_event = _whole_sums(wins * wins, segments) - squares
-    same_non_event = _whole_sums(np.where(event, 0, twice * twice), segments) - squares
+    same_non_event = _whole_sums(np.where(event, 0, doubled * doubled), segments) - squares
     sums = [first, squares, same_event, same_non_event]
     broken = segments.counts(np.isnan(z[0])) > 0
     for values in sums:
@@ -246,7 +247,7 @@ def _whole_sums(values: Ints, segments: Segments) -> Ints:
 def _won(scores: NDArray[Any], event: NDArray[np.bool_], segments: Segments, ids: Ints) -> tuple[Ints, Ints]:
     """Return for each row twice the sum of psi over its pairs, and the number of ties among them, ``[n]`` each.
 
-    Both are whole numbers, so that rows with equal scores have exactly equal results.
+    Both results are whole numbers, so that rows with equal scores have exactly equal results.
     """
     if scores.dtype == np.float32:
         # One integer holds hospital and score: sorting integers is several times faster than sorting by two keys.
@@ -260,14 +261,14 @@ def _won(scores: NDArray[Any], event: NDArray[np.bool_], segments: Segments, ids
         new = (ordered[1:] != ordered[:-1]) | (hospital[1:] != hospital[:-1])
     first = np.flatnonzero(np.concatenate([np.ones(min(len(scores), 1), dtype=bool), new]))
     edges = np.append(first, len(scores))
-    seen = cumulative(event[order])
-    hits = np.diff(seen[edges])
+    events_before = cumulative(event[order])
+    hits = np.diff(events_before[edges])
     misses = np.diff(edges) - hits
     hospital = ids[order[first]]
     begin, end = segments.offsets[hospital], segments.offsets[hospital + 1]
-    misses_below = (first - begin) - (seen[first] - seen[begin])
-    hits_above = seen[end] - seen[edges[1:]]
+    misses_below = (first - begin) - (events_before[first] - events_before[begin])
+    hits_above = events_before[end] - events_before[edges[1:]]
     of = np.empty(len(scores), dtype=np.int64)
     of[order] = np.repeat(np.arange(len(first)), np.diff(edges))
-    twice = np.where(event, (2 * misses_below + misses)[of], (2 * hits_above + hits)[of])
-    return twice, np.where(event, misses[of], hits[of])
+    doubled = np.where(event, (2 * misses_below + misses)[of], (2 * hits_above + hits)[of])
+    return doubled, np.where(event, misses[of], hits[of])

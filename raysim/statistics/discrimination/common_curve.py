@@ -1,9 +1,9 @@
 """One ROC shape for all hospitals: a variance of each hospital's AUROC that does not depend on this AUROC.
 
-DeLong's variance is undefined at a hospital with one event, and 0 at a hospital with an AUROC of 1. Here both hospitals
-have a positive variance, from components averaged over the hospitals that define them. The averages are unbiased for
-any distribution of scores, also if hospitals differ. Simulations use two normal distributions that have the same ratio
-of components. Definitions: ``docs/statistics.md``.
+DeLong's variance is undefined at a hospital with one event, and 0 at a hospital with an AUROC of 1. Under the common
+shape both hospitals have a positive variance, from components averaged over the hospitals that define them. The
+averages are unbiased for any distribution of scores, also if hospitals differ. Simulations use two normal distributions
+that have the same ratio of components. Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ class CommonCurve:
 
 
 def common_curve(sums: PairSums) -> CommonCurve:
-    """Compute the common curve of ``H`` hospitals from their messages. Everything is NaN without a judged hospital."""
+    """Compute the common curve of ``H`` hospitals from their messages. All results are NaN without a judged
+    hospital."""
     judged = sums.judged
     m, n = (np.where(judged, count, np.nan) for count in (sums.events, sums.non_events))
     each = u_statistics(sums)
@@ -75,8 +76,8 @@ def binormal_components(t: Any, event_sd: Any) -> tuple[Any, Any]:
 
 
 def binormal_event_sd(auroc: float, event: float, non_event: float) -> float:
-    """Return the standard deviation of events' normal scores, relative to non-events', that has the ratio of these
-    components.
+    """Return the standard deviation of events' normal scores, relative to non-events', at which the components have the
+    ratio of ``event`` to ``non_event``.
 
     It is 1 if both components are 0, as with one row of each class.
     """
@@ -111,5 +112,6 @@ def _mean(auroc: Floats, variance: Floats) -> float:
 
 
 def _orthant(h: Any, correlation: Any) -> Any:
-    """Return the probability that two standard normal variables with this correlation are below ``h`` (Owen 1956)."""
+    """Return the probability that two standard normal variables with ``correlation`` are both below ``h`` (Owen
+    1956)."""
     return ndtr(h) - 2.0 * owens_t(h, np.sqrt((1 - correlation) / (1 + correlation)))

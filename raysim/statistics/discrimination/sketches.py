@@ -21,8 +21,8 @@ from raysim.core.streams import normals
 from raysim.statistics.discrimination.auroc import Placements
 
 SUMS = 100
-"""Number of sums that a hospital sends for each model. A hospital's variance then has an error of 14 %; a mean over
-many hospitals has less."""
+"""Number of sums that a hospital sends for each model. A hospital's variance then has a relative error of 14 %, and a
+mean over many hospitals a smaller error."""
 
 ROWS = 1024
 """Number of rows whose random numbers are made at a time; they fit into the processor's cache."""
@@ -49,9 +49,9 @@ def sketches(placed: Placements, hospitals: ArrayLike, patients: ArrayLike) -> N
     influence = influence.astype(np.float32)
     sums = np.zeros((len(ids), SUMS), dtype=np.float32)
     for rows, starts, of in _pieces(placed.offsets, lengths):
-        drawn = normals(0, "sketches", np.stack([ids[home[rows]], who[rows]], axis=1), SUMS)
-        drawn *= influence[rows, None]
-        np.add.at(sums, of, np.add.reduceat(drawn, starts - rows.start, axis=0))
+        random = normals(0, "sketches", np.stack([ids[home[rows]], who[rows]], axis=1), SUMS)
+        random *= influence[rows, None]
+        np.add.at(sums, of, np.add.reduceat(random, starts - rows.start, axis=0))
     sums[np.isnan(placed.auroc[0])] = np.nan
     return sums
 
@@ -61,9 +61,9 @@ def _pieces(
 ) -> Iterator[tuple[slice, NDArray[np.int64], NDArray[np.int64]]]:
     """Divide rows into pieces of at most :data:`ROWS` rows of one hospital.
 
-    Yields the rows to be summed at a time, the starts of the pieces among them, and the pieces' hospitals. Pieces of a
-    hospital begin at multiples of :data:`ROWS` from its first row. Results therefore do not depend on the other
-    hospitals of the call.
+    Yields, for some pieces at a time, the slice of their rows, the first row of each piece, and the hospital of each
+    piece. Pieces of a hospital begin at multiples of :data:`ROWS` from its first row. Results therefore do not depend
+    on the other hospitals of the call.
     """
     count = -(-lengths // ROWS)
     of = np.repeat(np.arange(len(lengths)), count)

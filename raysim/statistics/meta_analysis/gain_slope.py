@@ -44,7 +44,7 @@ class GainSlope:
 
     @property
     def halving(self) -> float:
-        """The change of the gain at half the size."""
+        """The change of the gain if a hospital is half as large."""
         return -self.slope * float(np.log(2.0))
 
 
@@ -53,7 +53,8 @@ def smoothed_variances(variance: ArrayLike, events: ArrayLike, non_events: Array
 
     ``V = c h exp(alpha + beta ln size)`` with ``h = 1 / events + 1 / non-events``. Alpha and beta come from a
     regression of the logarithms of own ``variance [H] / h``; its weights are the rows of the rarer class less one.
-    ``c`` preserves the weighted sum. The result is NaN if all weights are 0.
+    ``c`` is chosen so that the sums of ``V / h`` and of the own variances divided by ``h``, with these weights, are
+    equal. The result is NaN if all weights are 0.
     """
     own, m, n, size = (np.asarray(x, dtype=np.float64) for x in (variance, events, non_events, sizes))
     h, weight = 1 / m + 1 / n, np.minimum(m, n) - 1
@@ -69,7 +70,8 @@ def smoothed_variances(variance: ArrayLike, events: ArrayLike, non_events: Array
 
 
 def gain_slope(gains: ArrayLike, variance: ArrayLike, sizes: ArrayLike) -> GainSlope:
-    """Fit ``gains [H]`` on ``ln sizes [H]`` by weighted least squares, with smoothed ``variance [H]`` and spread.
+    """Fit ``gains [H]`` on ``ln sizes [H]`` by least squares, weighted by the smoothed ``variance [H]`` and the spread
+    between hospitals.
 
     Hospitals with a NaN are left out. All figures are NaN for fewer than ten hospitals, or hospitals of one size.
     """

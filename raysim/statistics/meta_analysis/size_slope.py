@@ -1,7 +1,7 @@
 """The slope of AUROC on the logarithm of size, with its interval: whether models are better at larger hospitals.
 
-Hospitals are weighted by the variance of the common curve and the true spread. Their own DeLong variance would bias the
-slope, because it is small if the AUROC is high. Definitions and coverage: ``docs/statistics.md``.
+Hospitals are weighted by the variance of the common curve and the true spread. A hospital's own DeLong variance would
+bias the slope, because this variance is small if the AUROC is high. Definitions and coverage: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class SizeSlope:
     """The slope of AUROC per unit of ln size, positive if models are better at larger hospitals.
 
     ``se`` is the slope's standard error, ``low`` to ``high`` its interval, and ``intercept`` the AUROC at size 1. All
-    are NaN for fewer than ten hospitals, or hospitals of one size.
+    five are NaN for fewer than ten hospitals, and if all hospitals have the same size.
     """
 
     slope: float
@@ -33,7 +33,7 @@ class SizeSlope:
     intercept: float
 
     @property
-    def shown(self) -> bool:
+    def demonstrated(self) -> bool:
         """Whether the interval excludes 0, so that a direction is demonstrated."""
         return self.low > 0 or self.high < 0
 

@@ -1,6 +1,7 @@
-"""Arrangements of group labels over a hospital's rows. Labels are permuted within each outcome, so that counts stay.
+"""Arrangements of group labels over a hospital's rows. Labels are permuted within each outcome, so that the counts of
+each group do not change.
 
-An arrangement gives each row a group. The first is always the observed one. If all hospitals together have few
+An arrangement assigns a group to each row. The first is always the observed one. If all hospitals together have few
 arrangements, all are used, otherwise a random sample. A hospital's sample depends only on its own rows and stream.
 """
 
@@ -33,8 +34,8 @@ def draws_for(rows: int) -> int:
 
 
 def number(counts: ArrayLike) -> int:
-    """Return in how many ways rows can be assigned to groups of sizes ``counts [G]``; with ``[G, outcomes]``, rows of
-    each outcome separately."""
+    """Return in how many ways rows can be assigned to groups of sizes ``counts [G]``. With ``[G, outcomes]``, the rows
+    of each outcome are assigned separately."""
     columns = np.asarray(counts, dtype=np.int64)
     columns = columns.reshape(len(columns), -1)
     return prod(factorial(int(column.sum())) // prod(factorial(int(count)) for count in column) for column in columns.T)
@@ -52,7 +53,7 @@ def within_limit(counts: ArrayLike) -> int | None:
     return found if found <= DRAWS else None
 
 
-def drawn(labels: ArrayLike, draws: int, rng: np.random.Generator) -> Labels:
+def permuted(labels: ArrayLike, draws: int, rng: np.random.Generator) -> Labels:
     """Return the observed labels of one outcome's rows and ``draws`` permutations of them, ``[n, 1 + draws]``."""
     codes = np.asarray(labels, dtype=np.int8)
     # Sorting random numbers that carry a label in their last bits permutes the labels.

@@ -33,8 +33,8 @@ NO_COMPOSITION = Composition(NAN, NAN, NAN, 0)
 def composition(figure: ArrayLike, first: ArrayLike, second: ArrayLike) -> Composition:
     """Compute the difference for groups with ``first [H]`` and ``second [H]`` rows at hospitals with ``figure [H]``.
 
-    Hospitals with a NaN figure are left out. The interval is the jackknife's over hospitals, with Student's t. All are
-    NaN without rows of both groups, and limits are NaN under ten hospitals.
+    Hospitals with a NaN figure are left out. The interval is the jackknife's over hospitals, with Student's t. Without
+    rows of both groups the difference is NaN, and for fewer than ten hospitals its limits are.
     """
     from scipy.special import stdtrit  # actors start without it
 
@@ -52,8 +52,8 @@ def composition(figure: ArrayLike, first: ArrayLike, second: ArrayLike) -> Compo
         return Composition(estimate, NAN, NAN, count)
     without = _difference((weighted[:, None] - rows * of_hospital) / left_out)
     se = np.sqrt((count - 1) / count * np.square(without - without.mean()).sum())
-    half = float(stdtrit(count - 1, (1 + LEVEL) / 2) * se)
-    return Composition(estimate, estimate - half, estimate + half, count)
+    half_width = float(stdtrit(count - 1, (1 + LEVEL) / 2) * se)
+    return Composition(estimate, estimate - half_width, estimate + half_width, count)
 
 
 def _difference(of_two: NDArray[np.float64]) -> NDArray[np.float64]:

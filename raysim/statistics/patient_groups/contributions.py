@@ -1,4 +1,5 @@
-"""One hospital's contribution: each group's figure and its variance there, for each arrangement of group labels.
+"""One hospital's contribution to the comparison of groups: each group's figure and its variance at the hospital, for
+each arrangement of group labels.
 
 All sums are of whole numbers that floats represent exactly, so that equal figures agree to the last bit in any order of
 addition.
@@ -38,9 +39,9 @@ class Figures(NamedTuple):
 def ranked(scores: ArrayLike, event: ArrayLike, labels: tuple[Labels, Labels], groups: int) -> Figures:
     """Compute AUROC and DeLong's variance of each group, among its own rows of one hospital.
 
-    ``scores [n]`` and ``event [n]`` are those of rows with a known group. ``labels`` are ``R``
-    permutations of the group labels of events ``[m, R]`` and of other rows ``[n - m, R]``, in the order of rows. A
-    class with one row contributes the variance :data:`ONE_ROW`.
+    ``scores [n]`` and ``event [n]`` are of the rows with a known group. ``labels`` are ``R`` permutations of the group
+    labels of events ``[m, R]`` and of other rows ``[n - m, R]``, in the order of rows. A class with one row contributes
+    the variance :data:`ONE_ROW`.
     """
     z, positive = np.asarray(scores), np.asarray(event, dtype=bool)
     few, many, (few_labels, many_labels) = z[positive], z[~positive], labels
@@ -75,7 +76,8 @@ class _Wins:
         """Whether two scores of ``few`` are equal."""
 
     def over(self, of_group: NDArray[np.bool_]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Count by arrangement how many rows of a group, marked in ``of_group [n, R]``, are below each of the few.
+        """Count by arrangement how many rows of a group, marked in ``of_group [n, R]``, are below each score of
+        ``few``.
 
         Returns twice this number, in which a tie counts 1, and the number of ties.
         """
@@ -145,8 +147,8 @@ def averaged(errors: ArrayLike, labels: Labels, groups: int) -> tuple[Figures, i
     scale.
 
     ``labels [n, R]`` are the groups of rows under each arrangement. Figures are in units of 2 to the power of the
-    hospital's scale; no error exceeds 1 in this unit. Errors are rounded to a millionth of it, more coarsely beyond
-    4,096 rows. A group with one row has the variance of all rows.
+    hospital's scale; no error exceeds 1 in this unit. Errors are rounded to a millionth of this unit, more coarsely
+    beyond 4,096 rows. A group with one row has the variance of all rows.
     """
     every = np.asarray(errors, dtype=np.float64)
     scale = int(np.frexp(every.max(initial=0.0))[1])

@@ -1,7 +1,7 @@
 """Calibration of predicted risks for each group of patients at its own hospitals.
 
 Each hospital's risks are first shifted on the logit scale, so that they add up to its events. Remaining differences
-between its groups are tested by the score test of a group's own intercept, stratified by hospital (Day and Byar 1979).
+between groups are tested by the score test of a group's own intercept, stratified by hospital (Day and Byar 1979).
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from raysim.metrics.segments import Segments
 NAN = float("nan")
 
 STEPS = 40
-"""Number of Newton steps. It is fixed, so that a hospital's message does not depend on the others in a call."""
+"""Number of Newton steps. It is fixed, so that a hospital's message does not depend on the other hospitals of a
+call."""
 
 LARGEST_STEP = 3.0
 """Largest Newton step of a shift."""
@@ -32,7 +33,8 @@ class GroupRisk(NamedTuple):
     """A group's events compared with the events expected at its hospitals.
 
     ``ratio`` is observed over expected events. ``log_odds`` is the group's log odds ratio against the other patients of
-    its hospitals at equal predicted risk, with its 95 % interval and ``p``. It is estimated by one Newton step.
+    its hospitals at equal predicted risk, with its 95 % interval and ``p``. The log odds ratio is estimated by one
+    Newton step.
     """
 
     group: str
@@ -106,10 +108,10 @@ def group_risks(groups: Sequence[str], sums: Floats) -> tuple[GroupRisk, ...]:
             information = float(np.where(every > 0, mine - mine * mine / every, 0.0).sum())
         excess = observed - expected
         if information > 0:
-            beta, half = excess / information, Z / float(np.sqrt(information))
+            beta, half_width = excess / information, Z / float(np.sqrt(information))
             p = 2.0 * float(ndtr(-abs(excess) / np.sqrt(information)))
         else:
-            beta = half = p = NAN
+            beta = half_width = p = NAN
         ratio = observed / expected if expected > 0 else NAN
-        found.append(GroupRisk(name, round(observed), expected, ratio, beta, beta - half, beta + half, p))
+        found.append(GroupRisk(name, round(observed), expected, ratio, beta, beta - half_width, beta + half_width, p))
     return tuple(found)

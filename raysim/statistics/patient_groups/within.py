@@ -3,8 +3,8 @@
 Groups are compared within each hospital. The differences are averaged over hospitals with weights that both groups
 share. Groups that merely go to different hospitals therefore have no gap (Simpson's paradox). Group labels are permuted
 within hospital and outcome. The statistic is divided by its standard error, which is computed for each permutation.
-This keeps the test's size if groups have the same AUROC but different scores (Janssen 1997). Definitions:
-``docs/statistics.md``.
+Dividing by the standard error keeps the test's size if groups have the same AUROC but different scores (Janssen 1997).
+Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class AttributeSums:
     - ``value [H, G]``: AUROC, or the mean absolute error, of a group's rows at a hospital; ``variance [H, G]``: its
       variance.
     - ``risks [H, G, 4]``: see :func:`raysim.statistics.patient_groups.risks.risk_sums`; None for a real label.
-    - ``units``: by the scale of hospitals' figures, the sums over hospitals of
+    - ``units``: for each scale of hospitals' figures, the sum over hospitals of
       :func:`~raysim.statistics.patient_groups.contributions.contribution`, ``[2, pairs, R]`` for ``R`` arrangements,
       the observed one first.
     """
@@ -71,8 +71,8 @@ def merged(parts: Sequence[AttributeSums], order: Ints) -> AttributeSums:
 
 @dataclass(frozen=True)
 class PairGap:
-    """The gap within hospitals between two groups, the first minus the second. All are NaN if no hospital can compare
-    them."""
+    """The gap within hospitals between two groups, the first minus the second. All numbers are NaN if no hospital has
+    the rows to compare the groups."""
 
     groups: tuple[str, str]
     """The names of the two groups."""
@@ -91,7 +91,7 @@ class PairGap:
     hospitals: int
     """The number of hospitals with the rows that the comparison needs."""
     visible: float
-    """The smallest gap that such a test demonstrates with 80 % power."""
+    """The smallest gap that this test demonstrates with 80 % power."""
 
 
 NOTHING = PairGap(("", ""), NAN, NAN, NAN, NAN, NAN, NAN, 0, NAN)
@@ -102,7 +102,8 @@ class WithinGap:
     """An attribute's gap within hospitals, for the pair of groups with the largest studentised difference.
 
     ``p`` is for all pairs of the attribute together. ``p_holm`` is adjusted for all tested attributes: a gap is
-    demonstrated if it is at most .05. All are NaN if no hospital has the rows that the comparison needs.
+    demonstrated if ``p_holm`` is at most .05. Both p-values are NaN if no hospital has the rows that the comparison
+    needs.
     """
 
     attribute: str
@@ -115,7 +116,7 @@ class WithinGap:
     p: float = NAN
     p_holm: float = NAN
     arrangements: int = 0
-    """The number of arrangements of labels behind p, including the observed one."""
+    """The number of arrangements of labels from which p was computed, including the observed one."""
     exact: bool = False
     """Whether all possible arrangements were used."""
     pooled: float = NAN
@@ -150,7 +151,7 @@ class WithinGap:
 
     @property
     def hospitals(self) -> int:
-        """The number of hospitals of the gap."""
+        """The number of hospitals that contribute to the gap."""
         return self.pair.hospitals
 
     @property
@@ -164,7 +165,7 @@ class WithinGap:
         return bool(np.isfinite([self.p, self.estimate]).all())
 
     @property
-    def shown(self) -> bool:
+    def demonstrated(self) -> bool:
         """Whether a gap is demonstrated, over all attributes at once."""
         return self.p_holm <= ALPHA
 
@@ -182,8 +183,8 @@ def within_gap(
     differences, variances = _over_pairs(sums.value, -1.0), _over_pairs(sums.variance, 1.0)
     weight = np.where(np.isfinite(differences), weights(sums.counts), 0.0)
     first, second = sums.sums()
-    drawn = np.abs(_studentised(first, second))
-    largest = drawn.max(axis=0, initial=0.0)
+    studentised = np.abs(_studentised(first, second))
+    largest = studentised.max(axis=0, initial=0.0)
     total = weight.sum(axis=0)
     if not (total > 0).any():
         return WithinGap(attribute, larger)
@@ -196,7 +197,7 @@ def within_gap(
         _pair((groups[a], groups[b]), weight[:, k], differences[:, k], variances[:, k], beyond, for_all, larger)
         for k, (a, b) in enumerate(pairs(len(groups)))
     )
-    strongest = found[int(np.argmax(drawn[:, 0]))] if tested else max(found, key=lambda pair: pair.hospitals)
+    strongest = found[int(np.argmax(studentised[:, 0]))] if tested else max(found, key=lambda pair: pair.hospitals)
     return WithinGap(attribute, larger, strongest, found, p, p, count if tested else 0, exact and tested)
 
 
@@ -261,9 +262,9 @@ def _like(share: Floats, residual: Floats, se: float) -> float:
     return float(quantile * np.sqrt(max(spread, se * se)))
 
 
-def _limited(estimate: float, half: float, larger: bool) -> tuple[float, float]:
+def _limited(estimate: float, half_width: float, larger: bool) -> tuple[float, float]:
     """Return the limits of an interval, cut to the possible range of a difference of AUROC, or not cut for errors."""
-    if np.isnan(half) or not (larger or np.isfinite(half)):
+    if np.isnan(half_width) or not (larger or np.isfinite(half_width)):
         return NAN, NAN
-    low, high = estimate - half, estimate + half
+    low, high = estimate - half_width, estimate + half_width
     return (max(-1.0, low), min(1.0, high)) if larger else (low, high)

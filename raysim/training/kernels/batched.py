@@ -7,7 +7,7 @@ A hospital's result agrees with the numpy kernels up to rounding. The shapes of 
 hospitals of a call. The number of hospitals in a call may still change a result's last bits: a GPU's library chooses
 the order of summation by the size of the whole product.
 
-A call that runs out of GPU memory is repeated with half as many hospitals. This number also limits later calls.
+A call that runs out of GPU memory is repeated with half as many hospitals. The reduced number also limits later calls.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Cohort:
                     continue
                 except torch.OutOfMemoryError as error:
                     text = str(error).splitlines()[0]
-                # Only now, because the error holds the tensors of the call until it is left.
+                # After the except clause: inside it, the error keeps the tensors of the call in memory.
                 torch.cuda.empty_cache()
                 if len(some) == 1:
                     raise DeviceFull(some[0], text)

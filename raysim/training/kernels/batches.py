@@ -1,8 +1,8 @@
 """The batches of a local update, as slices of rows that are gathered for many steps at once.
 
 A plain local update goes through its rows in a new order each epoch. A local update of private steps draws each batch
-by Poisson sampling, so that its size varies. The number of batches gathered at once is the largest that fits into the
-memory of the hospital's rows.
+by Poisson sampling, so that its size varies. The batches gathered at once have together at most as many rows as the
+hospital, so that they fit into memory of that size.
 """
 
 from __future__ import annotations
@@ -48,13 +48,14 @@ def visits(task: Task, optimizer: Optimizer) -> Iterator[Gathered]:
         return
     for epoch in range(task.epochs):
         order = np.arange(n)
-        task.batches(epoch).shuffle(order)  # as permutation(n) does, without checking the type of n
+        task.batches(epoch).shuffle(order)  # same order as permutation(n), but faster
         yield Gathered(order, cuts, epoch * len(cuts))
 
 
 @lru_cache(maxsize=1024)
 def regular(n: int, size: int) -> tuple[tuple[int, int], ...]:
-    """Return where batches of ``size`` of ``n`` rows begin and end. The last batch may be shorter."""
+    """Return the start and end of each batch if ``n`` rows are divided into batches of ``size``. The last may be
+    shorter."""
     return tuple((low, min(low + size, n)) for low in range(0, n, size))
 
 

@@ -1,8 +1,8 @@
 """Sums of gradients clipped by patient, without computing the gradient of any single row.
 
 In a dense layer, let ``d`` be the gradient of a row's loss by the layer's outputs, and ``a`` the layer's inputs. The
-row's gradient by weights and biases is the outer product of ``d`` and ``(a, 1)``. Its norm therefore needs only ``|d|``
-and ``|a|``. A row is clipped by scaling its ``d`` before the products that training needs anyway.
+row's gradient by weights and biases is the outer product of ``d`` and ``(a, 1)``. The norm of this gradient therefore
+needs only ``|d|`` and ``|a|``. A row is clipped by scaling its ``d`` before the products that training needs anyway.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from raysim.training.private import PrivateSteps
 
 MARGIN = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-12}
-"""The relative reduction of clipping factors, so that rounding does not make the result longer than the clip."""
+"""The relative reduction of clipping factors, so that rounding does not make a gradient longer than the clipping
+norm."""
 
 
 class Traced(NamedTuple):
@@ -102,8 +103,8 @@ def patient_lengths(layers: Sequence[Traced], patient: Patients) -> NDArray[Any]
             * (np.vecdot(layer.received[first], layer.received[second]) + 1.0)
             for layer in layers
         )
-        twice = inner if apart == 0 else 2.0 * inner
-        squares += np.bincount(patient[first][same], weights=twice[same], minlength=len(squares))
+        doubled = inner if apart == 0 else 2.0 * inner
+        squares += np.bincount(patient[first][same], weights=doubled[same], minlength=len(squares))
     return np.sqrt(np.maximum(squares, 0.0))
 
 
@@ -123,9 +124,12 @@ def clipped_sum(layers: Sequence[Traced], patient: Patients, clip: float) -> NDA
     with np.errstate(all="ignore"):
         by_patient = factors(patient_lengths(layers, patient), clip, dtype)
         by_row = by_patient if patient is None else by_patient[patient]
-        kept = by_row > 0
-        if not kept.all():
-            layers, by_row = [Traced(layer.received[kept], layer.returned[kept]) for layer in layers], by_row[kept]
+        contributing = by_row > 0
+        if not contributing.all():
+            layers, by_row = (
+                [Traced(layer.received[contributing], layer.returned[contributing]) for layer in layers],
+                by_row[contributing],
+            )
         by_row = by_row.astype(dtype, copy=False)[:, None]
         total, at = np.empty(sum((a.shape[1] + 1) * d.shape[1] for a, d in layers), dtype), 0
         for received, returned in layers:

@@ -20,13 +20,14 @@ Rows = NDArray[Any]
 
 
 def directions(local: Rows, received: Rows) -> Rows:
-    """Return ``v [n, d]`` of each row, from its representations by its own and the received model, ``[n, d]`` each."""
+    """Return ``v [n, d]`` of each row, from the row's representations by the hospital's own model and by the received
+    model, ``[n, d]`` each."""
     return _unit(local) - _unit(received)
 
 
 def add_gradient(z: Rows, v: Rows, weight: float, temperature: float, into: Rows) -> None:
-    """Add the gradient of each row's term by ``z [b, d]`` to ``into [b, d]``. It is not divided by the number of
-    rows."""
+    """Add the gradient of each row's term by ``z [b, d]`` to ``into [b, d]``. The gradient is not divided by the number
+    of rows."""
     norms = np.sqrt(np.einsum("ij,ij->i", z, z))
     lengths = np.maximum(norms, SMALLEST)
     d = np.einsum("ij,ij->i", z, v) / lengths

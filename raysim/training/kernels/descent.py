@@ -1,5 +1,5 @@
-"""Parts that the numpy kernels share: the order of batches, proximal terms, and optimisers for which BLAS adds
-gradients.
+"""Parts that the numpy kernels share: the order of batches, proximal terms, and optimisers whose steps are part of BLAS
+products.
 
 A kernel passes each mean gradient to BLAS as ``target <- keep * target + scale * gradient``. For plain SGD the target
 is the parameters themselves. The step, the shrinkage by the proximal term and the product that computes the gradient
@@ -24,7 +24,8 @@ BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # Adam
 
 
 class Blas(NamedTuple):
-    """The BLAS products of one precision. They write into their last array, which must be in Fortran order."""
+    """The BLAS products of one precision. The products are written into the last array, which must be in Fortran
+    order."""
 
     gemv: Callable[..., Any]  # (alpha, a, x, beta, y, offx, incx, offy, incy, trans, overwrite_y)
     gemm: Callable[..., Any]  # (alpha, a, b, beta, c, trans_a, trans_b, overwrite_c)
@@ -234,8 +235,8 @@ def one_by_one(
 ) -> NDArray[Any]:
     """Call ``descend(task, theta)``, which trains ``theta`` in place, for each task that has rows and steps.
 
-    Returns the results ``[len(tasks), size]``. A diverging hospital has infinities or NaN without a warning, because
-    the engine checks the results.
+    Returns the results ``[len(tasks), size]``. A hospital that diverges gets infinities or NaN without a warning,
+    because the engine checks the results.
     """
     thetas = np.empty((len(tasks), size), dtype)
     with np.errstate(all="ignore"):

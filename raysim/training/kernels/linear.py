@@ -3,8 +3,8 @@
 A model has one output for a real label or two classes (the log-odds of class 1), and a softmax for more classes.
 
 Hospitals are trained one at a time. A hospital's rows are gathered once in each epoch, so that batches are slices, and
-each step is four calls. On one core this is several times faster than products batched over hospitals. There are so few
-operations that memory traffic decides, and the rows of one hospital fit the cache.
+each step is four calls. On one core this is several times faster than products batched over hospitals. Memory traffic
+takes most of the time, and the rows of one hospital fit the cache.
 """
 
 from __future__ import annotations
@@ -73,8 +73,7 @@ class LinearModel(DenseLayers):
         cut = self.outputs * self._features
         with np.errstate(all="ignore"):
             if self.outputs == 1:
-                # Unlike in a matrix product, a row's bits do not depend on the other rows; it is as
-                # fast.
+                # As fast as a matrix product, but a row's bits do not depend on the other rows.
                 z: NDArray[Any] = np.vecdot(X, theta[:cut])
                 z += theta[cut]
                 return z
@@ -149,8 +148,8 @@ class _Buffers:
     For a model with one logit, rows are halved (which is exact). Then ``sigmoid(z) - y = (tanh(z/2) - (2y-1))/2`` needs
     no multiplication and cannot overflow. The halved rows already contain the factor 1/2 of the residual.
 
-    Gathering accesses rows in random order. It therefore reads from a copy that was just written and is still in the
-    cache, which takes a third of the time of random access to the original memory.
+    Gathering accesses rows in random order. Gathering therefore reads from a copy that was just written and is still in
+    the cache, which takes a third of the time of random access to the original memory.
     """
 
     def __init__(self, n: int, batch: int, layout: Layout, dtype: np.dtype[Any], loss: str) -> None:

@@ -39,21 +39,21 @@ class LinearClip:
         bounds = bounds.astype(X.dtype, copy=False)
         self._bounds = np.empty_like(bounds)
         self.columns = [(bounds, self._bounds)]
-        """The rows' largest residuals ``[n]``, and memory for those of gathered rows."""
+        """The rows' largest residuals ``[n]``, and memory for the largest residuals of gathered rows."""
 
     def shorten(self, z: NDArray[Any], batch: NDArray[Any], low: int, high: int, gathered: NDArray[np.int64]) -> None:
         """Clip the residuals ``z [b]`` of a ``batch [b, F+1]``, which are the gathered rows from ``low`` to
         ``high``."""
         self._settle(z[:, None], low, high, gathered)
-        kept, places = None, self._factors.shared(gathered, low, high)
+        shared, places = None, self._factors.shared(gathered, low, high)
         if places is not None:
-            kept = z[places] * self._of_shared(z[:, None], batch, gathered[low:high], places)
-            kept[~np.isfinite(kept)] = 0
+            shared = z[places] * self._of_shared(z[:, None], batch, gathered[low:high], places)
+            shared[~np.isfinite(shared)] = 0
         # fmin and fmax turn NaN into the bound.
         np.fmin(z, self._bounds[low:high], z)
         np.fmax(z, -self._bounds[low:high], z)
-        if kept is not None:
-            z[places] = kept
+        if shared is not None:
+            z[places] = shared
 
     def shorten_each(
         self, z: NDArray[Any], batch: NDArray[Any], low: int, high: int, gathered: NDArray[np.int64]

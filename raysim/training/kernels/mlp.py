@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 
 BLOCK = 128
-"""The number of rows of many hospitals whose outputs are computed at once. Their activations stay in a core's cache
-between layers."""
+"""The number of rows of many hospitals whose outputs are computed at once. The activations of these rows stay in a
+core's cache between layers."""
 BLOCKS = 8
 """The number of blocks whose rows are converted at once."""
 

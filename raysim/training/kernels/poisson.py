@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 LARGEST = 80.0
-"""The largest logarithm of a mean with which float32 can represent the mean."""
+"""Logarithms of means are cut to this value, so that float32 can represent the means."""
 
 
 @dataclass(frozen=True)

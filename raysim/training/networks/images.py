@@ -42,7 +42,7 @@ class FashionCnn(nn.Module):
 class CifarCnn(nn.Module):
     """The CIFAR-10 network of Clust-PSI-PFL: three blocks of 32, 64, 128 maps, dense 128, batch norm and dropout.
 
-    A block has twice a padded 3 x 3 convolution with ReLU and batch norm, then max pooling and dropout (.2, .3, .4).
+    A block has two padded 3 x 3 convolutions, each with ReLU and batch norm, then max pooling and dropout (.2, .3, .4).
     The dense layer has ReLU, batch norm and dropout (.5). Rows are images of 3 x 32 x 32 (``n_features`` 3,072),
     channels first. The paper gives neither the order of ReLU and batch norm nor the constants of batch norm. Here the
     constants are torch's defaults.

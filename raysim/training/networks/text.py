@@ -76,8 +76,8 @@ def embedding(vocabulary: int, dimension: int) -> nn.Embedding:
 def token_ids(x: Tensor, vocabulary: int) -> Tensor:
     """Return the ids ``x [n, L]`` as int64. Raises ``ValueError`` for an id outside ``0..vocabulary-1``.
 
-    Private steps compute row gradients under ``vmap``, where numbers cannot be compared. Rows of private steps are
-    therefore checked beforehand, by :func:`raysim.training.kernels.modules.checks.check_entries`.
+    Private steps compute row gradients under ``vmap``, which cannot compare the values of tensors. Rows of private
+    steps are therefore checked beforehand, by :func:`raysim.training.kernels.modules.checks.check_entries`.
     """
     if x.numel():
         try:

@@ -1,8 +1,9 @@
 """Closed forms of the worst loss of a model at a hospital whose distribution may differ a little from its rows.
 
-X. Konti et al., *CS-RCFL*: hospital ``i`` considers a Wasserstein-1 ball of radius ε_i around the empirical law of its
-rows, and the robust transfer loss ``L_ij`` is the largest mean loss of model ``j`` over that ball. The support is all
-of R^d (times the labels), the norm l2. The intercept is not transported: only margins and residuals use it.
+X. Konti et al., *CS-RCFL*: hospital ``i`` considers a Wasserstein-1 ball of radius ε_i around the empirical
+distribution of its rows. The robust transfer loss ``L_ij`` is the largest mean loss of model ``j`` over this ball. The
+support is all of R^d (times the labels), the norm l2. The intercept is not transported: only margins and residuals use
+it.
 
 Deviation: equation (13) prints θ_i in the residual. This is a misprint: equation (12) has θ_j. The paper does not give
 the cost κ of a label change; it is an argument here.

@@ -1,12 +1,12 @@
 """A scalable lower bound on program (11) of CS-RCFL, from eigenvalues and multipliers of linear inequalities.
 
 A partition into K coalitions is the matrix ``Z_ij = 1/|S|`` where i and j are both in S, else 0; its cost is ``<C, Z>``
-with ``C = (L + L')/2``. Z is a projection of rank K that maps the vector of ones to itself, so ``Z = J/N + Y`` with J
-all ones and Y a projection of rank K - 1 orthogonal to the ones (J. Peng, Y. Wei: *Approximating K-means-type
-clustering via semidefinite programming*, SIAM J. Optim. 18, 2007). It also satisfies ``Z >= 0`` and the clique
-inequalities of :mod:`raysim.strategies.coalitions.solver.cliques`. Take any multipliers ``V >= 0`` of ``Z >= 0`` and
-``T >= 0`` of the clique inequalities, and let ``M = C - V + sum of T (their coefficients)``. Then no partition costs
-less than
+with ``C = (L + L')/2``. Z is a projection of rank K that maps the vector of ones to itself. Therefore ``Z = J/N + Y``,
+where J is all ones and Y is a projection of rank K - 1 orthogonal to the ones (J. Peng, Y. Wei: *Approximating
+K-means-type clustering via semidefinite programming*, SIAM J. Optim. 18, 2007). Z also satisfies ``Z >= 0`` and the
+clique inequalities of :mod:`raysim.strategies.coalitions.solver.cliques`. Take any multipliers ``V >= 0`` of ``Z >= 0``
+and ``T >= 0`` of the clique inequalities, and let ``M = C - V + sum of T (their coefficients)``. Then no partition
+costs less than
 
     ``1'M1/N + the sum of the K - 1 smallest eigenvalues of M orthogonal to the ones``.
 
@@ -22,8 +22,8 @@ from __future__ import annotations
 import time
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
-from raysim.core.one_thread import one_thread
 from raysim.strategies.base import Floats
 from raysim.strategies.coalitions.solver.cliques import PATTERNS, Cliques, pace, violated_fours, violated_triangles
 
@@ -46,11 +46,11 @@ ADDED = 50
 def spectral_bound(losses: Floats, coalitions: int, cost: float, *, tolerance: float, seconds: float) -> float:
     """Return a lower bound on the cost of any partition of ``losses [N, N]`` into 2 to N - 1 ``coalitions``.
 
-    ``cost`` is the cost of the best partition known. The search ends when the bound is within ``tolerance`` of it
-    (relative), when the bound no longer rises, or after ``seconds``.
+    ``cost`` is the cost of the best partition known. The search ends when the bound is within the relative
+    ``tolerance`` of ``cost``, when the bound no longer rises, or after ``seconds``.
     """
     # One thread: the figures then do not depend on the number of cores, and these matrices are small.
-    with one_thread():
+    with threadpool_limits(1):
         return _ascend(_Relaxation((losses + losses.T) / 2, coalitions), cost, tolerance, seconds)
 
 

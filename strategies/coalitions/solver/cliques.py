@@ -58,11 +58,11 @@ class Cliques:
         """Return the inequalities with a positive multiplier, and the ``most`` inequalities of ``new [m, size]`` with
         the largest ``amounts``."""
         code = self.hospitals ** np.arange(self.at.shape[1])
-        kept = self.multipliers > 0
-        old = self.at[kept]
+        positive = self.multipliers > 0
+        old = self.at[positive]
         fresh = ~np.isin(new @ code, old @ code)
         added = new[fresh][np.argsort(-amounts[fresh], kind="stable")[:most]]
-        multipliers = np.concatenate([self.multipliers[kept], np.zeros(len(added))])
+        multipliers = np.concatenate([self.multipliers[positive], np.zeros(len(added))])
         return Cliques(np.concatenate([old, added]), multipliers, self.hospitals)
 
     def _spread(self, weights: Floats, coefficients: Floats) -> Floats:

@@ -71,7 +71,7 @@ def subset_costs(losses: Floats) -> Floats:
 
 
 def _convolve(first: Floats, rest: Floats, out: Floats, deadline: float) -> bool:
-    """Compute ``out[M] = min(out[M], min over S within M of first[S] + rest[M without S])``, all ``[2^h]``.
+    """Compute ``out[M] = min(out[M], min over S within M of first[S] + rest[M without S])``; all arrays are ``[2^h]``.
 
     Returns False if the time is over.
     """
@@ -121,7 +121,6 @@ def _split(tables: dict[int, Floats], mask: int, a: int, b: int) -> tuple[int, i
 
 
 def _subsets(mask: int) -> Ids:
-    """Return all subsets of a mask, ``[2^bits]``."""
     subsets = np.zeros(1, np.int64)
     for bit in _bits(mask):
         subsets = np.concatenate([subsets, subsets + (1 << bit)])

@@ -22,8 +22,7 @@ LEAST = 1e-10
 
 
 PAIRS = ["einsum_path", (0, 1), (0, 1)]
-"""A fixed order of contractions for numpy's products. A search for the best order would take as long as the
-products."""
+"""A fixed order of numpy's contractions. A search for the best order would take as long as the products."""
 
 
 def coalition_cost(losses: Floats, labels: Ids) -> float:
@@ -93,15 +92,15 @@ def _descend(symmetric: Floats, labels: Ids, coalitions: int) -> Ids:
             labels[i] = m
             continue
         # The change of the cost of i's coalition if j replaces i; the transpose is the change of j's coalition.
-        half = (towards[:, labels].T - pair + diagonal[None, :] - (at + diagonal)[:, None]) / size[:, None]
-        swap = half + half.T
+        one_way = (towards[:, labels].T - pair + diagonal[None, :] - (at + diagonal)[:, None]) / size[:, None]
+        swap = one_way + one_way.T
         swap[labels[:, None] == labels] = np.inf
         i, j = divmod(int(swap.argmin()), len(labels))
         if not swap[i, j] < least:
             return labels
         k, m = labels[i], labels[j]
-        totals[k] += half[i, j] * size[i]
-        totals[m] += half[j, i] * size[j]
+        totals[k] += one_way[i, j] * size[i]
+        totals[m] += one_way[j, i] * size[j]
         towards[:, k] += pair[:, j] - pair[:, i]
         towards[:, m] += pair[:, i] - pair[:, j]
         labels[i], labels[j] = m, k

@@ -5,8 +5,8 @@ divide N hospitals into exactly K coalitions with the smallest ``sum over S of (
 
 Local search gives the partition, and a spectral bound limits its distance from the optimum. If the bound does not prove
 optimality, all partitions of up to 20 hospitals are enumerated by dynamic programming. For more hospitals the gap is
-stated. If each hospital's own model has the smallest loss on its rows
-(exact training, no radius), the cost only falls with K. Choose K by held-out loss then, not by the cost.
+stated. If each hospital's own model has the smallest loss on its rows (exact training, no radius), the cost only falls
+with K. In that case, choose K by held-out loss.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Coalitions:
     bound: float
     """A lower bound on the cost of any partition."""
     seconds: float
-    """Seconds of the search and the proof."""
+    """The duration of search and proof, in seconds."""
 
     @property
     def gap(self) -> float:
@@ -54,7 +54,7 @@ class Coalitions:
 def find_coalitions(
     losses: Floats, coalitions: int, rng: np.random.Generator, *, seconds: float = 60.0, tolerance: float = TOLERANCE
 ) -> Coalitions:
-    """Return the best partition found of ``losses [N, N]`` into exactly ``coalitions``, with a bound on its optimality.
+    """Return the best partition found of ``losses [N, N]`` into exactly ``coalitions``, with a bound on the optimum.
 
     The search stops when the relative gap is within ``tolerance``, or after about ``seconds``. The local search always
     runs to its end: the labels of more than 20 hospitals depend on ``rng`` alone and not on the clock. Raises

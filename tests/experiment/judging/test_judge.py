@@ -163,7 +163,7 @@ def test_two_references_and_what_is_no_table_are_refused(
         "--reference: fedavg and flower are 2 models, but there can be only one reference; name one model"
     ) in refusal(capsys.readouterr().err)
     with pytest.raises(raysim.RaysimError, match="a list is neither a data frame nor the path of a file"):
-        raysim.judge([1, 2], "fedavg")  # type: ignore[arg-type]
+        raysim.judge([1, 2], "fedavg")
 
 
 def test_fewer_tried_than_shown_is_refused(tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ def test_nobody_is_asked_where_there_is_no_room_and_where_nobody_is_chosen(concu
     scheduler: Any = AsynchronousScheduler.__new__(AsynchronousScheduler)
     scheduler._concurrency, scheduler._seed = concurrency, 1
     scheduler._strategy = SimpleNamespace(select=lambda *_: np.zeros(0, np.int64))
-    scheduler._there = lambda *_: (np.ones(5, bool), None)
+    scheduler._availability = lambda *_: (np.ones(5, bool), None)
     scheduler.clock = Clock.zero(1).started(np.array([4]), 5, np.zeros(1), np.ones(1), np.zeros(1, bool))
     view = replace(view_of([hospital([1, 1])] * 5), selection=Uniform(1.0, 1))
     assert scheduler._start(view, None, np.zeros(0, np.int64), 1, 0) == (0, 0)

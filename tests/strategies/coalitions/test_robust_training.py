@@ -253,7 +253,7 @@ def test_stages_go_on_until_a_certificate_is_within_the_tolerance(monkeypatch):
     for gaps, stages in (([0.6, 0.5], 2), ([0.5], 1)):
         left = list(gaps)
         fit = training._follow(
-            lambda delta: None,  # type: ignore[arg-type, return-value]
+            lambda delta: None,
             lambda point, delta: training.Fit(point, 1.0, 1.0 - left.pop(0)),  # noqa: B023
             np.zeros(1),
             1.0,

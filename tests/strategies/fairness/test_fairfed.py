@@ -37,7 +37,7 @@ SEXES = np.array(["Female", "Male", "Male", "unknown", "Female", ""])
 
 
 def know(federation: Federation, **patients: np.ndarray) -> Federation:
-    np.savez(federation.folder / "patients.npz", **patients)  # type: ignore[arg-type]
+    np.savez(federation.folder / "patients.npz", **patients)
     return Federation.open(federation.folder)
 
 

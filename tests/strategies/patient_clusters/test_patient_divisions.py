@@ -48,7 +48,7 @@ def test_a_patient_goes_where_the_nearest_centre_of_their_hospital_went():
     assert clusters.assign(X, observed, 0).tolist() == [1, 1, 0, 0, 1], "5 is in the middle of 0 and 10"
     assert clusters.assign(X, observed, 1).tolist() == [0, 0, 0, 0, 1], "8 is in the middle of 4 and 12"
     assert clusters.assign(X, observed, 2).tolist() == [0, 1, 0, 0, 1], "without centres, as the server has it"
-    assert clusters.scalars.tolist() == [2, 2, 1 + 2]  # type: ignore[union-attr]
+    assert clusters.scalars.tolist() == [2, 2, 1 + 2]
     assert clusters.count == 2
 
 
@@ -132,17 +132,17 @@ def test_the_encoder_decides_what_is_near():
     """By the first column hospitals are 0, 0, 50, 50; by the second, which the encoder keeps, 1, 9, 1, 9."""
     X = [np.array([[a - 1.0, b - 0.1], [a, b], [a + 1.0, b + 0.1]]) for a, b in ((0, 1), (0, 9), (50, 1), (50, 9))]
     view = view_of([hospital([2, 1], rows) for rows in X])
-    assert Cbfl(clusters=2).setup(view).rows.tolist() == [[3, 0], [3, 0], [0, 3], [0, 3]]  # type: ignore[attr-defined]
+    assert Cbfl(clusters=2).setup(view).rows.tolist() == [[3, 0], [3, 0], [0, 3], [0, 3]]
     state = Cbfl(clusters=2, encoder=f"{HERE}.second").setup(view)
-    assert state.rows.tolist() == [[3, 0], [0, 3], [3, 0], [0, 3]]  # type: ignore[attr-defined]
-    assert state.clusters.means.tolist() == [[1.0], [9.0]]  # type: ignore[attr-defined]
-    assert state.clusters.scalars == 2 + 2 * 1, "two columns, and two centres of one number"  # type: ignore[attr-defined]
+    assert state.rows.tolist() == [[3, 0], [0, 3], [3, 0], [0, 3]]
+    assert state.clusters.means.tolist() == [[1.0], [9.0]]
+    assert state.clusters.scalars == 2 + 2 * 1, "two columns, and two centres of one number"
 
 
 def test_an_encoder_that_changes_nothing_changes_nothing(federation):
     plain, encoder = play(federation, Cbfl(), **RUN), play(federation, Cbfl(encoder=f"{HERE}.same_values"), **RUN)
     same(plain, encoder)
-    assert (plain.setup, plain.clusters_of_patients.tolist()) == (encoder.setup, encoder.clusters_of_patients.tolist())  # type: ignore[union-attr]
+    assert (plain.setup, plain.clusters_of_patients.tolist()) == (encoder.setup, encoder.clusters_of_patients.tolist())
 
 
 def test_what_is_encoded_are_the_chosen_columns():

@@ -37,7 +37,7 @@ def test_a_logistic_fit_takes_five_sums_from_zeros() -> None:
 def test_a_bad_start_is_halved_back(start: tuple[float, ...], calls: int, halvings: int) -> None:
     fit = Fit(np.array(start, dtype=float))
     while fit.going:
-        fit = fit.heard(LOGISTIC.sums(T.X, T.y, fit.beta))
+        fit = fit.updated(LOGISTIC.sums(T.X, T.y, fit.beta))
     assert (len(fit.losses), fit.halvings, fit.status) == (calls, halvings, "converged")
     assert_allclose(fit.beta, POOLED, atol=1e-9)
 
@@ -46,7 +46,7 @@ def test_sums_of_hospitals_are_those_of_all_rows() -> None:
     fit = Fit(np.zeros(3))
     while fit.going:
         one, two, three = (LOGISTIC.sums(*T.of(h), fit.beta) for h in range(3))
-        fit = fit.heard(one + two + three)
+        fit = fit.updated(one + two + three)
     assert_allclose(fit.beta, fitted(LOGISTIC, T.X, T.y).beta, atol=1e-13)
 
 
@@ -134,7 +134,7 @@ def test_standard_errors_over_hospitals() -> None:
 def test_a_step_that_overflows_is_halved_back_and_nan_stops() -> None:
     fit = Fit(np.array([-9.0, 0.0, 0.0]))  # the first whole step is some thousands long
     while fit.going:
-        fit = fit.heard(POISSON.sums(T.X, T.counts, fit.beta))
+        fit = fit.updated(POISSON.sums(T.X, T.counts, fit.beta))
     assert fit.status == "converged"
     assert_allclose(fit.beta, (1.0023244381, 0.0033834491, 0.0658350992), atol=1e-9)
-    assert Fit(np.zeros(3)).heard(LOGISTIC.sums(T.X, np.full(36, np.nan), np.zeros(3))).status == "stopped"
+    assert Fit(np.zeros(3)).updated(LOGISTIC.sums(T.X, np.full(36, np.nan), np.zeros(3))).status == "stopped"

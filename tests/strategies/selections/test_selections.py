@@ -36,7 +36,7 @@ def selection(request) -> Selection:
     assert isinstance(built, Selection)
     few = {"fraction": 0.5, "minimum": 2, "candidates": 4}
     changes = {key: value for key, value in few.items() if hasattr(built, key)}
-    return dataclasses.replace(built, **changes)  # type: ignore[type-var]
+    return dataclasses.replace(built, **changes)
 
 
 class Copied(Selection):
@@ -44,7 +44,7 @@ class Copied(Selection):
 
     def __init__(self, inner: Selection) -> None:
         self.inner = inner
-        self.uses_losses = inner.uses_losses  # type: ignore[misc]
+        self.uses_losses = inner.uses_losses
 
     def setup(self, view: FederationView) -> Any:
         return copied(self.inner.setup(view))

@@ -2,7 +2,7 @@
 
 X. Konti et al., *CS-RCFL*: sex, ethnicity, age, number of medicines, heart rate and APACHE score of the stays of few
 hospitals. Some of the paper's features are not known before its label: APACHE score and heart rate are from the first
-24 hours. The source is for studies of federated methods; for a prediction that could be used, take source ``eicu``.
+24 hours. The source is for studies of federated methods; for a prediction that could be used, use the source ``eicu``.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class EicuBrief(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    kept_by_size: ClassVar[bool] = True
+    selected_by_size: ClassVar[bool] = True
     """Whether hospitals are included or left out by their number of rows."""
 
     path: Path
     """The folder of the database's CSV files."""
     hospitals: int = Field(20, ge=1)
-    """Number of hospitals, the largest."""
+    """Number of hospitals to include, the largest first."""
     smallest: int = Field(10, ge=1, description="fewest stays of a hospital; smaller hospitals are left out")
     hours: float = Field(6.0, gt=0, lt=24, description="hour up to which medicines are counted")
 
@@ -65,37 +65,37 @@ class EicuBrief(BaseModel):
             connection.execute(f"CREATE TEMP TABLE cohort AS SELECT * FROM ({sql('cohort')}) WHERE left_out IS NULL")
             stays = connection.execute(sql("brief")).df()
         complete = stays.dropna(subset=["heart_rate", "apache_score"])
-        kept = complete[complete["silo"].isin(self._largest(complete["silo"]))]
+        selected = complete[complete["silo"].isin(self._largest(complete["silo"]))]
         lacking = len(stays) - len(complete)
-        share = kept["label"].mean()
+        share = selected["label"].mean()
         notes = (
             f"eicu_brief: {counted(len(stays), 'stay')} beyond {self.hours:g} hours, {lacking:,} without APACHE score "
             "or rate",
-            f"kept: {len(kept):,} stays of the {self.hospitals} largest hospitals, {share:.1%} of them over a day",
+            f"kept: {len(selected):,} stays of the {self.hospitals} largest hospitals, {share:.1%} of them over a day",
         )
         return Records(
             features=pd.DataFrame(
                 {
-                    "sex": kept["sex"].map({"Male": 1.0, "Female": 0.0}).astype(np.float32),
-                    "ethnicity": kept["ethnicity"].astype("category"),
+                    "sex": selected["sex"].map({"Male": 1.0, "Female": 0.0}).astype(np.float32),
+                    "ethnicity": selected["ethnicity"].astype("category"),
                     **{
-                        name: kept[name].astype(np.float32)
+                        name: selected[name].astype(np.float32)
                         for name in ("age", "medicines", "heart_rate", "apache_score")
                     },
                 }
             ).reset_index(drop=True),
-            y=kept["label"].to_numpy(np.int64),
+            y=selected["label"].to_numpy(np.int64),
             classes=("up to one day", "over one day"),
-            silo=kept["silo"].to_numpy(str),
-            group=kept["patient"].to_numpy(str),
+            silo=selected["silo"].to_numpy(str),
+            group=selected["patient"].to_numpy(str),
             patients={
-                "sex": kept["sex"].to_numpy(str),
-                "ethnicity": kept["ethnicity"].to_numpy(str),
-                "age": kept["age"].to_numpy(np.float64),
+                "sex": selected["sex"].to_numpy(str),
+                "ethnicity": selected["ethnicity"].to_numpy(str),
+                "age": selected["age"].to_numpy(np.float64),
             },
             attributes={
                 str(silo): {name: str(of[name].iloc[0]) for name in ("region", "beds", "teaching")}
-                for silo, of in kept.groupby("silo")
+                for silo, of in selected.groupby("silo")
             },
             notes=notes,
         )

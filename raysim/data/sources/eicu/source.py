@@ -46,8 +46,8 @@ class Eicu(BaseModel):
       length of the ICU stay in days, a regression), or ``aki`` (acute kidney injury that begins in the 48 hours after
       the prediction time).
     - ``silo``: what counts as a hospital: ``hospital``, ``ward``, or ``region_beds`` (region and number of beds).
-    - ``hours``: when the prediction is made, in hours after unit admission; nothing later is a feature. By default 24,
-      and 6 for ``los``, whose label is known at 24.
+    - ``hours``: when the prediction is made, in hours after unit admission; no later record is a feature. By default
+      24, and 6 for ``los``, whose label is known at 24.
     - ``minimum_hours``: stays that ended earlier are left out. By default 0 for mortality (the prediction for a stay
       that ended before ``hours`` is made at its end), ``hours`` for ``los`` and ``los_days``, and 48 for ``aki``.
     """
@@ -112,9 +112,9 @@ class Eicu(BaseModel):
     def with_scores(self, names: tuple[str, ...]) -> Eicu:
         """Return this source with the named scores: APACHE's own predictions for the stays."""
         eicu_scores.check_names(names)
-        told = self.model_copy()
-        told._scores = names
-        return told
+        scored = self.model_copy()
+        scored._scores = names
+        return scored
 
     @property
     def predicts(self) -> str:
@@ -178,7 +178,7 @@ class Eicu(BaseModel):
     def _count(self, connection: duckdb.DuckDBPyConnection, patient: Path) -> list[str]:
         """Describe the stays in the patient table and the stays left out.
 
-        Raises ``DataError`` for a table that lists a stay twice or leaves no stay to learn from.
+        Raises ``DataError`` for a table that lists a stay twice or leaves no stay that can be used.
         """
         total, distinct, patients = counts(
             connection,
@@ -199,19 +199,19 @@ class Eicu(BaseModel):
         if reasons:
             left_out = left_out.replace("that ended too early", f"that ended within {self._minimum:g} hours")
             notes.append(f"left out: {left_out}")
-        kept, events, early = counts(
+        stays, events, early = counts(
             connection,
             "SELECT count(*), coalesce(sum(label), 0), count(*) FILTER (until < getvariable('minutes')) "
             "FROM stays WHERE left_out IS NULL",
         )
-        if not kept:
+        if not stays:
             raise DataError(f"data.path: {patient} has no stay that can be used: left out are {left_out}")
         if self.task in _CLASSES:
             event = _CLASSES[self.task][1]
-            notes.append(f"{self.task}: {events:,} of {kept:,} stays are {event} ({events / kept:.1%})")
+            notes.append(f"{self.task}: {events:,} of {stays:,} stays are {event} ({events / stays:.1%})")
         else:
             (hours,) = counts(connection, "SELECT round(avg(label) * 24) FROM stays WHERE left_out IS NULL")
-            notes.append(f"{self.task}: {hours / 24:.1f} days in the mean of {kept:,} stays")
+            notes.append(f"{self.task}: {hours / 24:.1f} days in the mean of {stays:,} stays")
         notes.append(
             f"prediction time: {self._window_hours:g} hours after unit admission"
             + (f"; the minute before their end for {counted(early, 'stay')} that ended sooner" if early else "")

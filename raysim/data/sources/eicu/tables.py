@@ -63,9 +63,9 @@ def database(tables: Mapping[str, Path], schema: Schema = TABLES) -> Iterator[du
     """Open a DuckDB connection in which every table of ``schema`` is a view of text columns; a table without a file is
     empty.
 
-    While they are read, compressed files are checked against their own checksums, which DuckDB does not do. Raises
-    ``DataError`` naming a file that cannot be read, at the latest on leaving the context, and ``ConfigError`` where
-    DuckDB is not installed.
+    Compressed files are also checked against their checksums, since DuckDB does not check them. Raises ``DataError``
+    naming a file that cannot be read, at the latest on leaving the context, and ``ConfigError`` where DuckDB is not
+    installed.
     """
     need("duckdb", "eicu", "data.source")
     import duckdb
@@ -142,7 +142,7 @@ def _header(name: str, path: Path, needed: Sequence[str]) -> list[str]:
 
 
 def _check(path: Path, stop: threading.Event) -> None:
-    """Decompress ``path`` without storing anything, which checks its checksum; ends early once ``stop`` is set."""
+    """Check the checksum of ``path`` by decompressing it without storing anything; end early once ``stop`` is set."""
     try:
         with gzip.open(path) as file:
             while not stop.is_set() and file.read(_CHUNK):
@@ -190,7 +190,7 @@ def _gzipped(path: Path) -> bool:
 
 
 def _reason(text: str) -> str:
-    """Shorten DuckDB's message of many lines on a csv file to one clause."""
+    """Shorten DuckDB's long message about a csv file to one clause."""
     line = re.search(r"CSV Error on Line: (\d+)", text)
     where = f" in line {line[1]}" if line else ""
     if counts := re.search(r"Expected Number of Columns: (\d+) Found: (\d+)", text):

@@ -1,1 +1,1 @@
-"""The lines of the decision card, one module for each fact: functions from figures to a sentence and its state."""
+"""The lines of the decision card: each module writes the line on one fact, from figures."""

@@ -85,7 +85,7 @@ def calibration(
 
 
 def off_by(estimate: float) -> str:
-    """Say how wrong risks are.
+    """Describe how far risks are off.
 
     >>> off_by(0.32), off_by(0.9), off_by(2.5)
     ('3.1 times too high', '1.1 times too high', '2.5 times too low')
@@ -96,7 +96,6 @@ def off_by(estimate: float) -> str:
 
 
 def _short(own: Calibration) -> str:
-    """Say in a clause what is wrong with the calibration."""
     bound = own.by_hospital.bound
     far = [off_by(own.estimate)] if own.pooled_off else []
     where = [f"off at {_or_more(bound)}"] if bound.at_least else []

@@ -17,7 +17,7 @@ from raysim.statistics.differences.paired import Limits
 from raysim.statistics.patient_groups.within import WithinGap
 
 SMALL = 0.05
-"""A gap in AUROC within hospitals that is taken as small, in either direction."""
+"""A gap in AUROC within hospitals counts as small up to this size, in either direction."""
 
 NOT_TESTED = Line("fairness", "open", "Fairness between groups of patients was not tested for this run by itself.")
 SEVERAL_CLASSES = Line(
@@ -31,23 +31,26 @@ def fairness(gaps: Sequence[WithinGap]) -> Line:
     """Write the line on the gaps of all tested attributes."""
     if not gaps:
         return Line("fairness", "open", "Fairness between groups of patients was not tested: no group is known.")
-    shown, judged = [gap for gap in gaps if gap.shown], [gap for gap in gaps if gap.judged and not gap.shown]
+    demonstrated, judged = (
+        [gap for gap in gaps if gap.demonstrated],
+        [gap for gap in gaps if gap.judged and not gap.demonstrated],
+    )
     without = [gap.attribute for gap in gaps if not gap.judged]
     claims = "; ".join(
         f"the model {ranking(gap)} by {gap.attribute} ({figures(gap)}; {counted(gap.hospitals, 'hospital')})"
-        for gap in shown
+        for gap in demonstrated
     )
-    parts = [f"within hospitals {claims}"] if shown else []
-    told = [gap for gap in judged if _limits(gap) != NOTHING]
+    parts = [f"within hospitals {claims}"] if demonstrated else []
+    informative = [gap for gap in judged if _limits(gap) != NOTHING]
     vague = [gap.attribute for gap in judged if _limits(gap) == NOTHING]
-    if told:
-        parts.append(f"no gap within hospitals demonstrated: {some([_figure(gap) for gap in told])}")
-    wide = [gap.attribute for gap in told if gap.larger and not _small(gap)]
+    if informative:
+        parts.append(f"no gap within hospitals demonstrated: {some([_figure(gap) for gap in informative])}")
+    wide = [gap.attribute for gap in informative if gap.larger and not _small(gap)]
     if vague:
         parts.append(f"gaps within hospitals by {some(vague)}: too few rows for an interval that says anything")
     if without:
         parts.append(f"groups by {some(without)}: {CANNOT}")
-    state: State = "warn" if shown else "ok" if all(map(_small, gaps)) else "open"
+    state: State = "warn" if demonstrated else "ok" if all(map(_small, gaps)) else "open"
     numbers = {
         gap.attribute: {
             "groups": list(gap.groups),
@@ -60,8 +63,8 @@ def fairness(gaps: Sequence[WithinGap]) -> Line:
     }
     text = sentences(parts)
     remedy = f"judge {some(wide)} on more rows: gaps beyond {SMALL} are not ruled out" if wide else ""
-    remedy = "look at each group before use" if shown else remedy
-    short = f"within hospitals it {'; '.join(map(ranking, shown))}" if shown else ""
+    remedy = "look at each group before use" if demonstrated else remedy
+    short = f"within hospitals it {'; '.join(map(ranking, demonstrated))}" if demonstrated else ""
     return Line("fairness", state, text, numbers, remedy, short=short)
 
 
@@ -79,5 +82,4 @@ def _small(gap: WithinGap) -> bool:
 
 
 def _limits(gap: WithinGap) -> Limits:
-    """Return the gap's interval, cut to possible values."""
     return difference(Limits(gap.low, gap.high), gap.larger)

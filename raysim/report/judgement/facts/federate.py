@@ -48,10 +48,11 @@ def federate(
     """Decide whether federating helps, and write the line about it.
 
     - ``pair``: the method ``name`` minus training ``alone``, with ``limits`` joint over all methods.
-    - ``small``: the same at the hospitals with the fewest training rows; None if too few define both.
+    - ``small``: the comparison at the hospitals with fewer training rows than the median; None if too few of them
+    define both figures.
     - ``level``: the headline figure of training alone, which limits the possible values of ``pair``.
-    - ``two_classes``: the number of hospitals that trained on one class only, and the difference at the others; None if
-      there are none.
+    - ``two_classes``: the number of hospitals that trained on one class only, and the comparison at the other
+      hospitals; None if there are none.
     - ``hospitals``: the number of hospitals that judge the method; training alone may lack some of them.
     """
     verdict = _verdict(kind, pair, limits)
@@ -77,8 +78,8 @@ def federate(
         parts.append(f"at small hospitals: {_at_some(kind, small, digits)}")
     if two_classes is not None and two_classes[1].pair.hospitals < pair.hospitals:
         marked, others = two_classes
-        beside = _at_some(kind, others, digits) if others.pair.hospitals else "undefined"
-        parts.append(f"without {counted(marked, 'hospital')} that trained on one class: {beside}")
+        without = _at_some(kind, others, digits) if others.pair.hospitals else "undefined"
+        parts.append(f"without {counted(marked, 'hospital')} that trained on one class: {without}")
     remedy = {
         "yes": "",
         "no": f"take {alone}",

@@ -23,7 +23,7 @@ def harmed(harm: Harm, hospitals: Sequence[str], against: str) -> tuple[dict[str
         "of": harm.losses.of,
         "named": losing,
     }
-    told = harm.losses.of - harm.too_few
+    decided = harm.losses.of - harm.too_few
     if harm.losses.of == 0:
         return numbers, Line("harm", "open", f"No hospital can be judged against {against}.", numbers)
     short = ""
@@ -36,7 +36,7 @@ def harmed(harm: Harm, hospitals: Sequence[str], against: str) -> tuple[dict[str
         short = text[:1].lower() + text[1:]
     else:
         text = f"No hospital of {harm.losses.of:,} demonstrably loses against {against}"
-        state = "ok" if 2 * told >= harm.losses.of else "open"
+        state = "ok" if 2 * decided >= harm.losses.of else "open"
     if harm.gains.at_least:
         named = f" ({some(gaining)})" if gaining else ""
         text += f"; at least {harm.gains.at_least:,} {'gains' if harm.gains.at_least == 1 else 'gain'}{named}"

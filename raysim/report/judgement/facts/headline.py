@@ -51,8 +51,7 @@ def use_of(kind: TaskKind, lines: Sequence[Line], recommends: bool) -> Use:
 
 
 def by_rank(quality: Line) -> bool:
-    """Return whether a ranking better than chance has not been demonstrated; the benefit of acting does not matter
-    here."""
+    """Return whether a ranking better than chance is not demonstrated; the benefit of acting does not matter here."""
     figures = quality.figure or {}
     low = figures.get("low")
     return quality.state == "warn" and "auroc" in figures and (low is None or low <= CHANCE)
@@ -88,7 +87,7 @@ def headline(verdict: Verdict, use: Use, lines: Sequence[Line]) -> str:
 
 
 def _take(verdict: Verdict, use: Use, off: str) -> list[str]:
-    """Say which method to use, and for what; ``off`` is a clause on wrong risks, or empty."""
+    """Return sentences on which method to use, and for what; ``off`` is a clause on wrong risks, or empty."""
     name = verdict.taken
     only = f"for ranking, not for risks ({off})" if off else "for ranking, not for risks"
     mends = bool(off) and not verdict.recalibrated

@@ -22,22 +22,22 @@ class Learners(NamedTuple):
     """A clause for the headline on the more complex models that are not better."""
 
 
-def learners(shown: Evidence) -> Learners:
-    """Compare the models of a comparison; each other model is represented by its best mean."""
-    taken = shown.entries[shown.best]
-    others = [name for name in shown.learners if name != taken.learner and _of(shown, name)]
-    if shown.one_seed or not others:
+def learners(evidence: Evidence) -> Learners:
+    """Compare the models of a comparison; each other model is represented by its method with the best mean."""
+    taken = evidence.entries[evidence.best]
+    others = [name for name in evidence.learners if name != taken.learner and _of(evidence, name)]
+    if evidence.one_seed or not others:
         return Learners()
-    told, no_better, mine = [], [], of_learner(taken.learner)
+    compared, no_better, mine = [], [], of_learner(taken.learner)
     for name in others:
-        best = max(_of(shown, name), key=lambda i: _rank(shown, i))
-        value, interval = shown.between(best, shown.best)
-        digits = shown.kind.decimals([value])
-        limits = possible(interval, shown.kind.larger, shown.levels[shown.best])
-        simpler = shown.learners.index(taken.learner) < shown.learners.index(name)
-        if shown.better[shown.best, best]:
+        best = max(_of(evidence, name), key=lambda i: _rank(evidence, i))
+        value, interval = evidence.between(best, evidence.best)
+        digits = evidence.kind.decimals([value])
+        limits = possible(interval, evidence.kind.larger, evidence.levels[evidence.best])
+        simpler = evidence.learners.index(taken.learner) < evidence.learners.index(name)
+        if evidence.better[evidence.best, best]:
             verdict = "worse"
-        elif shown.better[best, shown.best]:
+        elif evidence.better[best, evidence.best]:
             verdict = "better"
         elif simpler:
             verdict = "not demonstrably better"
@@ -45,18 +45,18 @@ def learners(shown: Evidence) -> Learners:
         else:
             verdict = "not demonstrably worse"
         gap = figure(value, limits, digits, sign=True) if limits != NOTHING else f"the interval {SAYS_NOTHING}"
-        told.append(f"{of_learner(name)} against {mine} ({shown.entries[best].name}): {gap}, {verdict}")
+        compared.append(f"{of_learner(name)} against {mine} ({evidence.entries[best].name}): {gap}, {verdict}")
     if no_better:
-        told.append(f"take {mine}, the simpler model")
+        compared.append(f"take {mine}, the simpler model")
     short = [f"no gain over {mine} is demonstrated with {listed(no_better)}"] if no_better else []
-    return Learners(sentences(told), sentences(short))
+    return Learners(sentences(compared), sentences(short))
 
 
-def _of(shown: Evidence, learner: str) -> list[int]:
-    return [i for i, entry in enumerate(shown.entries) if entry.learner == learner]
+def _of(evidence: Evidence, learner: str) -> list[int]:
+    return [i for i, entry in enumerate(evidence.entries) if entry.learner == learner]
 
 
-def _rank(shown: Evidence, i: int) -> float:
+def _rank(evidence: Evidence, i: int) -> float:
     """Return a number that is larger for a better mean, and smallest for an undefined one."""
-    mean = shown.levels[i] if shown.kind.larger else -shown.levels[i]
+    mean = evidence.levels[i] if evidence.kind.larger else -evidence.levels[i]
     return -math.inf if math.isnan(mean) else mean

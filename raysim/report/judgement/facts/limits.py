@@ -44,7 +44,7 @@ class Data:
     rows: int | None
     """The number of all rows; None if it is not public."""
     events: int | None
-    """The number of rows with the event; None for labels without one, or if it is not public."""
+    """The number of rows with the event; None for labels without an event, or if the number is not public."""
     part: str
     """The part of the rows that is evaluated."""
     judged: int

@@ -85,7 +85,7 @@ def _acting(useful: Usefulness) -> tuple[State, str]:
 
 
 def _range(useful: Usefulness) -> str:
-    """Say at which thresholds acting is worth it, and at which this is demonstrated, as a clause."""
+    """Return a clause on the thresholds at which acting is worth it, and at which this is demonstrated."""
     if not useful.worth:
         return "at no threshold is it worth using"
     of = f" (mean of {useful.seeds} seeds)" if useful.seeds > 1 else ""

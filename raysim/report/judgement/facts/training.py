@@ -17,8 +17,8 @@ def training(
 ) -> Line:
     """Write the line on training.
 
-    - ``falling``: the methods that have not converged, with the recent fall of the loss as a share of its start (NaN:
-      too few points).
+    - ``falling``: the methods that have not converged, with the recent fall of the loss as a share of the initial loss
+      (NaN: too few points).
     - ``diverged``: the methods whose loss grew.
     - ``measured``: whether any loss was measured.
     - ``rounds``: the number of rounds run.

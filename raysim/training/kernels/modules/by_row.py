@@ -1,7 +1,7 @@
-"""Clipped sums of gradients of any module, from the gradient of each row. This is always correct, but slow.
+"""Clipped sums of gradients of any module, from the gradient of each row. This method is always correct, but slow.
 
-Some gradients are not an outer product of two vectors: those of convolutions, embedding tables and any shared weights.
-Their norms need the whole gradient. ``vmap`` computes the gradients of some rows at once.
+The gradients of convolutions, embedding tables and any shared weights are not an outer product of two vectors. The
+norms of such gradients need the whole gradient. ``vmap`` computes the gradients of some rows at once.
 """
 
 from __future__ import annotations
@@ -51,14 +51,15 @@ class RowGradients:
             units = torch.from_numpy(numbered(each[part])).to(rows.device)
             by_unit = rows.new_zeros(int(units[-1]) + 1, len(theta)).index_add_(0, units, rows)
             shorter = factors(by_unit.norm(dim=1).cpu().numpy(), clip, np.dtype(np.float64))
-            kept = torch.from_numpy(shorter).to(rows.device)
-            by_unit[kept == 0] = 0.0
-            total += (kept @ by_unit).cpu().numpy()
+            scale = torch.from_numpy(shorter).to(rows.device)
+            by_unit[scale == 0] = 0.0
+            total += (scale @ by_unit).cpu().numpy()
         return total
 
 
 def chunks(patient: NDArray[np.int64], most: int) -> list[tuple[int, int]]:
-    """Return where ascending ``patient [n]`` are cut into parts. A part has at most ``most`` rows, or one patient."""
+    """Divide the rows of ascending ``patient [n]`` into parts of whole patients; return the start and end of each. A
+    part has at most ``most`` rows, or one patient."""
     starts = np.flatnonzero(np.diff(patient, prepend=-1))
     cuts = [0] if len(patient) else []
     for start, stop in zip(starts, [*starts[1:], len(patient)], strict=False):

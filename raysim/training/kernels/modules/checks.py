@@ -13,7 +13,7 @@ from raysim.core.errors import ConfigError
 
 
 def check_autocast(value: object, device: str, precision: str) -> None:
-    """Raise ``ConfigError`` if ``model.autocast`` is set but not possible."""
+    """Raise ``ConfigError`` if ``model.autocast`` is set but cannot be used."""
     if value is None:
         return
     if value != "bfloat16":
@@ -36,7 +36,7 @@ def parameter_count(make: Callable[[], nn.Module]) -> int:
     try:
         with torch.device("meta"):
             return sum(tensor.numel() for tensor in make().parameters())
-    except Exception:  # it places its tensors itself, or cannot be made at all: the error comes where it is made
+    except Exception:  # it places its tensors itself, or constructing it fails, which is reported later
         return 0
 
 

@@ -14,7 +14,7 @@ from raysim.training.losses import LOG_LOSS
 
 
 def dense(layers: Sequence[tuple[NDArray[Any], NDArray[Any]]]) -> nn.Module:
-    """Return layers (weight ``[out, in]``, bias ``[out]``) with ReLU between them. If there is one output, it has shape
+    """Return layers (weight ``[out, in]``, bias ``[out]``) with ReLU between them. A single output has the shape
     ``[n]``."""
     parts: list[nn.Module] = []
     for weight, bias in layers:
@@ -49,7 +49,7 @@ def margins(z: Tensor, loss: str) -> Tensor:
 
 
 class Means(nn.Module):
-    """A module that outputs means, from a module that outputs logarithms of means."""
+    """A module that outputs the means whose logarithms ``module`` outputs."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()

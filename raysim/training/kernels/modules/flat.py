@@ -38,7 +38,7 @@ class FlatModule:
     draws: bool
     """Whether the module draws random numbers when it trains."""
     lookup: str | None
-    """The name of the parameter table whose row indices the features are; None if features are not indices."""
+    """The name of the parameter whose rows the features index; None if features are not indices."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class FlatModule:
             buffers[name].copy_(made)
 
     def send(self, array: NDArray[Any], kind: DTypeLike | None = None) -> Tensor:
-        """Return a copy of ``array`` on the device, as numbers of a ``kind``; None means the run's precision."""
+        """Return a copy of ``array`` on the device, with the number type ``kind``; None means the run's precision."""
         return torch.from_numpy(np.array(array, self.dtype if kind is None else kind)).to(self.device)
 
     def _checked(self, views: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -2,24 +2,24 @@
 
 The steps of the loop are in :mod:`raysim.training.kernels.modules.local_sgd`.
 
-The loop is also the reference for the hand-written kernels. It therefore uses autograd and ``torch.optim`` in the usual
-way, except that the optimisers are torch's fused ones.
+The loop is also the reference for the hand-written kernels. The loop therefore uses autograd and ``torch.optim`` in the
+usual way, except that the optimisers are torch's fused ones.
 
 Batch statistics and dropout depend on more than a row and the parameters. The rules for them are:
 
-- Floating-point buffers (a batch norm's running means and variances) come after the parameters in the vector. They
-  start from the values in the model that a hospital receives, change while it trains, and are averaged like parameters.
-  No gradient, proximal term or optimiser changes them. Other buffers (a batch norm's count of batches, constants) are
-  not sent: every local update begins with their values from construction.
+- Floating-point buffers (a batch norm's running means and variances) come after the parameters in the vector. These
+  buffers start from the values in the model that a hospital receives, change while it trains, and are averaged like
+  parameters. No gradient, proximal term or optimiser changes them. Other buffers (a batch norm's count of batches,
+  constants) are not sent: every local update begins with their values from construction.
 - A batch of a single row has no variance. For this batch, batch norm uses its running statistics and leaves them
   unchanged.
-- Random numbers (dropout's masks) come from the stream of the hospital's epoch, after the permutation. They depend only
-  on seed, round, hospital, epoch and batch. Evaluation draws no random numbers.
-- Such modules are trained one hospital after another even on a GPU: padded rows would count in batch statistics, and
-  masks drawn for a whole cohort would depend on its members.
+- Random numbers (dropout's masks) come from the stream of the hospital's epoch, after the permutation. These numbers
+  depend only on seed, round, hospital, epoch and batch. Evaluation draws no random numbers.
+- Modules with buffers or random numbers are trained one hospital after another even on a GPU: padded rows would count
+  in batch statistics, and masks drawn for a whole cohort would depend on its members.
 
-The features of a module may all be indices into one of its parameters, such as an embedding. Its attribute ``lookup``
-may then name this parameter, so that the features of private steps are checked.
+The features of a module may all be indices into one of its parameters, such as an embedding. The module's attribute
+``lookup`` may then name this parameter, so that the features of private steps are checked.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class ModuleModel:
     """The module of ``flat`` as a model, trained by autograd.
 
     - ``loss``: one of ``raysim.training.losses``.
-    - ``batches``: whether a GPU may train several hospitals at once. It may if the module has no buffers, random
+    - ``batches``: whether a GPU may train several hospitals at once. The module must then have no buffers, random
       numbers or ``lookup``.
     - ``halves``: whether the products of a local update's steps are computed in bfloat16, as ``torch.autocast`` chooses
       them. Parameters, losses and the optimiser keep the run's precision, and so do evaluation and private steps.

@@ -146,9 +146,9 @@ def _contrasting(flat: FlatModule, task: Task) -> Contrasting | None:
 class Contrasting:
     """The contrastive term of the module's latest forward pass.
 
-    The pass is compared with two frozen copies of the module's parameters and buffers. The object is a context, in
-    which the representations of each forward pass are recorded. Raises ``ValueError`` for a module without a linear
-    layer.
+    The term compares the representations in this pass with those under two other sets of parameters and buffers. The
+    object is a context, in which the representations of each forward pass are recorded. Raises ``ValueError`` for a
+    module without a linear layer.
     """
 
     def __init__(

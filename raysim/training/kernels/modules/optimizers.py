@@ -1,7 +1,7 @@
 """torch's fused optimisers for the autograd loop, with a state that can be restored and stored.
 
-They are called as functions, because the classes of ``torch.optim`` check hooks, groups and options in every step. This
-takes as long as the step of a small network. Fused Adam takes a fifth of the time.
+The optimisers are called as functions, because the classes of ``torch.optim`` check hooks, groups and options in every
+step. These checks take as long as the step of a small network. Fused Adam takes a fifth of the time.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Figures of a hospital that a page has next to its gains: calibration under every model, acting at thresholds, and
-data sent."""
+"""Figures of a hospital next to its gains: calibration of every model, decisions at thresholds, and bytes sent."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ At = tuple[str, str, str, float]
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """The clinical figures of hospitals under models; empty if no run measured them."""
+    """The clinical figures of each hospital and model; empty if no run measured them."""
 
     keys: frozenset[Key] = frozenset()
     """The strategies and models with clinical figures."""

@@ -30,7 +30,7 @@ MOST = 40
 
 def lines(found: Found, clinical: ClinicalSection | None) -> dict[Key, Line]:
     """Return the line of a card, by strategy and model used."""
-    said, act_at = {}, np.nan if clinical is None else clinical.act_at
+    by_key, act_at = {}, np.nan if clinical is None else clinical.act_at
     for key, of in found.summary.groupby(["strategy", "model"], sort=False):
         strategy, model = map(str, key)
         first = of[of["k"].astype(str) == str(of["k"].iloc[0])].set_index("figure")
@@ -38,8 +38,8 @@ def lines(found: Found, clinical: ClinicalSection | None) -> dict[Key, Line]:
         figures = {str(figure): {str(name): float(x) for name, x in row.items()} for figure, row in numbers.iterrows()}
         nobody = found.hospitals[(found.hospitals["strategy"] == strategy) & (found.hospitals["model"] == model)]
         unserved = nobody.loc[nobody["served_by"] == NOBODY, "hospital"].nunique()
-        said[strategy, model] = _line(figures, unserved, _taking_part(found.differences, strategy, model), act_at)
-    return said
+        by_key[strategy, model] = _line(figures, unserved, _taking_part(found.differences, strategy, model), act_at)
+    return by_key
 
 
 def mean(pooled: Mapping[Any, Any], digits: int) -> str:
@@ -99,17 +99,17 @@ def _taking_part(differences: pd.DataFrame, strategy: str, model: str) -> str:
     return f" Taking part changes a hospital's AUROC by {changes}."
 
 
-def drawn(found: Found, ways: Mapping[Key, str], looks: Mapping[Key, Style]) -> Sequence[Figure]:
-    """Plot the left-out hospitals under the first of ``ways`` as a forest, and the gain from labelled rows under all of
-    them.
+def plots(found: Found, models: Mapping[Key, str], looks: Mapping[Key, Style]) -> Sequence[Figure]:
+    """Plot the left-out hospitals under the first of ``models`` as a forest, and the gain from labelled rows under all
+    of them.
 
-    ``ways`` are models used with their readable names: the recommended model first, then training alone. ``looks`` are
-    the styles of the page's models.
+    ``models`` are models used with their readable names: the recommended model first, then training alone. ``looks``
+    are the styles of the page's models.
     """
     table = found.hospitals
     if AUROC not in table:
         return []
-    key, name = next(iter(ways.items()))
+    key, name = next(iter(models.items()))
     of = _of(table, key)
     of = of[(of["k"] == table["k"].iloc[0]) & (of["seed"] == of["seed"].min())]
     if of.empty:
@@ -121,14 +121,14 @@ def drawn(found: Found, ways: Mapping[Key, str], looks: Mapping[Key, Style]) -> 
     pooled = _of(found.summary, key)
     pooled = pooled[pooled["k"] == pooled["k"].iloc[0]]
     forest = forests(of, pooled, "Hospitals that took no part", caption, looks.get(key, PLAIN))
-    return [*forest, *_joining(table, ways, looks)]
+    return [*forest, *_joining(table, models, looks)]
 
 
 def _of(table: pd.DataFrame, key: Key) -> pd.DataFrame:
     return table[(table["strategy"] == key[0]) & (table["model"] == key[1])]
 
 
-def _joining(table: pd.DataFrame, ways: Mapping[Key, str], styles: Mapping[Key, Style]) -> Sequence[Figure]:
+def _joining(table: pd.DataFrame, models: Mapping[Key, str], styles: Mapping[Key, Style]) -> Sequence[Figure]:
     """Plot the gain from labelled rows of a joining hospital: means over the hospitals that have rows for every
     step."""
     steps = list(dict.fromkeys(table["k"].astype(str)))
@@ -137,9 +137,9 @@ def _joining(table: pd.DataFrame, ways: Mapping[Key, str], styles: Mapping[Key, 
         off=np.abs(np.log(table[RATIO].where(table[RATIO] > 0))) if RATIO in table else np.nan,
     )
     charts: list[svg.Chart] = []
-    hospitals, looks = 0, {name: styles.get(key, PLAIN) for key, name in ways.items()}
+    hospitals, looks = 0, {name: styles.get(key, PLAIN) for key, name in models.items()}
     for column, heading in (("log_loss", "log loss"), ("off", "risks are off by, |ln O/E|")):
-        means, complete = _means(table, ways, column, steps)
+        means, complete = _means(table, models, column, steps)
         if len(steps) < 2 or not complete:
             continue
         hospitals = max(hospitals, complete)
@@ -162,11 +162,11 @@ def _joining(table: pd.DataFrame, ways: Mapping[Key, str], styles: Mapping[Key, 
         return []
     among = f"{hospitals:,} of {counted(table['hospital'].nunique(), 'hospital')}"
     caption = (
-        f"{' and '.join(ways.values())} after a hospital has joined, the mean over {among} with rows for every step, "
+        f"{' and '.join(models.values())} after a hospital has joined, the mean over {among} with rows for every step, "
         "on the same rows."
     )
-    beside = svg.legend(list(looks.items()), lines=True) if len(ways) > 1 else None
-    return [svg.figure("joining", "What labelled rows of a newcomer buy", charts, caption, beside)]
+    legend = svg.legend(list(looks.items()), lines=True) if len(models) > 1 else None
+    return [svg.figure("joining", "What labelled rows of a newcomer buy", charts, caption, legend)]
 
 
 def _means(
@@ -228,9 +228,9 @@ def _forest(of: pd.DataFrame, column: str, heading: str, rule: float, pooled: pd
         gridlines="x",
     )
     places = np.arange(len(names))
-    drawn, own = np.isfinite(ends[:, 1:]).all(axis=1), places < len(of)
+    finite, own = np.isfinite(ends[:, 1:]).all(axis=1), places < len(of)
     dots = np.isfinite(ends[:, 0])
-    chart.bars(ends[drawn, 1], ends[drawn, 2], places[drawn], thick=0.2, class_="bar chance")
+    chart.bars(ends[finite, 1], ends[finite, 2], places[finite], thick=0.2, class_="bar chance")
     for which, style in ((own, look), (~own, replace(look, shape="square"))):
         chart.dots(ends[which & dots, 0], places[which & dots], style, size=4.0)
     return chart
