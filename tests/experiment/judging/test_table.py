@@ -63,7 +63,7 @@ def changed(column: str, at: int, value: object) -> Change:
 WRONG: dict[str, tuple[Change, str]] = {
     "a row that another model has": (
         lambda frame: frame.drop(index=71),
-        "flower seed 1 lacks 1 row that another model has, the first of h2; .*--common",
+        "flower seed 1 lacks 1 row that another model has, the first at hospital h2; .*--common",
     ),
     "a row twice": (lambda frame: pd.concat([frame, frame.iloc[:1]]), "row 73: fedavg seed 0 has row 0 of h0 twice"),
     "another label": (changed("label", 40, 1), "label: differs between models or seeds for a row of h0"),
