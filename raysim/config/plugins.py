@@ -165,7 +165,7 @@ def build_federation(config: Config, source: Source, seed: int, shelf: tuple[str
             f"divides all rows again when one row is removed, so privacy.unit: {config.privacy.unit} cannot be "
             "guaranteed; use fractions"
         )
-    if config.hides_sizes and getattr(source, "kept_by_size", False):
+    if config.hides_sizes and getattr(source, "selected_by_size", False):
         raise ConfigError(
             f"data.source: {section.source} leaves out hospitals by their number of rows, which privacy.sizes: "
             "noisy hides; leave one of the two out"

@@ -118,23 +118,28 @@ def same(a: RunResult, b: RunResult) -> bool:
     return list(ours) == list(theirs) and all(np.array_equal(ours[name], theirs[name]) for name in ours)
 
 
-def test_a_run_holds_what_is_in_its_files(tmp_path: Path):
-    result = raysim.run(SMALL, out=tmp_path / "run", in_process=True)
-    assert result.folder == tmp_path / "run"
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> RunResult:
+    return raysim.run(SMALL, out=tmp_path_factory.mktemp("ran") / "run", in_process=True)
+
+
+def test_a_run_holds_what_is_in_its_files(ran: RunResult, tmp_path: Path):
+    result, folder = ran, ran.folder
+    assert folder.name == "run"
     assert (result.strategy, result.seed) == ("fedavg", 42)
-    summary = json.loads((tmp_path / "run/summary.json").read_text())
+    summary = json.loads((folder / "summary.json").read_text())
     assert result.metrics["auroc"] == summary["auroc"]
     assert result.metrics.name == summary["model"] == "global"
     metrics = {name: math.nan if value is None else value for name, value in summary["models"]["global"].items()}
     assert dict(result.metrics) == pytest.approx(metrics, rel=0, abs=0, nan_ok=True)
-    pd.testing.assert_frame_equal(result.hospitals, pd.read_csv(tmp_path / "run/hospitals.csv"))
+    pd.testing.assert_frame_equal(result.hospitals, pd.read_csv(folder / "hospitals.csv"))
     assert result.hospitals["auroc"].mean() == pytest.approx(result.metrics["mean_unweighted"], abs=1e-12)
     assert list(result.rounds["round"]) == [1, 2, 3]
     assert result.rounds["global_auroc"].iloc[-1] == result.metrics["auroc"]
     assert result.config.strategy.name == "fedavg"
     assert {"by_round", "by_size", "calibration", "decision_curve"} <= set(result.figures)
     drawn = result.figures["by_round"]
-    assert drawn._repr_svg_() == (tmp_path / "run/plots/by_round.svg").read_text(encoding="utf-8")
+    assert drawn._repr_svg_() == (folder / "plots/by_round.svg").read_text(encoding="utf-8")
     assert drawn.save(tmp_path / "one.svg").read_text(encoding="utf-8") == drawn.svg
     with pytest.raises(raysim.RaysimError, match="figures: there is no 'by_rond'; did you mean 'by_round'"):
         result.figures["by_rond"]
@@ -156,17 +161,17 @@ def test_a_run_holds_what_is_in_its_files(tmp_path: Path):
     assert result.training in str(result.answer).splitlines()
     assert result.answer.recommended is None
     assert (result.answer["federate"], result.answer["predicts"]) == ("not tested", "death in hospital")
-    loaded = raysim.load(str(tmp_path / "run"))
+    loaded = raysim.load(str(folder))
     assert isinstance(loaded, RunResult)
     pd.testing.assert_series_equal(loaded.metrics, result.metrics)
     pd.testing.assert_frame_equal(loaded.rounds, result.rounds)
 
 
-def test_what_a_call_takes_is_what_the_command_line_takes(tmp_path: Path):
+def test_what_a_call_takes_is_what_the_command_line_takes(ran: RunResult, tmp_path: Path):
     path = tmp_path / "c.yaml"
     path.write_text(yaml.safe_dump(SMALL))
     ways = [
-        raysim.run(SMALL, out=tmp_path / "dict", in_process=True),
+        ran,
         raysim.run(str(path), out=str(tmp_path / "text"), in_process=True),
         raysim.run(raysim.Config.model_validate(SMALL), out=tmp_path / "config", in_process=True),
     ]
@@ -297,7 +302,7 @@ def test_the_headline_model_is_the_one_in_metrics(compared: ComparisonResult):
     assert compared.metrics.loc["ditto", "auroc"] == pytest.approx((runs[0]["auroc"] + runs[1]["auroc"]) / 2, abs=1e-12)
 
 
-def test_predictions_are_of_the_recommended_model(tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: Any):
+def test_predictions_are_of_the_recommended_model(tmp_path: Path, logged: list[str], capsys: Any):
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"a": rng.normal(size=300), "site": rng.choice(["x", "y"], 300)})
     frame["died"] = (frame["a"] + rng.normal(size=300) > 0).astype(int)
@@ -311,10 +316,10 @@ def test_predictions_are_of_the_recommended_model(tmp_path: Path, caplog: pytest
         ("fedavg", "fedavg", "global"),
     ):
         (tmp_path / "answer.json").write_text(json.dumps(answer | {"recommended": recommended}))
-        caplog.clear()
+        logged.clear()
         said = ComparisonResult(tmp_path).predict(frame)
         assert np.array_equal(said, result.run(strategy).predict(frame, model=model))
-        assert caplog.messages == [f"rows are scored by the recommended model: {strategy}, {model}, seed 0"]
+        assert logged == [f"rows are scored by the recommended model: {strategy}, {model}, seed 0"]
         predict(tmp_path, tmp_path / "rows.csv", tmp_path / "scores.csv")
         assert f"scored by the recommended strategy: {strategy}, {model}, seed 0\n" in capsys.readouterr().out
         assert np.allclose(pd.read_csv(tmp_path / "scores.csv")["probability"], said, atol=1e-6)
@@ -394,8 +399,7 @@ def test_a_folder_without_results_is_refused(tmp_path: Path, compared: Compariso
         raysim.load(tmp_path)
 
 
-def test_what_was_stopped_goes_on_and_then_loads(tmp_path: Path):
-    whole = raysim.run(SMALL, out=tmp_path / "whole", in_process=True)
+def test_what_was_stopped_goes_on_and_then_loads(ran: RunResult, tmp_path: Path):
     stopped = tmp_path / "stopped"
     with pytest.raises(ZeroDivisionError):
         raysim.run(SMALL, overrides={"checkpoint.every": 1, "strategy": Stopping(2)}, out=stopped, in_process=True)
@@ -407,7 +411,7 @@ def test_what_was_stopped_goes_on_and_then_loads(tmp_path: Path):
     finally:
         Stopping.stops = True
     assert isinstance(result, RunResult)
-    assert same(result, whole)
+    assert same(result, ran)
     assert raysim.resume(stopped).folder == raysim.load(stopped).folder
 
 
@@ -475,12 +479,12 @@ def test_one_thread_at_a_time_connects_the_process_to_ray(compared: ComparisonRe
     assert in_another_thread(enter)
 
 
-def test_a_warning_is_logged_where_nothing_is_shown(caplog: pytest.LogCaptureFixture):
+def test_a_warning_is_logged_where_nothing_is_shown(logged: list[str]):
     silent = console_or_warnings(None, False)
     long = "no more " * 50
     for text in ("[1/1] fedavg: 0.1 s", f"warning: {long}", "a line with warning: in it"):
         silent.print(text, soft_wrap=True, highlight=False, markup=False)
-    assert [record.getMessage() for record in caplog.records] == [long]
+    assert logged == [long]
     assert not silent.is_terminal
 
 

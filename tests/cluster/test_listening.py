@@ -93,7 +93,7 @@ from raysim.core.errors import ResourceError
 def fails(options):
     raise Exception("no Ray here")
 
-connection._kept_up = fails
+connection._started = fails
 for _ in range(2):
     try:
         with connection.connected(verbose=False):

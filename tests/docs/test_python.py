@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.commands import in_a_process
+from tests.conftest import standing_ray
 from tests.docs.test_docs import BLOCK, ROOT
 
 PAGE = ROOT / "docs" / "python.md"
@@ -40,8 +41,10 @@ def test_the_blocks_of_the_page_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.documentation
+@pytest.mark.xdist_group("sweeps")
+@pytest.mark.usefixtures("ray_here")
 def test_the_notebook_runs_and_shows_what_it_gave(tmp_path: Path) -> None:
-    """With a smaller federation, fewer rounds and fewer seeds than it has for its readers."""
+    """With a smaller federation, fewer rounds and fewer seeds than it has for its readers, on a Ray that stands."""
     path, text = tmp_path / "python.ipynb", (ROOT / "docs" / "python.ipynb").read_text()
     for much, little in SMALLER.items():
         assert text.count(much) == 1
@@ -49,7 +52,7 @@ def test_the_notebook_runs_and_shows_what_it_gave(tmp_path: Path) -> None:
     path.write_text(text)
     command = [sys.executable, str(ROOT / "docs" / "notebook.py"), str(path)]
     done = subprocess.run(
-        command, capture_output=True, text=True, cwd=tmp_path, env=os.environ | {"HOME": str(tmp_path)}
+        command, capture_output=True, text=True, cwd=tmp_path, env=os.environ | {"HOME": str(tmp_path)} | standing_ray()
     )
     assert done.returncode == 0, done.stderr
     executed, kept = (json.loads(each)["cells"] for each in (path.read_text(), text))

@@ -58,7 +58,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def played(tree: dict[str, Any], out: str, count: int = 2, **manners: Any) -> str:
     """What a comparison prints, of which ``count`` runs are played at once."""
     console = Console(width=300, file=io.StringIO())
-    compare(tree | {"resources": {"runs_at_once": count}}, out=out, console=console, **manners)
+    compare(
+        tree | {"resources": {"runs_at_once": count, "hospitals_per_actor": 6}}, out=out, console=console, **manners
+    )
     return console.file.getvalue()
 
 

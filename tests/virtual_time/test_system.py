@@ -559,7 +559,7 @@ def test_where_nothing_is_sent_all_are_waited_for_and_no_number_of_them_is_neede
     scheduler: Any = SynchronousScheduler.__new__(SynchronousScheduler)
     scheduler._section = SimpleNamespace(rounds=SimpleNamespace(minimum_cohort=11, retries=0, over_selection=0.25))
     scheduler._strategy = SimpleNamespace(select=lambda *_: np.arange(10), problem=lambda *_: problem)
-    scheduler._seen, scheduler._check_selection = lambda *_: (None, None), waited
+    scheduler._view_when_enough, scheduler._check_selection = lambda *_: (None, None), waited
     scheduler._answering = scheduler._wait = asked
     scheduler.clock = Clock.zero(1)
     assert scheduler._wanted(np.arange(10), problem) == wanted

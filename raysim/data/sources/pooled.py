@@ -171,7 +171,7 @@ class Homed(Pooled, Alternatives):
     )
 
     @property
-    def kept_by_size(self) -> bool:
+    def selected_by_size(self) -> bool:
         """Whether hospitals are included or left out by their number of rows."""
         return self.silo != "partition"
 

@@ -64,7 +64,7 @@ class Watch(Step):
 
     canaries: Canaries
     rounds: list[Floats] = field(default_factory=list)
-    """The components of the update along the canaries, one array ``[M]`` per round; see :meth:`Canaries.seen`."""
+    """The components of the update along the canaries, one array ``[M]`` per round; see :meth:`Canaries.components`."""
 
     def fitted(self, cohort: ScheduledCohort) -> ScheduledCohort:
         if not self.canaries.single or cohort.problem is None or cohort.problem.sent is None:
