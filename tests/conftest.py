@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
+import logging
 import os
 import shlex
 import shutil
@@ -188,6 +189,15 @@ def import_share(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable(report: pytest.TestReport) -> Iterator[None]:
+    """Leaves out a passed test's keywords, which are most of what a process would say of it."""
+    data = yield
+    if isinstance(report, pytest.TestReport) and report.passed:
+        data["keywords"] = {}
+    return data
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Iterator[None]:
     """Collects without looking for garbage, nor later among all modules and tests that are here by then."""
     gc.disable()
@@ -218,6 +228,17 @@ def no_commands_process() -> Iterator[None]:
     """A test may call the command line, which takes this process for its own; the next one is a guest in it again."""
     yield
     host._own = False
+
+
+@pytest.fixture
+def logged() -> Iterator[list[str]]:
+    """Messages of warnings and errors that are logged while a test runs."""
+    messages: list[str] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger().addHandler(handler)
+    yield messages
+    logging.getLogger().removeHandler(handler)
 
 
 @pytest.fixture(scope="session")

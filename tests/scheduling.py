@@ -51,7 +51,8 @@ def turn(item: pytest.Item) -> int:
     """When a test is due: smaller numbers first."""
     mark = item.get_closest_marker("xdist_group")
     group = mark.args[0] if mark else None
+    nodeid = item.nodeid
     for number, name in enumerate(LONGEST):
-        if group == name or item.nodeid.startswith(name):
+        if group == name or nodeid.startswith(name):
             return number
     return len(LONGEST)

@@ -18,7 +18,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +28,6 @@ from raysim.core.errors import DataError
 from raysim.core.package import cache_folder
 from raysim.data.records import Records, Source
 from raysim.data.tables.rules import Reading
-
-DIGESTS = 2
-"""The number of files whose digests are computed at the same time."""
 
 _COMPLETE = "complete.json"
 _MAKING = ".making-"
@@ -152,9 +148,7 @@ def store(kind: str, key: str, write: Callable[[Path], None]) -> Path:
         try:
             write(making)
             paths = sorted(making.iterdir())
-            with ThreadPoolExecutor(DIGESTS) as threads:
-                digests = list(threads.map(_content, paths))
-            files = {path.name: (path.stat().st_size, digest) for path, digest in zip(paths, digests, strict=True)}
+            files = {path.name: (path.stat().st_size, _content(path)) for path in paths}
             listed = json.dumps(files)
             _written.add((listed, _states(making, files)))  # so that the files are not read again
             (making / _COMPLETE).write_text(listed)
@@ -232,26 +226,19 @@ def _writing() -> Any:
 
 def _code(module: str) -> list[str]:
     """Compute digests of the code that reads and builds data. An entry made by other code is not used."""
-    digests = set(_own_code())
-    if file := getattr(sys.modules.get(module), "__file__", None):
-        digests.add(_digest_of_code(Path(file)))
-    return sorted(digests)
+    digests = dict(_own_code())
+    if (file := getattr(sys.modules.get(module), "__file__", None)) and Path(file) not in digests:
+        digests[Path(file)] = _content(Path(file))
+    return sorted(digests.values())
 
 
 @functools.cache
-def _own_code() -> list[str]:
+def _own_code() -> dict[Path, str]:
+    """Compute the digests of raysim's own files, once in each process, which has imported them."""
     here = Path(__file__).parent
-    files = (
-        path
-        for folder in (here, here.parent / "core")
-        for kind in ("*.py", "*.sql", "*.yaml")
-        for path in folder.rglob(kind)
-    )
-    return [_digest_of_code(path) for path in files if path.name not in ("describe.py", "heterogeneity.py")]
-
-
-def _digest_of_code(path: Path) -> str:
-    return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
+    folders = (here, here.parent / "core")
+    paths = {path for folder in folders for kind in ("*.py", "*.sql", "*.yaml") for path in folder.rglob(kind)}
+    return {path: _content(path) for path in paths if path.name not in ("describe.py", "heterogeneity.py")}
 
 
 def save_records(folder: Path, records: Records) -> None:

@@ -302,7 +302,7 @@ def test_the_headline_model_is_the_one_in_metrics(compared: ComparisonResult):
     assert compared.metrics.loc["ditto", "auroc"] == pytest.approx((runs[0]["auroc"] + runs[1]["auroc"]) / 2, abs=1e-12)
 
 
-def test_predictions_are_of_the_recommended_model(tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: Any):
+def test_predictions_are_of_the_recommended_model(tmp_path: Path, logged: list[str], capsys: Any):
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"a": rng.normal(size=300), "site": rng.choice(["x", "y"], 300)})
     frame["died"] = (frame["a"] + rng.normal(size=300) > 0).astype(int)
@@ -316,10 +316,10 @@ def test_predictions_are_of_the_recommended_model(tmp_path: Path, caplog: pytest
         ("fedavg", "fedavg", "global"),
     ):
         (tmp_path / "answer.json").write_text(json.dumps(answer | {"recommended": recommended}))
-        caplog.clear()
+        logged.clear()
         said = ComparisonResult(tmp_path).predict(frame)
         assert np.array_equal(said, result.run(strategy).predict(frame, model=model))
-        assert caplog.messages == [f"rows are scored by the recommended model: {strategy}, {model}, seed 0"]
+        assert logged == [f"rows are scored by the recommended model: {strategy}, {model}, seed 0"]
         predict(tmp_path, tmp_path / "rows.csv", tmp_path / "scores.csv")
         assert f"scored by the recommended strategy: {strategy}, {model}, seed 0\n" in capsys.readouterr().out
         assert np.allclose(pd.read_csv(tmp_path / "scores.csv")["probability"], said, atol=1e-6)
@@ -477,12 +477,12 @@ def test_one_thread_at_a_time_connects_the_process_to_ray(compared: ComparisonRe
     assert in_another_thread(enter)
 
 
-def test_a_warning_is_logged_where_nothing_is_shown(caplog: pytest.LogCaptureFixture):
+def test_a_warning_is_logged_where_nothing_is_shown(logged: list[str]):
     silent = console_or_warnings(None, False)
     long = "no more " * 50
     for text in ("[1/1] fedavg: 0.1 s", f"warning: {long}", "a line with warning: in it"):
         silent.print(text, soft_wrap=True, highlight=False, markup=False)
-    assert [record.getMessage() for record in caplog.records] == [long]
+    assert logged == [long]
     assert not silent.is_terminal
 
 

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from raysim.core.streams import stream
-from raysim.data.derived.rearranged import Added, halves, rearranged, trained_on
+from raysim.data.derived.rearranged import Added, random_half, rearranged, trained_on
 from raysim.data.federation import Federation, write
 from raysim.report.judgement import audited as words
 from raysim.report.terminal.block import MOST
@@ -76,7 +76,7 @@ def test_rows_change_sides_and_stay_at_their_hospital(tmp_path_factory, sizes, e
 
 def test_half_of_each_hospitals_rows_are_in(tmp_path):
     before = federation(tmp_path, [(4, 2, 2), (1, 0, 0), (3, 0, 4)])
-    drawn = np.array([halves(before, stream(1, "half", k)) for k in range(400)])
+    drawn = np.array([random_half(before, stream(1, "half", k)) for k in range(400)])
     assert not drawn[:, 4:6].any()  # rows of validation
     free = np.delete(np.arange(16), [4, 5])
     assert np.abs(drawn[:, free].mean(axis=0) - 0.5).max() < 0.12

@@ -223,6 +223,7 @@ def test_normal_noise_is_composed_with_training_and_not_added(federation):
     assert outcome.privacy.epsilon == pytest.approx(both)
 
 
+@pytest.mark.usefixtures("usual_steps")
 def test_the_golden_composition_of_laplace_normal_and_sampled_noise():
     events: list[Event] = [Laplace(2.0), Gaussian(10.0), Gaussian(2.0, 0.1, 50)]
     assert accountant.by_distributions(events, 1e-5) == pytest.approx(2.120586, abs=1e-4)

@@ -180,6 +180,7 @@ def test_the_quick_bound_is_above_the_accountant(federation):
     assert quick.epsilon(1.0, 0.1, 0, 1e-5) == 0.0
 
 
+@pytest.mark.usefixtures("usual_steps")
 def test_pooled_is_accounted_as_sampled_noise_against_an_outsider_and_less_against_others(federation):
     statement = private(federation, mode="pooled", noise_multiplier=2.0, delta=1e-5, job={"rounds": 200}).privacy
     assert statement.epsilon == pytest.approx(1.560605, abs=1e-4)

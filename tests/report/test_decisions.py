@@ -95,7 +95,7 @@ def test_the_forest_has_one_line_a_way_and_folds_equal_models() -> None:
     differences = tables.differences(per_seed, "fedavg", hospitals)
     (drawn,) = forest(shown, differences, figures.styles(table))
     page = Page(str(drawn.markup))
-    rows = [text for tag, text in page.texts if tag == "span" and text in {*map(short, shown.entries[0].called)}]
+    rows = [text for tag, text in page.texts if tag == "span" and text in {*map(short, shown.entries[0].names)}]
     assert rows == [], "the reference has no line, nor has its twin"
     lines = [text.split("</tr>")[0] for text in str(drawn.markup).split("<tr>")[2:]]
     assert len(lines) == 4 + 1, "four other ways, and the axis"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -24,24 +23,22 @@ def write(path: Path, lines: list[str]) -> Path:
     return path
 
 
-def test_blank_rows_are_not_scored(place: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_blank_rows_are_not_scored(place: Path, tmp_path: Path, logged: list[str]) -> None:
     plain, path = write(tmp_path / "plain.csv", [NAMES, *ROWS * 3]), tmp_path / "new.csv"
     data = {"source": "table", "path": str(plain), "silo": "hospital", "label": "died"}
     run = folder_of(place, {"name": "fedavg", "label": "blank"}, data=data)
     predictor = Predictor.open(run)
     scores = predictor.predict(plain)["probability"].to_numpy()[:12]
     write(path, [NAMES, *ROWS[:5], "", ",,,", *ROWS[5:], "", ",,,,,"])
-    with caplog.at_level(logging.WARNING, "raysim"):
-        np.testing.assert_array_equal(predictor.predict(path)["probability"], scores)
-    assert f"table: '{path}' has 4 blank rows (first: row 6), which are skipped" in caplog.messages
+    np.testing.assert_array_equal(predictor.predict(path)["probability"], scores)
+    assert f"table: '{path}' has 4 blank rows (first: row 6), which are skipped" in logged
 
     frame = pd.read_csv(plain).head(12).reindex([0, 1, 99, *range(2, 12)])
-    caplog.clear()
-    with caplog.at_level(logging.WARNING, "raysim"):
-        scored = raysim.load(run).predict(frame)
+    logged.clear()
+    scored = raysim.load(run).predict(frame)
     assert scored.index.tolist() == list(range(12))
     np.testing.assert_array_equal(scored, scores)
-    assert "table: the data frame has 1 blank row (first: row 3), which is skipped" in caplog.messages
+    assert "table: the data frame has 1 blank row (first: row 3), which is skipped" in logged
 
     write(path, [NAMES, *ROWS[:5], "", ",,,", *ROWS[5:], "  ", ",,,,,,,"])
     namespace: dict[str, Any] = {"__name__": "prepare", "__file__": str(run / "prepare.py")}

@@ -201,7 +201,7 @@ def test_where_one_model_serves_everybody_nobody_need_be_named(fedavg: Predictor
     )
 
 
-def test_a_hospital_that_the_run_did_not_know(local: Predictor, place: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_hospital_that_the_run_did_not_know(local: Predictor, place: Path, logged: list[str]) -> None:
     rows = stays().assign(hospital=["07"] * 3 + ["7"] * (ROWS - 3))
     with pytest.raises(
         DataError,
@@ -209,24 +209,24 @@ def test_a_hospital_that_the_run_did_not_know(local: Predictor, place: Path, cap
     ):
         local.predict(rows)
     chip = Predictor.open(folder_of(place, {"name": "chip", "clusters": 2}))
-    caplog.clear()
+    logged.clear()
     scored = chip.predict(rows)
     assert scored["scored_by"].tolist() == ["global"] * 3 + ["personal/7"] * (ROWS - 3)
-    assert caplog.messages[-1] == ("table: 3 rows of hospitals that were not in the run (07) are scored by global")
+    assert logged[-1] == ("table: 3 rows of hospitals that were not in the run (07) are scored by global")
     everybody = chip.predict(rows, model="global")
     pd.testing.assert_frame_equal(scored[:3], everybody[:3])
     assert not np.allclose(scored["probability"][3:], everybody["probability"][3:])
 
 
-def test_unseen_categories_are_said(fedavg: Predictor, caplog: pytest.LogCaptureFixture) -> None:
+def test_unseen_categories_are_said(fedavg: Predictor, logged: list[str]) -> None:
     fedavg.predict(stays())
-    assert caplog.messages == [
+    assert logged == [
         f"table: column 'unit' holds 'ZICU' or other categories without training rows in 1 of {ROWS} rows; they are "
         "scored with none of its categories"
     ]
-    caplog.clear()
+    logged.clear()
     fedavg.predict(stays()[:-1].assign(unit=None))
-    assert caplog.messages == ["table: no value in any row of 'unit'; all are scored as if nothing was recorded"]
+    assert logged == ["table: no value in any row of 'unit'; all are scored as if nothing was recorded"]
 
 
 @pytest.mark.parametrize("name", ["fedavg", "local", "fedper"])

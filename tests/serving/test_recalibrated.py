@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -44,13 +43,12 @@ def data(place: Path) -> dict[str, Any]:
     }
 
 
-def test_a_new_hospital_gets_the_mean_shift_and_a_line_says_so(run: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_new_hospital_gets_the_mean_shift_and_a_line_says_so(run: Path, logged: list[str]) -> None:
     predictor = Predictor.open(run)
     table = pd.read_csv(run.parent / "stays.csv").head(40)
     plain = predictor.predict(table, hospital="north", model="global")
-    with caplog.at_level(logging.WARNING):
-        scored = predictor.predict(table, hospital="north")
-    assert f"scored by {ELSEWHERE}" in caplog.text
+    scored = predictor.predict(table, hospital="north")
+    assert f"scored by {ELSEWHERE}" in "\n".join(logged)
     shift = predictor.served.shifts[ELSEWHERE]
 
     def logit(p: Any) -> Any:

@@ -203,8 +203,8 @@ class _Checks:
         )
         if np.abs((high - offset) / factor / low - 1).max() <= near:
             fits = iter([(np.inf, "as degrees Celsius and Fahrenheit are")])
-        for found, called in fits:
-            medians = f"medians near {low[1]:.3g} and near {high[1]:.3g}, {called}"
+        for found, name in fits:
+            medians = f"medians near {low[1]:.3g} and near {high[1]:.3g}, {name}"
             few = f"the smaller group is {self._named(less)}: convert all to one unit"
             text = f"feature '{column.name}' has {medians}; {few}"
             return Suspect(column.name, "warn" if found > _LARGE else "ask", text)

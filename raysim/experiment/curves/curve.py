@@ -209,10 +209,10 @@ def write_curve(
     evaluated = hospitals[hospitals[f"n_{part}"] > 0]
     table = curve_table(evaluated, curve, lines)
     out.csv(FILE, table)
-    called = {line: titles[label].removesuffix(label.removeprefix(line)) for label, (line, _) in lines.items()}
-    plot = curve_figure(table, curve.field, curve.figure, curve.scale, called)
+    names = {line: titles[label].removesuffix(label.removeprefix(line)) for label, (line, _) in lines.items()}
+    plot = curve_figure(table, curve.field, curve.figure, curve.scale, names)
     out.text(DRAWING, plot.standalone())
-    answer = found(evaluated, curve.field, curve.figure, lines, called)
+    answer = found(evaluated, curve.field, curve.figure, lines, names)
     out.json(ANSWER, answer.as_json())
     return plot, answer
 

@@ -140,11 +140,11 @@ def found(
     field: str,
     name: str,
     lines: Mapping[str, tuple[str, float | None]],
-    called: Mapping[str, str],
+    names: Mapping[str, str],
 ) -> Found:
     """Compare the values of ``field`` by the figure ``name`` of the evaluated ``hospitals``.
 
-    ``lines``: each strategy's line and value, by label. ``called``: the readable names of lines. A strategy that uses
+    ``lines``: each strategy's line and value, by label. ``names``: the readable names of lines. A strategy that uses
     several models is represented by its last model, the headline.
     """
     by_line: dict[str, dict[float | None, pd.DataFrame]] = {}
@@ -152,7 +152,7 @@ def found(
         rows = hospitals[hospitals["strategy"] == label]
         rows = rows[rows["model"] == rows["model"].iloc[-1]]
         by_line.setdefault(line, {})[value] = rows.pivot(index="seed", columns="hospital", values=name).astype(float)
-    made = [_line(called.get(line, line), field, name, tables) for line, tables in by_line.items()]
+    made = [_line(names.get(line, line), field, name, tables) for line, tables in by_line.items()]
     return Found(field, name, tuple(made), int(hospitals["seed"].nunique()))
 
 

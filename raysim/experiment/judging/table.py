@@ -313,10 +313,10 @@ def _same_rows(frame: pd.DataFrame, common: bool) -> tuple[pd.DataFrame, int]:
         there = set(zip(row["model"], row["served"], strict=True))
         served = dict.fromkeys(zip(of_seed["model"], of_seed["served"], strict=True))
         model, name = next(each for each in served if each not in there)
-        called = f"{model} ({name})" if sum(each == model for each, _ in served) > 1 else model
+        lacking = f"{model} ({name})" if sum(each == model for each, _ in served) > 1 else model
         lacks = counted(int((~full)[seed].sum()), "row")
         raise DataError(
-            f"{called} seed {seed} lacks {lacks} that another model has, the first of {row['hospital'].iloc[0]}; "
+            f"{lacking} seed {seed} lacks {lacks} that another model has, the first of {row['hospital'].iloc[0]}; "
             "add them, or give --common to judge the rows that all models have"
         )
     complete = frame.set_index(["seed", "identity"]).index.isin(full.index[full.to_numpy()])

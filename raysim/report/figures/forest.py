@@ -140,7 +140,7 @@ def equal_sentences(evidence: Evidence) -> list[str]:
     """Return one sentence on each group of methods with the same figure at every hospital."""
     sentences = []
     for entry in (*evidence.entries, *evidence.references):
-        others = [short(each) for each in entry.called if each != entry.name]
+        others = [short(each) for each in entry.names if each != entry.name]
         if others:
             sentences.append(f"{listed(others)}: the same figures as {short(entry.name)}.")
     return sentences

@@ -223,7 +223,7 @@ def curves(
     entries = [
         (names.get(model_key, model_key[0]), looks.get(model_key, svg.style(*model_key))) for model_key, *_ in lines
     ]
-    chart.ends([(short(called), value, look) for (called, look), value in zip(entries, ends, strict=True)])
+    chart.ends([(short(name), value, look) for (name, look), value in zip(entries, ends, strict=True)])
     text = caption or f"Mean {kind.title} over hospitals after each round."
     band = " Bands: one deviation over seeds." if several else ""
     return [svg.figure(name, title, [chart], text + band, svg.legend(entries, lines=True))]

@@ -83,7 +83,7 @@ def answer_from(
 
 
 def _equal(evidence: Evidence) -> list[str]:
-    groups = [entry.called for entry in evidence.entries if len(entry.members) > 1]
+    groups = [entry.names for entry in evidence.entries if len(entry.members) > 1]
     return [
         f"{listed(names)} have the same {evidence.kind.title} at every hospital and count as one." for names in groups
     ]
@@ -91,9 +91,9 @@ def _equal(evidence: Evidence) -> list[str]:
 
 def _worse(evidence: Evidence) -> list[str]:
     best, name = evidence.best, evidence.entries[evidence.best].name
-    beaten = [i for i in range(len(evidence.entries)) if i not in evidence.unbeaten]
-    from_best = [f"{evidence.entries[i].name}: {_words(evidence, i, best)}" for i in beaten if evidence.better[best, i]]
-    others = [evidence.entries[i].name for i in beaten if not evidence.better[best, i]]
+    worse = [i for i in range(len(evidence.entries)) if i not in evidence.unbeaten]
+    from_best = [f"{evidence.entries[i].name}: {_words(evidence, i, best)}" for i in worse if evidence.better[best, i]]
+    others = [evidence.entries[i].name for i in worse if not evidence.better[best, i]]
     sentences = [f"Worse than {name}: {'; '.join(from_best)}."] if from_best else []
     if others:
         verb = "is" if len(others) == 1 else "are"

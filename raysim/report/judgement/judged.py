@@ -119,10 +119,10 @@ def marks(hospitals: pd.DataFrame) -> dict[str, str]:
     }
 
 
-def not_trained(hospitals: pd.DataFrame, called: Mapping[Key, str]) -> list[str]:
+def not_trained(hospitals: pd.DataFrame, names: Mapping[Key, str]) -> list[str]:
     """Return sentences on hospitals without a trained model, and on hospitals whose model was trained on one class.
 
-    ``called`` are the names of strategies and models. The column ``trained`` of ``hospitals`` is from
+    ``names`` are the names of strategies and models. The column ``trained`` of ``hospitals`` is from
     :func:`raysim.storage.run_tables.hospitals_table`. A hospital is counted if it qualifies under any seed.
     """
     if "trained" not in hospitals:
@@ -136,17 +136,17 @@ def not_trained(hospitals: pd.DataFrame, called: Mapping[Key, str]) -> list[str]
             ),
             ("one class", "Trained on rows of one class alone, and counted"),
         )
-        if (parts := _places(hospitals, state, called))
+        if (parts := _places(hospitals, state, names))
     ]
 
 
-def _places(hospitals: pd.DataFrame, state: str, called: Mapping[Key, str]) -> list[str]:
+def _places(hospitals: pd.DataFrame, state: str, titles: Mapping[Key, str]) -> list[str]:
     """List, for each model, the hospitals where ``trained`` is ``state``; models without such hospitals are omitted."""
     of, parts = hospitals["hospital"].nunique(), []
     keyed = hospitals if "strategy" in hospitals else hospitals.assign(strategy="")
     for (strategy, model), theirs in keyed[keyed["trained"] == state].groupby(["strategy", "model"], sort=False):
         names = [str(name) for name in theirs["hospital"].unique()]
-        name = called.get((str(strategy), str(model)), f"{strategy} {model}".strip())
+        name = titles.get((str(strategy), str(model)), f"{strategy} {model}".strip())
         parts.append(f"{name} at {len(names):,} of {counted(of, 'hospital')} ({some(names, NAMED)})")
     return parts
 

@@ -62,7 +62,7 @@ def worst_served(hospitals: pd.DataFrame | None, part: str = "test") -> dict[str
         return {}
     means = tables.hospital_means(hospitals)
     model, kind = means["model"].iloc[-1], reporting(means)
-    figure, title, called = kind.headline, kind.title, MODELS.get(str(model), f"{model} model")
+    figure, title, model_title = kind.headline, kind.title, MODELS.get(str(model), f"{model} model")
     defined = means[(means["model"] == model) & means[figure].notna() & (means["n_test"] > 0)]
     defined = defined.sort_values(figure, ascending=kind.larger)
     digits = kind.decimals(defined[figure])
@@ -82,9 +82,9 @@ def worst_served(hospitals: pd.DataFrame | None, part: str = "test") -> dict[str
         for name, stays, tested, value in worst[["hospital", "stays", "n_test", figure]].to_numpy()
     ]
     if len(defined) < FEW_HOSPITALS:
-        caption = f"The hospital with the {kind.worst} {title} under the {called}, of {len(defined)}."
+        caption = f"The hospital with the {kind.worst} {title} under the {model_title}, of {len(defined)}."
     else:
-        caption = f"{which} with the {kind.worst} {title} under the {called}, {kind.worst} first."
+        caption = f"{which} with the {kind.worst} {title} under the {model_title}, {kind.worst} first."
     caption += f" Few {part} rows: uncertain {title}."
     caption += " Whoever is chosen for being last looks worse than it is." if limits else ""
     return {"caption": caption, "rows": rows[:tenth], "title": title, "intervals": bool(limits)} if rows else {}

@@ -126,8 +126,8 @@ def by_bytes(results: Sequence[Result], names: Names, looks: Looks) -> list[svg.
 
 def values(material: Material) -> Values:
     """Return the section's figures."""
-    called, looks = material.called, material.looks
-    plots = [*bars(material.per_seed, called, looks), *by_bytes(material.results, called, looks)]
+    titles, looks = material.titles, material.looks
+    plots = [*bars(material.per_seed, titles, looks), *by_bytes(material.results, titles, looks)]
     return {"costs": [*plots, *material.supplement.cost]}
 
 

@@ -79,7 +79,7 @@ def values(material: Material) -> Values:
     """Return figures and tables of the models that differ."""
     table, noise, distinct = material.table, material.noise, material.distinct
     names = list(distinct.values())
-    clusters = hospital_clusters.clusters(material.results, material.called)
+    clusters = hospital_clusters.clusters(material.results, material.titles)
     best = material.best
     return {
         "gains_by_size": "" if best is None else minus(gain_by_size(material.results, best, material.alone)),

@@ -70,7 +70,7 @@ def plots(means: pd.DataFrame, models: Sequence[Key], names: Names, looks: Looks
         _panel(str(attribute), group, limits, x, names, looks)
         for attribute, group in means.groupby("attribute", sort=False)
     ]
-    called = [short(names[key]) for key in models]
+    labels = [short(names[key]) for key in models]
     return [
         svg.figure(
             "attributes",
@@ -79,7 +79,7 @@ def plots(means: pd.DataFrame, models: Sequence[Key], names: Names, looks: Looks
             f"Mean {kind.title} of hospitals of each kind, in brackets how many define it. Lines are 95 % intervals "
             "for hospitals like these; each holds by itself, and one hospital has none. Patients differ between kinds, "
             f"too: this tells where a model does well, not why. {FILE} has all models.",
-            svg.legend([(name, looks[key]) for name, key in zip(called, models, strict=True)]),
+            svg.legend([(name, looks[key]) for name, key in zip(labels, models, strict=True)]),
         )
     ]
 

@@ -14,7 +14,7 @@ from raysim.report.possible import NOTHING
 from raysim.statistics.clinical.usefulness import Usefulness
 from raysim.statistics.differences.paired import Limits
 
-SHOWN = 2
+LISTED = 2
 """The largest number of threshold ranges that a sentence lists."""
 
 
@@ -95,9 +95,9 @@ def _range(useful: Usefulness) -> str:
 
 def _ranges(ranges: Sequence[tuple[float, float]]) -> str:
     """List the widest ranges of thresholds in words."""
-    widest = sorted(sorted(ranges, key=lambda each: each[0] - each[1])[:SHOWN])
+    widest = sorted(sorted(ranges, key=lambda each: each[0] - each[1])[:LISTED])
     between = " and ".join(_between(low, high) for low, high in widest)
-    return f"{'mostly ' if len(ranges) > SHOWN else ''}{between}"
+    return f"{'mostly ' if len(ranges) > LISTED else ''}{between}"
 
 
 def _between(low: float, high: float) -> str:

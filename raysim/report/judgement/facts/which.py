@@ -31,7 +31,7 @@ def which(evidence: Evidence) -> Line:
         "equal": len(choice.equals),
     }
     if not others:
-        alike = f" ({some(best.called)} have the same {evidence.kind.title} at every hospital)"
+        alike = f" ({some(best.names)} have the same {evidence.kind.title} at every hospital)"
         same = alike if len(best.members) > 1 else ""
         return Line("which", "open", f"{best.name} is the only method that was compared{same}.", figures)
     on_learners = learners(evidence).whole
@@ -133,7 +133,7 @@ def method_rows(evidence: Evidence, *, alone_taken: bool = False) -> tuple[Metho
 
 
 def _method_row(entry: Entry, role: Role, difference: float, interval: Limits, verdict: str) -> MethodRow:
-    also = tuple(name for name in entry.called if name != entry.name)
+    also = tuple(name for name in entry.names if name != entry.name)
     low, high = (NAN, NAN) if interval == NOTHING else interval
     text = SAYS_NOTHING if interval == NOTHING else verdict
     return MethodRow(plain(entry.name), entry.key, role, entry.level.difference, difference, low, high, text, also)
