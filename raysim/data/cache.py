@@ -100,7 +100,7 @@ def find(kind: str, key: str) -> Path | None:
         damage = f"{type(error).__name__}: {error}"
     if not damage:
         return folder
-    print(f"raysim: warning: {folder} in the cache is damaged ({damage}); it is made again", file=sys.stderr)
+    print(f"raysim: warning: {folder} in the cache is damaged ({damage}); it is rebuilt", file=sys.stderr)
     return None
 
 
@@ -118,7 +118,7 @@ def _damage(folder: Path, listed: str, states: tuple[tuple[int, int, int], ...])
     """
     for (name, (size, content)), state in zip(json.loads(listed).items(), states, strict=True):
         if state[0] != size or _content(folder / name) != content:
-            return f"{name} is not as it was written"
+            return f"{name} has changed since it was written"
     return ""
 
 

@@ -38,13 +38,13 @@ def dirichlet(labels: Ids, hospitals: int, alpha: float, seed: int, *, min_size:
     _check(labels, hospitals)
     if not np.isfinite(2 * alpha * hospitals):  # sampling would divide by a sum of about alpha * hospitals
         raise DataError(
-            f"data.partition.alpha: {alpha:g} over {hospitals} hospitals is too large to sample with; take a "
-            "smaller alpha (from 1e+06 on, hospitals are nearly equal)"
+            f"data.partition.alpha: {alpha:g} over {hospitals} hospitals is too large for sampling; use a smaller "
+            "alpha (from 1e+06 on, hospitals are nearly equal)"
         )
     if hospitals * min_size > len(labels):
         raise DataError(
-            f"data.clients: {hospitals} with at least {min_size} rows each need {hospitals * min_size:,} rows, "
-            f"but there are {len(labels):,}; take fewer hospitals or a lower min_size"
+            f"data.clients: {hospitals} with at least {min_size} rows each need {hospitals * min_size:,} rows, but "
+            f"there are {len(labels):,}; use fewer hospitals or a lower min_size"
         )
     classes, codes = np.unique(labels, return_inverse=True)
     of_class = np.bincount(codes, minlength=len(classes))
@@ -60,7 +60,7 @@ def dirichlet(labels: Ids, hospitals: int, alpha: float, seed: int, *, min_size:
     closest = f"; the smallest hospital had at best {best}" if best >= 0 else ""
     raise DataError(
         f"data.partition.alpha: {alpha:g} over {hospitals} hospitals and {len(classes)} classes left a hospital with "
-        f"fewer than {min_size} rows in each of {TRIES} tries{closest}; take a larger alpha, fewer hospitals or a "
+        f"fewer than {min_size} rows in each of {TRIES} tries{closest}; use a larger alpha, fewer hospitals or a "
         "lower min_size"
     )
 
@@ -88,7 +88,7 @@ def similarity(labels: Ids, hospitals: int, share: float, seed: int) -> Ids:
     if without:
         raise DataError(
             f"data.partition.share: {share:g} divides {len(mixed):,} rows at random and {len(rest):,} by label among "
-            f"{hospitals} hospitals, which leaves {without} without a row; take fewer hospitals, or a share of 0 or 1"
+            f"{hospitals} hospitals, which leaves {without} without a row; use fewer hospitals, or a share of 0 or 1"
         )
     return home
 

@@ -117,7 +117,7 @@ def test_an_infeasible_partition_says_so(monkeypatch):
         DataError, match=r"^data.partition.alpha: 0.05 over 100 hospitals and 2 classes .* in each of 1000"
     ):
         dirichlet(labels, 100, 0.05, 0)
-    with pytest.raises(DataError, match="take a larger alpha"):
+    with pytest.raises(DataError, match="use a larger alpha"):
         dirichlet(labels, 100, 1e-8, 0)
     # A draw that fails is followed by another one, from a stream of its own.
     tries = partition.TRIES
