@@ -137,8 +137,8 @@ def reason(choice: Choice) -> list[str]:
         return [f"no trial has all objectives defined{why}: nothing to recommend"]
     knee, sweep = choice.knee, choice.sweep
     lines = [
-        f"recommended: {headline(choice)[0].lower()}{headline(choice)[1:]} Its distance from the best of every goal is "
-        f"{knee.distance:.2f}; each goal is scaled to its range over these trials."
+        f"recommended: {headline(choice)[0].lower()}{headline(choice)[1:]} Its distance from the best value of every "
+        f"goal is {knee.distance:.2f}, with each goal scaled to its range over these trials."
     ]
     spreads = choice.recommended.figures
     for name, cost in zip(sweep.names, knee.costs, strict=True):
@@ -164,4 +164,4 @@ def at_the_edge(choice: Choice) -> list[str]:
         for key, value in taken.items()
         if value in edges(key, [trial.params[key] for trial in choice.trials if key in trial.params])
     ]
-    return [f"caution: at the edge of the values tried: {', '.join(named)}; try beyond"] if named else []
+    return [f"caution: at the edge of the tried values: {', '.join(named)}; also try values beyond it"] if named else []

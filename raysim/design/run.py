@@ -25,7 +25,7 @@ from raysim.statistics.design.power import Draws, Sites, differences, slope_powe
 from raysim.storage.manifest import Manifest
 from raysim.storage.results import choose_folder
 
-SECTIONS = (Section("figures", "What more would buy", included("design")),)
+SECTIONS = (Section("figures", "The gain from more hospitals, rows or seeds", included("design")),)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,12 +55,15 @@ class Planned:
         design, draws = self.design, self.variants[0].draws
         hospitals = counted(len(self.variants[0].sites.rows), "hospital")
         visible = draws.visible(POWER)
-        first = f"With {hospitals} and {design.seeds} seeds, 8 of 10 studies demonstrate a difference of {visible:.3f}"
+        first = (
+            f"With {hospitals} and {design.seeds} seeds a difference of {visible:.3f} is demonstrated in 8 of 10 "
+            "studies"
+        )
         if design.difference >= visible:
-            return f"{first}: enough for the {design.difference:g} that would matter."
+            return f"{first}: enough for the relevant difference of {design.difference:g}."
         return (
-            f"{first}. Only {draws.power(design.difference):.0%} demonstrate the {design.difference:g} that would "
-            "matter: this comparison is too small."
+            f"{first}. The relevant difference of {design.difference:g} is demonstrated in "
+            f"{draws.power(design.difference):.0%} of them: this comparison is too small."
         )
 
     def table(self) -> pd.DataFrame:
@@ -161,11 +164,11 @@ def notes(found: Planned) -> list[str]:
     """Return sentences that a reader needs in addition to the headline."""
     sentences = []
     if left_out := found.design.undefined():
-        sentences.append(f"{counted(left_out, 'hospital')} will have rows of one class alone, and no AUROC.")
+        sentences.append(f"{counted(left_out, 'hospital')} will have test rows of only one class, and no AUROC.")
     best = max(found.variants[1:], key=lambda each: each.draws.power(found.design.difference))
     sentences.append(
-        f"Of twice the hospitals, rows or seeds, {best.name} would help most: 8 of 10 studies would demonstrate "
-        f"{best.draws.visible(POWER):.3f}."
+        f"Of twice the hospitals, rows or seeds, {best.name} would help most: a difference of "
+        f"{best.draws.visible(POWER):.3f} is then demonstrated in 8 of 10 studies."
     )
     return sentences
 
@@ -188,7 +191,7 @@ def picture(curve: pd.DataFrame) -> Figure:
 def block(found: Planned, seconds: str, report: str) -> Block:
     """Return the terminal output of the command."""
     design, hospitals = found.design, len(found.variants[0].sites.rows)
-    rows = [["", "shown in 8 of 10", f"{design.difference:g} shown", f"spread {design.spread:g} shown"]]
+    rows = [["", "demonstrated in 8 of 10", f"{design.difference:g} shown", f"spread {design.spread:g} shown"]]
     rows += [
         [
             each.name,

@@ -90,9 +90,9 @@ def importances(shares: pd.DataFrame) -> Figure:
     together = rows.groupby("model", sort=False)["r2"].first()
     description = ", ".join(f"{MODELS.get(str(model), str(model))} {value:.2f}" for model, value in together.items())
     caption = (
-        "Over all partitions. The panels have the R² of each metric alone, its importance among all metrics, and the "
-        "R² lost when it is permuted. Correlated metrics share their importance. R² of all metrics together: "
-        f"{description}."
+        "Over all partitions. The first panel has R² of each metric alone. The others are for models of all metrics: "
+        "the importance of each metric, which metrics with the same information share, and the R² lost if the metric "
+        f"is shuffled. R² of all metrics together: {description}."
     )
     return svg.figure("shares", "What predicts the skew", charts, caption)
 

@@ -93,7 +93,8 @@ class _LeftBehind(Exception):
 
 
 class Sender:
-    """A thread that makes MLflow's calls, so that nothing else waits for them; ``error`` is why the last one failed."""
+    """A thread that makes MLflow's calls, so that nothing else waits for them. ``error``: why the last call failed, if
+    it did."""
 
     def __init__(self, tracking: TrackingSection) -> None:
         self.error = ""

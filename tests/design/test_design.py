@@ -46,7 +46,7 @@ def test_it_leaves_tables_a_page_and_its_configuration(
     assert table["power_slope"].isna().all()
     page = Path("out/report.html").read_text()
     assert printed["headline"] in page
-    assert "1 hospital will have rows of one class alone" in page
+    assert "1 hospital will have test rows of only one class" in page
     assert {path.name for path in Path("out").iterdir()} == {
         "config.yaml",
         "design.csv",

@@ -189,7 +189,7 @@ def test_describe_shows_the_parts_of_the_first_seed_that_is_compared(tmp_path: P
     assert "seed 7" in said("seed=7")
     several = said("seed=7", "seeds=[3, 4, 5]")
     assert "seed 3" in several
-    assert "parts are those of seed 3; other seeds divide the rows again: 4, 5" in several
+    assert "the split is for seed 3; other seeds split the rows differently: 4, 5" in several
     assert "again" not in said("seeds=[3, 4]", "data.split={seed: 1}"), "all seeds have one split"
     folds = said("seeds=[0, 1]", "data.split={folds: 2}")
-    assert "again: 1" in folds
+    assert "differently: 1" in folds

@@ -167,7 +167,7 @@ def test_it_takes_no_other_file_s_place(folder: Path, page: str) -> None:
     before = (folder / SHARED).read_bytes()
     with pytest.raises(ConfigError, match="exists, and a page for sharing never replaces a file; name another"):
         rewritten(folder, None, None, for_sharing=True)
-    with pytest.raises(ConfigError, match=r"^--for-sharing: .*leave --hospital out"):
+    with pytest.raises(ConfigError, match=r"^--for-sharing: .*cannot be combined with --hospital"):
         rewritten(folder, "Tiny", None, for_sharing=True)
     assert (folder / SHARED).read_bytes() == before
     other = rewritten(folder, None, folder / "other.html", for_sharing=True)

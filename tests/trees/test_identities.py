@@ -262,7 +262,7 @@ def test_constant_columns_and_more_bins_than_values():
 
 
 def test_too_many_categories_are_refused():
-    with pytest.raises(ValueError, match="column 'ward' has 100,000 categories, and boosted trees take at most 255"):
+    with pytest.raises(ValueError, match="column 'ward' has 100,000 categories, but boosted trees accept at most 255"):
         check_levels(("age", "ward"), (0, 100_000))
 
 

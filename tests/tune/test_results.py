@@ -207,7 +207,7 @@ def test_a_line_that_was_being_written_when_the_driver_was_killed_is_dropped(tmp
 
 def test_a_changed_sweep_or_data_cannot_be_gone_on_with(tmp_path):
     Journal(tmp_path, HEADER)
-    with pytest.raises(ConfigError, match=r"sweep.yaml: changed since the sweep began; put it back"):
+    with pytest.raises(ConfigError, match=r"sweep.yaml: changed since the sweep began; restore it"):
         Journal(tmp_path, HEADER | {"sweep": "other"})
     with pytest.raises(DataError, match="the data changed since the sweep began"):
         Journal(tmp_path, HEADER | {"data": ["e"]})
@@ -229,7 +229,7 @@ def test_a_line_of_the_journal_that_cannot_be_read_is_named(line, words, tmp_pat
     path.write_bytes(b"\n".join([first, line, *rest, b""]))
     with pytest.raises(ConfigError, match=words) as said:
         Journal(tmp_path, HEADER)
-    assert "take the line out" in str(said.value)
+    assert "remove the line" in str(said.value)
 
 
 @pytest.mark.parametrize("line", [b"[]", b"5", b'{"working": 5}', b'{"working": ["."]}', b'{"sweep": []}'])
@@ -247,7 +247,9 @@ def test_a_recommended_value_at_the_edge_of_what_was_tried_is_said():
     assert at_the_edge(choice) == []
     only = choose({number: TRIALS[number] for number in (2, 3)}, SWEEP)
     value = only.recommended.params["strategy.lam"]
-    assert at_the_edge(only) == [f"caution: at the edge of the values tried: strategy.lam {value:g}; try beyond"]
+    assert at_the_edge(only) == [
+        (f"caution: at the edge of the tried values: strategy.lam {value:g}; also try values beyond it")
+    ]
     assert reason(only)[-1] == at_the_edge(only)[0]
     assert at_the_edge(choose({2: TRIALS[2]}, SWEEP)) == [], "one value has no edge"
     zero = {1: trial(1, 0.9, 0.1, **{"strategy.mu": 0.0}), 2: trial(2, 0.8, 0.2, **{"strategy.mu": 1.0})}

@@ -261,7 +261,7 @@ def _of_label(y: NDArray[Any], classes: Sequence[str]) -> Iterator[Suspect]:
         text = f"the event '{classes[1]}' is the commoner class ({share:.1%} of rows)"
         yield Suspect("", "warn", f"{text}: if '{classes[0]}' is what is predicted, name it (data.positive)")
     if len(classes) > _CLASSES and all(is_number(name) for name in classes):
-        text = f"the label has {len(classes):,} classes, which all are numbers"
+        text = f"the label has {len(classes):,} classes, all of them numbers"
         yield Suspect("", "warn", f"{text}: if it is a quantity, set data.task: regression")
 
 

@@ -295,11 +295,11 @@ def _no_feature(column: _Column, outcomes: Sequence[str], label: str) -> str:
     if _FOLLOWED.fullmatch(column.name) and _EVENT.fullmatch(label):
         return "its name suggests the time of the outcome"
     if UNNAMED.fullmatch(column.name.strip()):
-        return "no name of its own"
+        return "no name"
     if column.every_row and (
         column.found.kind == "category" or (column.whole and (column.dense or _is_key(column.name)))
     ):
-        return "another value in every row"
+        return "a different value in every row"
     if column.whole and _is_key(column.name) and column.distinct > _MOST_CATEGORIES:
         return f"{column.distinct:,} different numbers, named like a key"
     if column.found.kind == "category" and column.distinct > _MOST_CATEGORIES:

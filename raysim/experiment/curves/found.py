@@ -118,7 +118,7 @@ class Found:
             same = len(set(means)) == 1
             ends = [f"{point.value:g}" for point in (min(line.points, key=_mean), max(line.points, key=_mean))]
             return (
-                f"{line.name}: {self.field} changes no {word}."
+                f"{line.name}: {self.field} has no effect on {word}."
                 if same
                 else f"{line.name}: mean {word} is lowest at {self.field} {ends[0]} and highest at {ends[1]}."
             )
@@ -132,7 +132,7 @@ class Found:
             text = f"{at} {has}, but no difference from {some(open_)} was demonstrated."
         else:
             text = f"{at} is the best of {counted(len(means), 'value')}: it {has}."
-        return f"{text} It is the {line.edge} value tried: try beyond." if line.edge else text
+        return f"{text} It is the {line.edge} value tried: also try values beyond it." if line.edge else text
 
 
 def found(

@@ -105,7 +105,7 @@ def _rounds(plan: Plan, *, narrow: bool) -> Table:
     )
     timed = any(t.virtual_seconds is not None for t in plan.traffic.values())
     seconds = ["virtual s" if narrow else "virtual seconds, the first"] if timed else []
-    table = titled("a round: what hospitals receive and send, and what Ray moves for it" if narrow else "a round")
+    table = titled("one round: bytes that hospitals receive and send, and that Ray transfers" if narrow else "a round")
     _add_columns(table, ["strategy"], [*(short if narrow else wide), *added, *seconds])
     for label, t in plan.traffic.items():
         sizes = [_bytes(value) for value in (t.down, t.up, t.plan, t.partials)]

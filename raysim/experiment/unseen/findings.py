@@ -195,7 +195,7 @@ def forests(
 ) -> Sequence[Figure]:
     """Return two forest plots, of AUROC and of observed over expected events.
 
-    They show the hospitals with the most rows, and below them the mean and the next hospital of the ``summary``;
+    The plots have the hospitals with the most rows, and below them the mean and the next hospital of the ``summary``;
     ``look`` is the style of the model.
     """
     of = table[table[AUROC].notna()].sort_values("rows", ascending=False).head(MOST)
