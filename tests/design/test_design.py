@@ -67,7 +67,7 @@ def test_more_of_something_helps_and_the_block_fits_a_screen() -> None:
     assert max(visible[1:]) < visible[0] * 1.02
     assert visible[1] < visible[0] * 0.85
     assert len(lines(block(found, "3 s", "report.html"), 80)) <= MOST
-    assert found.headline.startswith("With 12 hospitals and 5 seeds, 8 of 10 studies demonstrate a difference of ")
+    assert found.headline.startswith("With 12 hospitals and 5 seeds a difference of ")
 
 
 @pytest.mark.parametrize(
