@@ -326,7 +326,7 @@ def choose(
     not a candidate.
     """
     if start is not None and (start[candidates] < 0).any():
-        raise Invalid("start: a selection needs rows of state.models, not OWN or MIXTURE")
+        raise Invalid("start: has OWN or MIXTURE, but a selection needs rows of state.models; give such rows")
     if view.available is not None:
         candidates = candidates[view.available[candidates]]
     if not len(candidates):

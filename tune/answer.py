@@ -42,7 +42,7 @@ def falls(choice: Choice, tested: Tested | None) -> list[str]:
             verb = "falls" if choice.sweep.larger[j] else "rises"
             cautions.append(
                 f"{capitalised(words)} {verb} from {before:.3f} on validation rows to {after:.3f} on test "
-                f"rows, while all trials span {span:.3f}: the choice is partly luck."
+                f"rows, while trials differ by at most {span:.3f}: the choice is partly luck."
             )
     return cautions
 
@@ -80,7 +80,7 @@ def details(choice: Choice, summary: Mapping[str, Any], console: Console) -> Non
 
     stated = ", ".join(f"{n} {v:g}" for n, v in zip(choice.sweep.names, choice.reference, strict=True))
     on = int(choice.front.sum())
-    say(console, f"{counted(on, 'trial')} not dominated, hypervolume {choice.hypervolume:.4g} from ({stated})")
+    say(console, f"{counted(on, 'trial')} not dominated, hypervolume {choice.hypervolume:.4g} measured from ({stated})")
     for line in reason(choice):
         say(console, line)
     if choice.recommended is not None and (tested := tested_figures(summary["recommended"]["test"])):

@@ -137,8 +137,8 @@ def reason(choice: Choice) -> list[str]:
         return [f"no trial has all objectives defined{why}: nothing to recommend"]
     knee, sweep = choice.knee, choice.sweep
     lines = [
-        f"recommended: {headline(choice)[0].lower()}{headline(choice)[1:]} Its distance from the best of every goal at "
-        f"once is {knee.distance:.2f}: 0 is best in all, each in its range over these trials."
+        f"recommended: {headline(choice)[0].lower()}{headline(choice)[1:]} Its distance from the best value of every "
+        f"goal is {knee.distance:.2f}, with each goal scaled to its range over these trials."
     ]
     spreads = choice.recommended.figures
     for name, cost in zip(sweep.names, knee.costs, strict=True):
@@ -149,8 +149,8 @@ def reason(choice: Choice) -> list[str]:
         noise = ", less than its spread over seeds" if math.isfinite(spread) and cost.gap < spread else ""
         best = choice.trials[cost.best]
         lines.append(
-            f"{name} {mean:.4f}: gives up {cost.gap:.4f} ({100 * cost.share:.0f} % of the range) "
-            f"against trial {best.number}{noise}"
+            f"{name} {mean:.4f}: {cost.gap:.4f} worse than trial {best.number} ({100 * cost.share:.0f} % of the "
+            f"range){noise}"
         )
     return [*lines, *at_the_edge(choice)]
 
@@ -164,4 +164,4 @@ def at_the_edge(choice: Choice) -> list[str]:
         for key, value in taken.items()
         if value in edges(key, [trial.params[key] for trial in choice.trials if key in trial.params])
     ]
-    return [f"caution: at the edge of what was tried: {', '.join(named)}; try beyond"] if named else []
+    return [f"caution: at the edge of the tried values: {', '.join(named)}; also try values beyond it"] if named else []

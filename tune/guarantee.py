@@ -74,7 +74,8 @@ def cost(
     epsilon, delta, _ = together(covered)
     epsilon, several = math.inf if exact or without else epsilon, len(covered) + without
     epsilon_text = "infinite" if math.isinf(epsilon) else f"{epsilon:.4g}"
-    text = f"whoever sees all {several} runs of this sweep: epsilon at most {epsilon_text}, delta {delta:.3g}"
+    text = f"against an adversary who sees all {several} runs of this sweep: epsilon at most {epsilon_text}, "
+    text += f"delta {delta:.3g}"
     if exact:
         text += f"; not private: {', '.join(exact)}"
     if without:

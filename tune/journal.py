@@ -132,12 +132,12 @@ def _header(path: Path, line: bytes) -> Header:
 def _check_header(folder: Path, written: Header, now: Mapping[str, Any]) -> None:
     if written.sweep != now["sweep"]:
         raise ConfigError(
-            f"{folder / 'sweep.yaml'}: changed since the sweep began; put it back, or start another sweep with it"
+            f"{folder / 'sweep.yaml'}: changed since the sweep began; restore it, or start another sweep with it"
         )
     if written.data != now["data"]:
         raise DataError(
-            f"{folder}: the data changed since the sweep began, so its trials cannot be compared; "
-            "put it back, or start another sweep"
+            f"{folder}: the data changed since the sweep began, so its trials cannot be compared; restore the data, "
+            "or start another sweep"
         )
 
 
@@ -169,9 +169,7 @@ def _trial(where: str, line: bytes) -> Finished:
     try:
         trial = validated(Finished, bounded.json_value(line), where)
     except ValueError as error:
-        raise ConfigError(
-            f"{where}: cannot be read ({error}); take the line out, then its trial is run again"
-        ) from None
+        raise ConfigError(f"{where}: cannot be read ({error}); remove the line, and its trial is run again") from None
     except ConfigError as error:
-        raise ConfigError(f"{error}; take the line out, then its trial is run again") from None
+        raise ConfigError(f"{error}; remove the line, and its trial is run again") from None
     return trial

@@ -111,7 +111,7 @@ def make_plan(tree: Mapping[str, Any]) -> tuple[SweepPlan, Config]:
     sweep = read_sweep(tree)
     sweep.check_installed()
     for key in (key for key in ("strategies", "models", "reference") if key in tree):
-        raise ConfigError(f"{key}: changes nothing in a sweep, which searches one 'strategy'; leave it out")
+        raise ConfigError(f"{key}: has no effect in a sweep, which searches one 'strategy'; remove the key")
     base = {key: value for key, value in tree.items() if key != "sweep"}
     config = resolve(base, reads=("data",))
     plugins.check_written_out(config.strategy, "strategy")

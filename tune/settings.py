@@ -146,7 +146,10 @@ class Sweep(Section):
                 f"{nearest(scheduler.objective, self.objectives)}"
             )
         if self.judge in TRAFFIC:
-            raise ConfigError(f"sweep.scheduler.objective: {self.judge} is known only at the end; name a metric")
+            raise ConfigError(
+                f"sweep.scheduler.objective: {self.judge} is computed only at the end of a run; name a metric that is "
+                "computed in every round"
+            )
         if isinstance(scheduler, Pbt) and self.searcher != "random":
             raise ConfigError(
                 f"sweep.searcher: {self.searcher} cannot be combined with scheduler pbt, which chooses new values "
@@ -183,7 +186,7 @@ class Sweep(Section):
 def read_sweep(tree: Mapping[str, Any]) -> Sweep:
     """Read and check the section of a sweep file's tree. Every error is one line."""
     if "sweep" not in tree:
-        raise ConfigError("sweep: missing; add this section, which says what is searched (docs/sweeps.md)")
+        raise ConfigError("sweep: missing; add this section, which defines the search (docs/sweeps.md)")
     return validated(Sweep, tree["sweep"], "sweep")
 
 

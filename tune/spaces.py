@@ -37,13 +37,13 @@ trial."""
 
 FIXED = {
     "name": "it names the sweep",
-    "seed": "list seeds, each trial runs them all",
-    "seeds": "list them beside the sweep, each trial runs them all",
+    "seed": "set seeds outside the space; each trial runs all of them",
+    "seeds": "set them outside the space; each trial runs all of them",
     "data": "all trials share one federation; make one sweep for each",
     "resources": "all trials share the hospital actors",
     "evaluation": "trials are judged on validation rows",
     "tracking": "one store records the whole sweep",
-    "checkpoint": "trials keep no checkpoints, the sweep's journal lets it go on",
+    "checkpoint": "trials have no checkpoints; a stopped sweep resumes from its journal",
     "strategies": "search strategy.name instead",
     "models": "search model.name instead",
     "reference": "a sweep has none",
@@ -187,7 +187,7 @@ class Space:
                 )
         if math.prod(dimension.count for dimension in self.dimensions) > MOST_COMBINATIONS:
             raise ConfigError(
-                f"sweep.space: has more than {MOST_COMBINATIONS:,} combinations for searcher grid; take longer steps "
+                f"sweep.space: has more than {MOST_COMBINATIONS:,} combinations for searcher grid; use larger steps "
                 "or searcher random"
             )
         combinations: list[Params] = []

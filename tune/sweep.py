@@ -278,8 +278,8 @@ class SweepRun:
             self._line(f"{failed} of {self._total} trials failed; each with its error in trials.csv")
         if tracker.pending:
             self._line(
-                f"warning: MLflow ({self._config.tracking.uri}) did not take {tracker.pending} records: "
-                f"{tracker.error}; they are kept, 'raysim resume {self._folder}' sends them"
+                f"warning: MLflow ({self._config.tracking.uri}) did not accept {tracker.pending} records: "
+                f"{tracker.error}; they are stored in the folder, and 'raysim resume {self._folder}' sends them"
             )
 
     def _line(self, text: str) -> None:

@@ -238,8 +238,8 @@ class Case:
         ended = self.end()
         self.expect(ended.code == 0, "it did not end well", ended)
         if self.server is not None:
-            if (self.out / "unsent.json").exists() or "did not take" in ended.said:
-                self.expect("did not take" in ended.said, "it did not say what is unsent", ended)
+            if (self.out / "unsent.json").exists() or "did not accept" in ended.said:
+                self.expect("did not accept" in ended.said, "it did not say what is unsent", ended)
                 self.go_on()
                 self.open()
                 ended = self.end()

@@ -62,7 +62,9 @@ class Description:
         warn, ask = (sum(suspect.level == level for suspect in suspects) for level in ("warn", "ask"))
         parts = [(warn + len(s.warnings), "warning"), (ask, "question")]
         odd = listed([counted(count, noun) for count, noun in parts if count])
-        first = f"look at the data before you train: {odd} above" if odd else "ready to train: nothing odd was found"
+        first = (
+            f"look at the data before you train: {odd} above" if odd else ("ready to train: nothing unusual was found")
+        )
         few = "" if s.judged >= FEWEST else f"; with fewer than {FEWEST} a comparison recommends nothing"
         judged = f"accuracy can be judged at {s.judged:,} of {counted(len(s.hospitals), 'hospital')}{few}"
         return [first, judged, *filter(None, [self.unlikeness.sentence])]
@@ -76,7 +78,8 @@ class Description:
         if self.other_seeds:
             others = ", ".join(map(str, self.other_seeds))
             console.print(
-                f"parts are those of seed {self.seed}; other seeds divide the rows again: {others}\n", highlight=False
+                f"the split is for seed {self.seed}; other seeds split the rows differently: {others}\n",
+                highlight=False,
             )
         console.print(self.unlikeness.table(), markup=False)
         console.print()
@@ -96,10 +99,11 @@ def describe(
     overrides: Overrides | None = None,
     epsilon: Smoothing = EPSILON,
 ) -> Description:
-    """Describe a configuration's federation, as ``raysim describe`` does; arguments as for :func:`raysim.run`.
+    """Describe a configuration's federation, as ``raysim describe`` does.
 
-    ``epsilon`` smooths the shares of PSI: a number, or ``counts``, half a row in every bin. A configuration that a run
-    or comparison would reject is rejected here too. Rows are divided by the first seed that would be run.
+    ``epsilon`` smooths PSI: a number that is added to each share, or ``counts``, which adds half a row to each bin. The
+    other arguments have the same meaning as for :func:`raysim.run`. A configuration that a run or comparison would
+    reject is rejected here too. Rows are split by the first seed of the configuration.
     """
     with search_path_restored():
         asked = configuration(config, data=data, seed=seed, overrides=overrides)

@@ -30,7 +30,7 @@ def load(folder: str | os.PathLike[str]) -> Loaded:
     """
     path = expanded(folder)
     if not (path / NAME).is_file():
-        raise ConfigError(f"{path}: holds no results of raysim; name the folder of a run, comparison, curve or sweep")
+        raise ConfigError(f"{path}: has no results of raysim; name the folder of a run, comparison, curve or sweep")
     check_plain(path)
     kind = Manifest.read(path).kind
     if kind not in KINDS:

@@ -100,8 +100,8 @@ def importable(section: Any) -> Any:
     cls = type(checked.given)
     if not is_importable(cls):
         raise ConfigError(
-            f"strategy: '{cls.__name__}' is defined in a notebook or a function, where the processes of trials do not "
-            "find it; put it into a module"
+            f"strategy: '{cls.__name__}' is defined in a notebook or a function, from which the processes of trials "
+            "cannot import it; define it in a module"
         )
     return checked.frozen()
 
@@ -159,8 +159,8 @@ def alone_on_ray(in_process: bool) -> Iterator[None]:
         return
     if not _connecting.acquire(blocking=False):
         raise ResourceError(
-            "resources: another call in this process has connected to Ray, and ends the connection when it returns; "
-            "wait for it, pass in_process=True, or call ray.init before both"
+            "resources: another call in this process has connected to Ray, and disconnects when it returns; wait "
+            "until then, pass in_process=True, or call ray.init before both calls"
         )
     with contextlib.ExitStack() as held:
         held.callback(_connecting.release)

@@ -191,7 +191,8 @@ class RunResult(Results):
         """Predict new rows ``[n]``: a data frame with the columns of the training data, or a file.
 
         The result has the index of ``rows``, without blank rows. For two classes it is a series with the probability of
-        the event. For more classes it is a frame with one column per class; for a number, a series in the label's unit.
+        the event. For more classes it is a frame with one column per class. For a numeric label it is a series in the
+        label's unit.
 
         Each hospital's rows are scored by the model used for that hospital. The table's column names the hospital, or
         ``hospital`` applies to all rows. ``model`` is one of :attr:`models`; None: the headline. Raises ``DataError``
@@ -245,7 +246,7 @@ def _file(rows: Any) -> Path:
     """Return the path of a file of new rows. Raises ``DataError`` if ``rows`` is neither a file nor a data frame."""
     if not isinstance(rows, str | os.PathLike):
         raise DataError(
-            f"table: {of_type(rows)} is neither a data frame nor a file; put each row into a frame: "
+            f"table: {of_type(rows)} is neither a data frame nor a file; make a data frame of the rows: "
             "pandas.DataFrame([row])"
         )
     return expanded(rows)

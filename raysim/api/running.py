@@ -60,12 +60,13 @@ def run(
     - ``config``: a YAML file, a mapping with its content, a ``Config``, or None for the synthetic federation.
     - ``strategy``: a registered name, the content of a section ``strategy``, a strategy, or its class. A class that is
       defined in a notebook or a function can be trained, but another process cannot resume its run.
-    - ``data``: a data frame; the section ``data`` says which of its columns are the hospital and the label.
+    - ``data``: a data frame; the section ``data`` names its columns for the hospital and the label.
     - ``seed`` and ``overrides`` replace values of ``config``. ``overrides`` are values by dotted key
       (``{"training.rounds": 5}``), or in the form of ``--set`` (``["training.rounds=5"]``).
     - ``out``: the folder to write into, by default ``runs/<name>/<time>-<id>``.
     - ``in_process``: run without Ray, for a debugger; the results are the same.
-    - ``verbose``: print progress, and messages of Ray and MLflow. ``console``: always print progress there.
+    - ``verbose``: print progress, and messages of Ray and MLflow. ``console``: where progress is printed, also without
+    ``verbose``.
 
     Raises :class:`raysim.RaysimError` for errors that a user can correct.
     """
@@ -88,8 +89,8 @@ def compare(
     """Compare strategies over seeds, as ``raysim compare`` does.
 
     ``strategies``: the strategies to compare, each as for :func:`run`, in a list or in a mapping by label. ``seed``:
-    the only seed to run; without it, and without seeds in ``config``, three are run. All other arguments are the same
-    as for :func:`run`.
+    the only seed to run; without it, and without seeds in ``config``, three seeds are run. All other arguments are the
+    same as for :func:`run`.
     """
     asked = configuration(config, strategies=strategies, data=data, seed=seed, overrides=overrides)
     return play_comparison(
@@ -138,8 +139,8 @@ def sweep(
 ) -> SweepResult:
     """Search for an accurate and fair configuration, as ``raysim sweep`` does: many trials on Ray.
 
-    ``config`` has a section ``sweep``. ``strategy`` is the same as for :func:`run`; a class must be one that trials can
-    import. After one interrupt, the sweep ends with the trials completed so far, and :func:`resume` continues it.
+    ``config`` has a section ``sweep``. ``strategy`` is the same as for :func:`run`; trials must be able to import a
+    class. After one interrupt, the sweep ends with the trials completed so far, and :func:`resume` continues it.
     """
     from raysim.api.sweep_result import SweepResult
     from raysim.storage.results import choose_folder

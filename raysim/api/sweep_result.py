@@ -115,7 +115,8 @@ class SweepResult(Results):
     def _tested(self) -> dict[int, RunResult]:
         if not self.runs:
             raise ConfigError(
-                f"{self.folder}: nothing was run on test rows yet; continue with 'raysim resume {self.folder}'"
+                f"{self.folder}: the recommended trial has not been run on test rows; continue with 'raysim resume "
+                f"{self.folder}'"
             )
         return self.runs
 

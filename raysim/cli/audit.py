@@ -22,7 +22,9 @@ ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML: a run.
 Shadows = Annotated[
     int,
     typer.Option(
-        parser=whole_number, metavar=NUMBER, help="Federations of LiRA, in which each row is in or out; 0: none."
+        parser=whole_number,
+        metavar=NUMBER,
+        help=("Number of shadow federations for LiRA, each with a random half of the rows; 0: no LiRA."),
     ),
 ]
 Canaries = Annotated[
@@ -30,7 +32,10 @@ Canaries = Annotated[
     typer.Option(
         parser=whole_number,
         metavar=NUMBER,
-        help="Rows added by a fair coin, for a lower bound of epsilon; default privacy.audit.canaries, or 200.",
+        help=(
+            "Number of planted records, each added with probability 1/2, for a lower bound on epsilon; default "
+            "privacy.audit.canaries, or 200."
+        ),
     ),
 ]
 
@@ -65,7 +70,7 @@ def audit(
 
     began, console, progress = time.perf_counter(), options.console_of(json), options.progress_of()
     asked = reading.resolve(config, set_ or [])
-    with waiting(progress, "playing the run and attacking it") as far:
+    with waiting(progress, "repeating the run and attacking it") as far:
         folder = play(
             asked,
             out,

@@ -11,7 +11,7 @@ from raysim.cli import options
 from raysim.cli.answers import show_curve
 
 CurvePath = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML: a comparison with a section 'curve'.")]
-Of = Annotated[Path | None, typer.Option(help="Only draw, from the finished comparison in this folder.")]
+Of = Annotated[Path | None, typer.Option(help="Only plot the finished comparison in this folder.")]
 
 
 def curve(
@@ -57,6 +57,6 @@ def curve(
         if of is None:
             options.show_end(result.folder, console, out, open_)
         return
-    files = "" if of is None else f"Drawn: {of / FILE}, {of / DRAWING}"
+    files = "" if of is None else f"Plotted: {of / FILE}, {of / DRAWING}"
     seconds = time.perf_counter() - began
     show_curve(result, console, out or of, seconds, config, set_ or (), details=details, files=files, open_=open_)

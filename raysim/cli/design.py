@@ -11,12 +11,13 @@ from raysim.cli.blocks import show_block
 from raysim.cli.options import REPORT, Json, Open, Out, Set, console_of, greet, place, places_of, print_json, show_end
 
 Sites = Annotated[
-    Path, typer.Argument(metavar="SITES", help="YAML: the hospitals' test rows and events, and what matters.")
+    Path,
+    typer.Argument(metavar="SITES", help=("YAML: the hospitals' test rows and events, and the relevant differences.")),
 ]
 
 
 def design(config: Sites, set_: Set = None, out: Out = None, json: Json = False, open_: Open = False) -> None:
-    """Say what a comparison could demonstrate, from sizes alone."""
+    """Compute what a comparison of hospitals can demonstrate."""
     greet()
     import time
 

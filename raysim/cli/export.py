@@ -23,15 +23,22 @@ class Format(StrEnum):
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")]
 Out = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder to create.")]
 Hospital = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Export this hospital's model; default the model of all hospitals.")
+    str | None, typer.Option(metavar="NAME", help="Export this hospital's model; default: the model for all hospitals.")
 ]
-Model = Annotated[str | None, typer.Option(metavar="NAME", help="The model used; default the run's headline.")]
+Model = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME", help=("The kind of model: global, cluster or personal; default: the run's headline model.")
+    ),
+]
 As = Annotated[
     Format | None,
     typer.Option(
         "--format",
-        help="json: of linear models and trees, their default; torch: a program of torch.export, the default of "
-        "networks; onnx: needs raysim[onnx]; xgboost: of trees. raysim validate takes json and onnx.",
+        help=(
+            "json (linear models and trees; their default), torch (a program of torch.export; the default for "
+            "networks), onnx (needs raysim[onnx]) or xgboost (trees). raysim validate reads json and onnx."
+        ),
     ),
 ]
 

@@ -16,7 +16,7 @@ PredictionsPath = Annotated[
 Reference = Annotated[list[str], typer.Option(help="The model that the others are compared with.")]
 Tried = Annotated[int | None, typer.Option(min=1, help="How many other models were tried, reported or not.")]
 Predicts = Annotated[str, typer.Option(help="What the event is, in words.")]
-Event = Annotated[str | None, typer.Option(help="The value of the label that is the event, where it is not 1.")]
+Event = Annotated[str | None, typer.Option(help="The value of the label that is the event, if it is not 1.")]
 Logits = Annotated[bool, typer.Option("--logits", help="Probabilities are log-odds.")]
 Percent = Annotated[bool, typer.Option("--percent", help="Probabilities are per cent.")]
 Common = Annotated[bool, typer.Option("--common", help="Judge the rows that all models have.")]
@@ -54,7 +54,10 @@ def judge(
 
     began, console = time.perf_counter(), options.console_of(json)
     if len(reference) > 1:
-        raise ConfigError(f"--reference: {listed(reference)} are {len(reference)} models; name one")
+        raise ConfigError(
+            f"--reference: {listed(reference)} are {len(reference)} models, but there can be only one reference; name "
+            "one model"
+        )
     (one,) = reference
     table, remarks = read(predictions)
     found = judged(

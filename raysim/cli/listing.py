@@ -25,8 +25,8 @@ USAGE = {
 """The line printed below a list, by kind."""
 
 EVERY_STRATEGY = (
-    "Every strategy takes personalization, one step after the last round or a list of them: {epochs: 1, learning_rate: "
-    "0.03} fine-tunes, {name: recalibrate} shifts risks by validation rows."
+    "Every strategy has the key personalization, one step after the last round or a list of steps: "
+    "{epochs: 1, learning_rate: 0.03} fine-tunes, {name: recalibrate} shifts risks by validation rows."
 )
 """The lines printed below the keys of every strategy."""
 
@@ -60,7 +60,7 @@ def show_kind(kind: str, console: Console, *, json: bool = False) -> None:
 def show_one(kind: str, name: str, console: Console, *, json: bool = False) -> None:
     """Print a plug-in's documentation, and its keys: type, default, range and meaning."""
     if kind == "metrics":
-        raise ConfigError("list: metrics are described in docs/metrics.md; leave the name out")
+        raise ConfigError("list: single metrics are described only in docs/metrics.md; leave the name out")
     plugin = registry.load(kind, name, kind)
     keys = keys_of(plugin)
     if json:

@@ -173,7 +173,14 @@ def describe(
         Path | None, typer.Option(metavar="FILE", help="CSV to write: rows and PSI of each hospital and class.")
     ] = None,
     epsilon: Annotated[
-        str | None, typer.Option(metavar="NUMBER|counts", help="What smooths empty bins in PSI; counts: half a row.")
+        str | None,
+        typer.Option(
+            metavar="NUMBER|counts",
+            help=(
+                "The constant that is added to each share before PSI is computed; counts: half a row is added to each "
+                "count."
+            ),
+        ),
     ] = None,
     json: options.Json = False,
     verbose: options.Verbose = False,
@@ -277,7 +284,7 @@ def _without_folder(error: OSError | MemoryError) -> str | None:
         os.getcwd()
     except FileNotFoundError:
         gone = isinstance(error, FileNotFoundError) and error.filename is None
-        return "the working folder has been removed; change to one that is there" if gone else None
+        return "the working folder no longer exists; change to a folder that exists" if gone else None
     return None
 
 

@@ -71,11 +71,11 @@ def _findings(looked: Looked, found: Tried) -> Iterator[str]:
     yield from looked.read.remarks
     for key, choice in (("silo", proposal.hospital), ("label", proposal.label), ("group", proposal.patient)):
         if choice.column is not None:
-            yield f"data.{key}: '{choice.column}', as {reason(choice)}"
+            yield f"data.{key}: '{choice.column}', because {reason(choice)}"
     if looked.named_after:
         yield "hospitals: the names of the files"
     for key, name in proposal.attributes.items():
-        yield f"data.{key}: '{name}', as its name says so; it stays a feature"
+        yield f"data.{key}: '{name}', because its name suggests this; it remains a feature"
     if len(proposal.classes) == 2:
         event = proposal.event or list(proposal.classes)[-1]
         share = proposal.classes[event] / sum(proposal.classes.values())
@@ -86,19 +86,19 @@ def _findings(looked: Looked, found: Tried) -> Iterator[str]:
         yield "the label is a number (data.task: regression)"
     keys = [f"data.{key}" for key in ("censored", "na_values", "units") if getattr(proposal, key)]
     for name, marks in proposal.marks.items():
-        verb = "says" if len(keys) == 1 else "say"
-        yield f"numbers: '{name}', with other marks: {marks}; {listed(keys)} {verb} what they are"
+        verb = "sets" if len(keys) == 1 else "set"
+        yield f"numbers: '{name}', with other marks: {marks}; {listed(keys)} {verb} how to read them"
     for name, absent in proposal.na_values.items():
         if name not in proposal.marks:
             marks = listed([f"'{mark}'" for mark in absent])
             yield f"data.na_values: '{name}', where {marks} stands for a missing value"
     for name, why in (proposal.drop | found.leaks).items():
-        yield f"data.drop: '{name}', as {why}" if why.startswith("it") else f"data.drop: '{name}' ({why})"
+        yield f"data.drop: '{name}', because {why}" if why.startswith("it") else f"data.drop: '{name}' ({why})"
     columns, kinds = proposal.numbers + proposal.categories - len(found.leaks), f"{proposal.categories} of categories"
     yield f"features: {counted(columns, 'column')}, {kinds}"
     yield from found.doubts
     what = {"silo": "names the hospital", "label": "is to be predicted"}
     for key, choice in looked.unfilled:
-        yield f"to fill in: data.{key} is '{OPEN}', as no column says that it {what[key]}; {reason(choice)}"
+        yield f"to fill in: data.{key} is '{OPEN}', because no column obviously {what[key]}; {reason(choice)}"
     if found.refused:
         yield f"to settle: {found.refused}"

@@ -11,11 +11,18 @@ from raysim.cli.options import Verbose, greet, ungreet
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run or comparison.")]
 Table = Annotated[Path, typer.Argument(metavar="TABLE", help="CSV or Parquet file with the columns of the run's data.")]
-Out = Annotated[Path, typer.Option(metavar="FILE", help="CSV or Parquet file to write, a row for each of the table's.")]
+Out = Annotated[
+    Path, typer.Option(metavar="FILE", help=("CSV or Parquet file to write, with one row for each row of the table."))
+]
 Hospital = Annotated[
     str | None, typer.Option(metavar="NAME", help="The hospital of all rows, in place of the table's column.")
 ]
-Model = Annotated[str | None, typer.Option(metavar="NAME", help="The model used; default the run's headline.")]
+Model = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME", help=("The kind of model: global, cluster or personal; default: the run's headline model.")
+    ),
+]
 
 
 def predict(

@@ -27,8 +27,8 @@ Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of the ru
 Charts = Annotated[
     Path | None, typer.Argument(metavar="[FOLDER]", help="A sweep's folder: open the charts of its trials.")
 ]
-Failed = Annotated[bool, typer.Option("--failed", help="Of a sweep: run the trials that failed again, too.")]
-Store = Annotated[str, typer.Option(help="The store, as tracking.uri names it.")]
+Failed = Annotated[bool, typer.Option("--failed", help="For a sweep: also repeat the failed trials.")]
+Store = Annotated[str, typer.Option(help="The MLflow store, in the form of tracking.uri.")]
 Port = Annotated[int, typer.Option(parser=whole_number, metavar=NUMBER, help="Port on the loopback interface.")]
 Browser = Annotated[bool, typer.Option("--open/--no-open", help="Whether to open the page in the default browser.")]
 
@@ -67,7 +67,7 @@ def sweep(
 def resume(
     folder: Folder, failed: Failed = False, in_process: options.InProcess = False, verbose: options.Verbose = False
 ) -> None:
-    """Continue a stopped command; nothing is repeated."""
+    """Continue a stopped run, comparison or sweep."""
     options.greet()
     import time
 

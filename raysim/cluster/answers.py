@@ -60,7 +60,7 @@ def unimportable(what: str) -> ResourceError:
     """Return the error for a message that a node cannot read because it lacks a module."""
     return ResourceError(
         f"resources: a module that the run uses cannot be imported on every node ({what}); install the same modules "
-        "on all, or put them where PYTHONPATH says"
+        "on all nodes, or put them into a folder that PYTHONPATH names"
     )
 
 

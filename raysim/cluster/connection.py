@@ -71,8 +71,9 @@ def connected(verbose: bool, dashboard: bool = False) -> Iterator[None]:
             return
         if not address and "ray" in sys.modules and not (_imported_closed or OPEN in os.environ):
             print(
-                "raysim: ray was imported before raysim could tell it to listen on this machine alone: other machines "
-                f"reach its ports, and need its token; set {OPEN}=0 before, or import ray later",
+                "raysim: ray was imported before raysim could restrict it to this machine: other machines can reach "
+                f"its ports, but need its token; set {OPEN}=0 before ray is imported, or import ray after raysim has "
+                "started it",
                 file=sys.stderr,
             )
         standing.enter_context(host.environment(QUIET if address else QUIET | LOCAL, keep=True))
@@ -112,8 +113,8 @@ def connected(verbose: bool, dashboard: bool = False) -> Iterator[None]:
 
 
 def _started(options: Mapping[str, Any]) -> Keeper:
-    """Yield a Ray that is running. If a Ray started here does not start in time, as on a busy machine, it is started
-    again."""
+    """Start Ray or connect to it, and return its keeper. A Ray that does not start in time, as on a busy machine, is
+    started once more."""
     keeper = Keeper(options)
     try:
         keeper.start(START_SECONDS)
@@ -121,7 +122,7 @@ def _started(options: Mapping[str, Any]) -> Keeper:
     except Exception as error:
         if SLOW not in str(error):
             raise
-    print("raysim: Ray did not come up in time; it is started once more", file=sys.stderr)
+    print("raysim: Ray did not start in time; it is started once more", file=sys.stderr)
     keeper = Keeper(options)
     keeper.start(START_SECONDS)
     return keeper

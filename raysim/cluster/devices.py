@@ -26,7 +26,7 @@ microseconds."""
 
 
 def cores() -> float:
-    """Return the number of cores of a Ray started here, as the container limits them."""
+    """Return the number of cores of a Ray started here, within the container's limit."""
     count = os.cpu_count() or 1
     try:
         quota, period = QUOTA.read_text().split()

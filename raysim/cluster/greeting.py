@@ -19,7 +19,7 @@ SLOW = "timed out during startup"
 """Part of Ray's message about a node that needs more than half a minute to start."""
 
 AUTO, LOCAL = "auto", "local"
-"""The values of ``RAY_ADDRESS`` that are no address: a running Ray on this machine, and a new Ray."""
+"""The values of ``RAY_ADDRESS`` that are not addresses: a running Ray on this machine, and a new Ray."""
 
 TOKEN_REMEDY = "put the cluster's token into ~/.ray/auth_token or RAY_AUTH_TOKEN and set RAY_AUTH_MODE=token"
 
@@ -82,7 +82,8 @@ def _greeted(address: str) -> str:
     except subprocess.TimeoutExpired as late:
         if address == AUTO:
             raise ResourceError(
-                f"RAY_ADDRESS: '{AUTO}' finds a Ray that does not answer; run 'ray stop' to forget a Ray that has ended"
+                f"RAY_ADDRESS: '{AUTO}' finds a Ray that does not answer; if that Ray has ended, remove its address "
+                "with 'ray stop'"
             ) from None
         if _refused(str(late.stderr)):
             raise ResourceError(f"RAY_ADDRESS: '{address}' refuses this token; {TOKEN_REMEDY}") from None
@@ -95,11 +96,12 @@ def _greeted(address: str) -> str:
     last = (asked.stderr.strip().splitlines() or ["no reason is given"])[-1]
     if address == AUTO and "Could not find any running Ray" in last:
         raise ResourceError(
-            f"RAY_ADDRESS: '{AUTO}' finds no Ray on this machine; start one with 'ray start --head', or unset it"
+            f"RAY_ADDRESS: '{AUTO}' finds no Ray on this machine; start one with 'ray start --head', or unset "
+            "RAY_ADDRESS"
         )
     if "no authentication token was found" in last:
         raise ResourceError(
-            f"RAY_ADDRESS: '{address}' needs a token (RAY_AUTH_MODE=token) and there is none here; {TOKEN_REMEDY}"
+            f"RAY_ADDRESS: '{address}' needs a token (RAY_AUTH_MODE=token), and this machine has none; {TOKEN_REMEDY}"
         )
     if _refused(asked.stderr):
         raise ResourceError(f"RAY_ADDRESS: '{address}' refuses this token; {TOKEN_REMEDY}")
@@ -128,4 +130,4 @@ def remedy(reason: str) -> str:
         return TOKEN_REMEDY
     if SLOW in reason:
         return "try again when the machine is less busy, or run with --in-process, which starts no Ray"
-    return "check 'ray status' there, or unset it"
+    return "check 'ray status' there, or unset RAY_ADDRESS"

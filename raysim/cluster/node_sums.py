@@ -5,7 +5,7 @@ actors of a node therefore store their sums in the node's memory, and one of the
 sent. With many nodes, groups of up to :data:`MOST_SUMS` node sums are added again, each group at one of its nodes. This
 is repeated until at most that many sums remain for the coordinator.
 
-They are sums of integers (:mod:`raysim.core.exact`; masks wrap around in the same integers), so the order of additions
+All sums are of integers (:mod:`raysim.core.exact`; masks wrap around in the same integers), so the order of additions
 changes no bit.
 """
 
@@ -24,7 +24,7 @@ Group = tuple[int, ...]
 """A group of actors whose sums are added by its first actor, which then has the result."""
 
 MOST_SUMS = 8
-"""The largest number of sums that the coordinator adds, or one node for other nodes."""
+"""The largest number of sums that the coordinator adds, or that a node adds for other nodes."""
 
 LEAST_BYTES = 2**17
 """The smallest size in bytes of an actor's sums that are added before they reach the coordinator. Smaller sums are sent

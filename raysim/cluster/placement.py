@@ -180,8 +180,8 @@ def _place_single(
         fitting = [i for i, machine in enumerate(machines) if machine.slots(cpus, gpus)]
         if not fitting:
             raise ResourceError(
-                f"resources.per_hospital.{name}: {amount(cpus / UNIT, gpus / UNIT)} are free on no node "
-                f"(nodes: {inventory(nodes)}); lower it"
+                f"resources.per_hospital.{name}: no node has {amount(cpus / UNIT, gpus / UNIT)} free (nodes: "
+                f"{inventory(nodes)}); request less"
             )
         # Where the fewest GPUs are free: CPU work leaves them alone, and GPU work leaves whole machines whole.
         node = min(fitting, key=lambda i: (sum(machines[i].devices), -machines[i].cpus, i))
@@ -227,7 +227,7 @@ def _check_shares(resources: ResourcesSection) -> None:
         shares[f"resources.per_hospital.{name}.gpus"] = request.gpus or 0.0
     for where, gpus in shares.items():
         if gpus > 1 and gpus != int(gpus):
-            raise ResourceError(f"{where}: {gpus} is more than one GPU but not whole; use {math.ceil(gpus)}")
+            raise ResourceError(f"{where}: {gpus} is more than one GPU, but not a whole number; use {math.ceil(gpus)}")
 
 
 def _check_device(resources: ResourcesSection, hospitals: int) -> None:

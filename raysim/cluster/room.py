@@ -79,11 +79,11 @@ def _await(there: Callable[[float], bool], what: str, seconds: float) -> None:
 
     if there(min(seconds, SAY_SECONDS)):
         return
-    print(f"raysim: waiting for {what}: other work holds this Ray, and free are {held()}", file=sys.stderr)
+    print(f"raysim: waiting for {what}: other work uses this Ray; {held()} are free", file=sys.stderr)
     if not there(seconds):
         raise ResourceError(
-            f"resources: {what} not free within {seconds:g} s (free in all: {held()}); stop other work on the "
-            "cluster, or ask for less"
+            f"resources: {what} not free within {seconds:g} s (free on all nodes: {held()}); stop other work on the "
+            "cluster, or request less"
         )
 
 

@@ -94,7 +94,10 @@ class Receiver:
             try:
                 return Federation.open(folder)
             except OSError as error:
-                raise Unreadable(f"resources.data: '{folder}' cannot be read any more ({error.strerror})") from None
+                raise Unreadable(
+                    f"resources.data: '{folder}' can no longer be read ({error.strerror}); make it readable, then run "
+                    "again"
+                ) from None
         import ray
 
         federation: Federation = ray.get(ref)
@@ -112,12 +115,12 @@ Shipment = tuple[Any, Any]
 """References to an actor's part of a federation, and to the part with all training rows (or None)."""
 
 
-STILL = (False, "a node that stands still")
+STILL = (False, "a node that does not reply")
 """A placeholder for the reply of a lost actor: whether it can read a folder, and the name of its node."""
 
 
 def _answer(ref: Any) -> tuple[bool, str]:
-    """Return an actor's reply. The reply of a lost actor, which may be restarted by the next call, is unknown."""
+    """Return an actor's reply; :data:`STILL` for a lost actor, which the next call may restart."""
     import ray
 
     try:
@@ -128,9 +131,7 @@ def _answer(ref: Any) -> tuple[bool, str]:
 
 
 class Sender:
-    """The pool's part of shipping: determine once per federation which actors need a shipment, and store the
-    shipments.
-    """
+    """Determines once per federation which actors need a shipment, and stores the shipments."""
 
     def __init__(self, served: Sequence[Ids], delivery: Delivery) -> None:
         self._served = served

@@ -38,7 +38,7 @@ def split(value: Any, where: str) -> Steps:
             name = keys.pop("name", None)
         if recalibration is not None:
             raise ConfigError(
-                f"{at}: is listed after {RECALIBRATE}, which is the last step; move it before, or drop it"
+                f"{at}: comes after {RECALIBRATE}, which must be the last step; move it before that step, or remove it"
             )
         if name == RECALIBRATE:
             recalibration = keys
@@ -48,7 +48,7 @@ def split(value: Any, where: str) -> Steps:
                 "name"
             )
         elif fine_tuning is not None:
-            raise ConfigError(f"{at}: fine-tunes a second time; give one step all epochs")
+            raise ConfigError(f"{at}: is a second step of fine-tuning; use one step with all epochs")
         else:
             fine_tuning = keys
     return Steps(fine_tuning, recalibration)

@@ -75,7 +75,7 @@ def _crossed(label: str, model: ModelSection) -> str:
 
 def _with(config: Config, model: ModelSection) -> Config:
     try:
-        called = short_enough(_crossed(label(config.strategy), model))
+        name = short_enough(_crossed(label(config.strategy), model))
     except ValueError as error:
         raise ConfigError(f"models.label: {error}; shorten it, or the label of the strategy") from None
-    return config.replaced(model=model, strategy=config.strategy.model_copy(update={"label": called}))
+    return config.replaced(model=model, strategy=config.strategy.model_copy(update={"label": name}))

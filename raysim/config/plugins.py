@@ -305,7 +305,7 @@ def construct(cls: Any, options: Mapping[str, Any], where: str, other_keys: Sequ
         if not importing.ended_by_plugin(error):
             raise
         raise ConfigError(
-            f"{where}: '{cls.__name__}' {importing.exit_call(error)} when it was made; raise a ValueError"
+            f"{where}: '{cls.__name__}' {importing.exit_call(error)} when it was constructed; raise a ValueError"
         ) from None
     return instance
 

@@ -97,21 +97,21 @@ def configuration(looked: Looked, folder: Path, more: dict[str, str]) -> str:
         lines.append(f"  group: {scalar(proposal.patient.column)}  # the patient: {reason(proposal.patient)}")
     lines += [f"  {key}: {scalar(name)}" for key, name in proposal.attributes.items()]
     if proposal.censored:
-        lines.append(f"  censored: {json.dumps(proposal.censored)}  # what values beyond a limit are taken as")
+        lines.append(f"  censored: {json.dumps(proposal.censored)}  # the rule for values beyond a limit of detection")
     if proposal.na_values:
         lines.append("  na_values:")
         lines += [
             f"    {scalar(name)}: {json.dumps(marks, ensure_ascii=False)}" for name, marks in proposal.na_values.items()
         ]
     if proposal.units:
-        lines.append("  units:  # check that numbers without one are in it, too")
+        lines.append("  units:  # check that numbers without a unit are in this unit, too")
         lines += [
             f"    {scalar(name)}: {json.dumps(units, ensure_ascii=False)}" for name, units in proposal.units.items()
         ]
     if drop := proposal.drop | more:
         lines.append("  drop:")
         lines += [f"    - {scalar(name)}  # {why}" for name, why in drop.items()]
-    lines.append("  split: {train: 0.7, validation: 0.1, test: 0.2}  # validation rows serve recalibration")
+    lines.append("  split: {train: 0.7, validation: 0.1, test: 0.2}  # validation rows are used for recalibration")
     solvable, other = (files("raysim.config") / "proposed.yaml").read_text().split("---\n")
     trained = other if len(proposal.classes) > 2 else solvable
     return "\n".join(lines) + "\n" + "".join(line for line in trained.splitlines(keepends=True) if line[:1] != "#")

@@ -108,7 +108,7 @@ def checked(tree: Mapping[str, Any]) -> Config:
     """Return the configuration of a tree. Keys of plug-ins are not checked yet."""
     for command in registry.entries("commands"):
         if command in tree and command not in Config.model_fields:
-            raise ConfigError(f"{command}: is read by 'raysim {command}'; use that command, or drop the section")
+            raise ConfigError(f"{command}: is read by 'raysim {command}'; use that command, or remove the section")
     return validated(Config, tree, "")
 
 
@@ -141,8 +141,8 @@ def _table_given(path: Path) -> ConfigError:
 
     looked = look(path)
     return TableGiven(
-        f"{path}: is a table, and a configuration says what its columns are, such as these lines; "
-        f"'raysim new {shlex.quote(str(path))} --out {looked.name}.yaml' writes all of one",
+        f"{path}: is a table, not a configuration; a configuration describes the columns of a table, as in the next "
+        f"lines; 'raysim new {shlex.quote(str(path))} --out {looked.name}.yaml' writes a whole configuration",
         four_lines(looked),
     )
 

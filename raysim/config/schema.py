@@ -148,8 +148,9 @@ class Config(Section):
             )
         if data.ranges is not None and not noisy and data.preprocessing != "declared":
             raise ConfigError(
-                "data.ranges: are used only with data.preprocessing: declared, or privacy.statistics.preprocessing, "
-                f"not with {data.preprocessing} alone; set one of these, or take them out"
+                "data.ranges: have an effect only with data.preprocessing: declared or with "
+                f"privacy.statistics.preprocessing, not with data.preprocessing: {data.preprocessing} alone; set one "
+                "of these, or remove the key"
             )
 
     @property

@@ -27,7 +27,10 @@ def made(cls: type[Strategy]) -> Strategy:
     try:
         return cls()
     except TypeError as error:
-        raise ConfigError(f"strategy: '{cls.__name__}' cannot be made ({error}); give an instance of it") from None
+        raise ConfigError(
+            f"strategy: '{cls.__name__}' cannot be constructed without arguments ({error}); pass an instance of the "
+            "class"
+        ) from None
 
 
 def place_of(cls: type[Strategy]) -> dict[str, Any]:

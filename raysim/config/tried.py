@@ -36,7 +36,7 @@ def tried(looked: Looked, text: str, folder: Path) -> Tried:
         federation = plugins.build_federation(config, plugins.build_source(config.data), config.seed)
     except RaysimError as error:
         return Tried({}, (), str(error))
-    leaks = {s.feature: "it alone tells the label" for s in federation.leaks.suspects if s.level == "warn"}
+    leaks = {s.feature: "it alone gives the label away" for s in federation.leaks.suspects if s.level == "warn"}
     asked = [s.text for s in (*federation.leaks.suspects, *federation.quality) if s.level != "list"]
     known = [remark.partition("' ")[2] for remark in looked.read.remarks]  # behind the path, which is absolute here
     doubts = [text for text in federation.warnings if text.partition("' ")[2] not in known]

@@ -75,7 +75,7 @@ SYSTEM = {
 def of_the_machine(error: BaseException) -> ResourceError | None:
     """Convert an ``error`` of memory or the file system to one that a user can correct; None for any other error."""
     if isinstance(error, MemoryError):
-        return ResourceError(f"memory: {error or 'there is not enough'}; take less data or a smaller model")
+        return ResourceError(f"memory: {error or 'there is not enough'}; use less data or a smaller model")
     if isinstance(error, OSError) and error.errno in SYSTEM:
         return ResourceError(f"{error.filename or 'a file'}: {error.strerror}; {SYSTEM[error.errno]}")
     return None

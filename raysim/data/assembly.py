@@ -155,7 +155,9 @@ def _check_labels(records: Records, rows: NDArray[np.int64]) -> None:
     if len(present := np.unique(y)) < 2:
         one = f"are of one class ('{records.classes[present[0]]}')" if records.classes else f"have label {present[0]:g}"
         which = "one class" if records.classes else "one label"
-        raise DataError(f"data: all {len(y):,} rows {one}; check the label, nothing can be learned from {which}")
+        raise DataError(
+            f"data: all {len(y):,} rows {one}; check the label, because no model can be learned from {which}"
+        )
 
 
 def _checked(records: Records, rows: _Rows, unlike: Sequence[str]) -> Found:

@@ -18,7 +18,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +28,6 @@ from raysim.core.errors import DataError
 from raysim.core.package import cache_folder
 from raysim.data.records import Records, Source
 from raysim.data.tables.rules import Reading
-
-DIGESTS = 2
-"""The number of files whose digests are computed at the same time."""
 
 _COMPLETE = "complete.json"
 _MAKING = ".making-"
@@ -104,7 +100,7 @@ def find(kind: str, key: str) -> Path | None:
         damage = f"{type(error).__name__}: {error}"
     if not damage:
         return folder
-    print(f"raysim: warning: {folder} in the cache is damaged ({damage}); it is made again", file=sys.stderr)
+    print(f"raysim: warning: {folder} in the cache is damaged ({damage}); it is rebuilt", file=sys.stderr)
     return None
 
 
@@ -122,7 +118,7 @@ def _damage(folder: Path, listed: str, states: tuple[tuple[int, int, int], ...])
     """
     for (name, (size, content)), state in zip(json.loads(listed).items(), states, strict=True):
         if state[0] != size or _content(folder / name) != content:
-            return f"{name} is not as it was written"
+            return f"{name} has changed since it was written"
     return ""
 
 
@@ -152,9 +148,7 @@ def store(kind: str, key: str, write: Callable[[Path], None]) -> Path:
         try:
             write(making)
             paths = sorted(making.iterdir())
-            with ThreadPoolExecutor(DIGESTS) as threads:
-                digests = list(threads.map(_content, paths))
-            files = {path.name: (path.stat().st_size, digest) for path, digest in zip(paths, digests, strict=True)}
+            files = {path.name: (path.stat().st_size, _content(path)) for path in paths}
             listed = json.dumps(files)
             _written.add((listed, _states(making, files)))  # so that the files are not read again
             (making / _COMPLETE).write_text(listed)

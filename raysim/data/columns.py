@@ -65,7 +65,7 @@ def warnings_of(columns: Sequence[Column]) -> tuple[str, ...]:
     reasons = {
         "unnamed": "has no name in the file",
         "row number": "looks like a row number",
-        "identifier": "has another value in every row",
+        "identifier": "has a different value in every row",
     }
     empty = ": ['']"
     return tuple(

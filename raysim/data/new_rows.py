@@ -82,7 +82,9 @@ def read_new_rows(table: Path | pd.DataFrame, fitted: Preprocessing, hospital: s
             )
         homes = np.full(read.num_rows, hospital, dtype=object)
     elif fitted.hospital in read.column_names:
-        homes = texts(read, fitted.hospital, FIELD, remedy="fill them, or say whose rows they are (--hospital)")
+        homes = texts(
+            read, fitted.hospital, FIELD, remedy=("fill them in, or name the hospital of all rows (--hospital)")
+        )
     notes = (_unseen(column, *each) for column, each in zip(categorical, coded, strict=True))
     return NewRows(columns, homes, (*remarks, *_empty(columns), *filter(None, notes)))
 
@@ -160,6 +162,6 @@ def _unseen(column: Categorical, codes: NDArray[np.int64], written: tuple[str, .
         return None
     first = written[int(unseen.argmax())]
     return (
-        f"{FIELD}: column '{column.name}' holds '{first}' or other categories without training rows in {rows:,} of "
-        f"{len(codes):,} rows; they are scored with none of its categories"
+        f"{FIELD}: column '{column.name}' has '{first}' or other categories that training rows did not have, in "
+        f"{rows:,} of {len(codes):,} rows; these rows are scored with 0 for every category"
     )

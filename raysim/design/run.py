@@ -25,7 +25,7 @@ from raysim.statistics.design.power import Draws, Sites, differences, slope_powe
 from raysim.storage.manifest import Manifest
 from raysim.storage.results import choose_folder
 
-SECTIONS = (Section("figures", "What more would buy", included("design")),)
+SECTIONS = (Section("figures", "The gain from more hospitals, rows or seeds", included("design")),)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,12 +55,15 @@ class Planned:
         design, draws = self.design, self.variants[0].draws
         hospitals = counted(len(self.variants[0].sites.rows), "hospital")
         visible = draws.visible(POWER)
-        first = f"With {hospitals} and {design.seeds} seeds a difference of {visible:.3f} is shown in 8 of 10 studies"
+        first = (
+            f"With {hospitals} and {design.seeds} seeds a difference of {visible:.3f} is demonstrated in 8 of 10 "
+            "studies"
+        )
         if design.difference >= visible:
-            return f"{first}: enough for the {design.difference:g} that would matter."
+            return f"{first}: enough for the relevant difference of {design.difference:g}."
         return (
-            f"{first}. The {design.difference:g} that would matter is shown in {draws.power(design.difference):.0%} of "
-            "them: this comparison could not tell."
+            f"{first}. The relevant difference of {design.difference:g} is demonstrated in "
+            f"{draws.power(design.difference):.0%} of them: this comparison is too small."
         )
 
     def table(self) -> pd.DataFrame:
@@ -141,10 +144,10 @@ def page(found: Planned, curve: pd.DataFrame, config: str) -> str:
     headings = (
         "Hospitals",
         "Seeds",
-        "Difference shown in 8 of 10",
-        f"Shows {design.difference:g}",
-        f"Shows a spread of {design.spread:g}",
-        f"Shows that half the size gains {design.halving:g}",
+        "Difference demonstrated in 8 of 10",
+        f"Power for {design.difference:g}",
+        f"Power for a spread of {design.spread:g}",
+        f"Power for a gain of {design.halving:g} at half the size",
     )
     values = {
         "title": design.name,
@@ -161,11 +164,11 @@ def notes(found: Planned) -> list[str]:
     """Return sentences that a reader needs in addition to the headline."""
     sentences = []
     if left_out := found.design.undefined():
-        sentences.append(f"{counted(left_out, 'hospital')} will have rows of one class alone, and no AUROC.")
+        sentences.append(f"{counted(left_out, 'hospital')} will have test rows of only one class, and no AUROC.")
     best = max(found.variants[1:], key=lambda each: each.draws.power(found.design.difference))
     sentences.append(
-        f"Of twice the hospitals, rows or seeds, {best.name} would help most: then {best.draws.visible(POWER):.3f} is "
-        "shown in 8 of 10 studies."
+        f"Of twice the hospitals, rows or seeds, {best.name} would help most: a difference of "
+        f"{best.draws.visible(POWER):.3f} is then demonstrated in 8 of 10 studies."
     )
     return sentences
 
@@ -174,21 +177,21 @@ def picture(curve: pd.DataFrame) -> Figure:
     """Plot the power of every variant against the true difference."""
     groups = list(curve.groupby("variant", sort=False))
     x = svg.linear("true difference of AUROC", curve["difference"], include=(0.0,))
-    y = svg.share("share of studies that show it")
+    y = svg.share("share of studies that demonstrate it")
     chart = Chart(x, y, name="power", description="Power against the true difference, a line for each variant.")
     styles = [Style(k, SHAPES[k]) for k in range(len(groups))]
     for (_, each), style in zip(groups, styles, strict=True):
         chart.line(each["difference"].to_numpy(), each["power"].to_numpy(), style)
     legend = svg.legend([(str(name), style) for (name, _), style in zip(groups, styles, strict=True)], lines=True)
     return svg.figure(
-        "power", "What could be shown", [chart], "Each line is one plan, over 4,000 simulated studies.", legend
+        "power", "What could be demonstrated", [chart], "Each line is one plan, over 4,000 simulated studies.", legend
     )
 
 
 def block(found: Planned, seconds: str, report: str) -> Block:
     """Return the terminal output of the command."""
     design, hospitals = found.design, len(found.variants[0].sites.rows)
-    rows = [["", "shown in 8 of 10", f"{design.difference:g} shown", f"spread {design.spread:g} shown"]]
+    rows = [["", "demonstrated in 8 of 10", f"{design.difference:g} shown", f"spread {design.spread:g} shown"]]
     rows += [
         [
             each.name,

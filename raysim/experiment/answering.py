@@ -86,13 +86,13 @@ def _leaks(results: Sequence[Result]) -> tuple[Line, ...]:
 
 
 def _training(config: Config, results: Sequence[Result]) -> Line:
-    called = distinct(
+    names = distinct(
         (result.label for result in results), {result.label: result.title for result in results if result.title}
     )
     verdicts = [(result.label, result.outcome.convergence) for result in results]
     diverged = dict.fromkeys(label for label, each in verdicts if each is not None and each.verdict == "diverged")
-    falling = [(called[label], fall) for label, fall in untrained(results)]
+    falling = [(names[label], fall) for label, fall in untrained(results)]
     measured = any(each is not None for _, each in verdicts)
     by_steps = any(result.by_steps for result in results if result.label in diverged)
-    named = [called[label] for label in diverged]
+    named = [names[label] for label in diverged]
     return training(falling, named, measured, plugins.rounds(config), by_steps=by_steps)

@@ -101,9 +101,9 @@ def write_comparison(
         (each.label for each in everything), {each.label: each.title for each in everything if each.title}
     )
     tuned = [] if tried is None else [tuning.sentence(tried.replace({"strategy": titles}))]
-    called = [dataclasses.replace(result, label=titles[result.label]) for result in results]
-    leading = (*before, *tuned, *existing.lines(scores), *training.sentences(called))
-    reasons = (*leading, *privacy.sentences(called))
+    renamed = [dataclasses.replace(result, label=titles[result.label]) for result in results]
+    leading = (*before, *tuned, *existing.lines(scores), *training.sentences(renamed))
+    reasons = (*leading, *privacy.sentences(renamed))
     overview = tables.comparison(frame)
     answer = answer_from(card, evidence, by_chance, reasons, names(overview, titles))
     if by_chance:
@@ -115,7 +115,7 @@ def write_comparison(
         out.rows(SPLIT, splits(results))
     write_config(out, config.frozen(), federation)
     part = config.evaluation.part
-    limited = (*privacy.sentences(called), *attacks.sentences(called))
+    limited = (*privacy.sentences(renamed), *attacks.sentences(renamed))
     taken = [] if evidence is None else [evidence.entries[evidence.best].key[0]]
     fitted = [*coefficients.plots(results, taken), *importance.plots(results, taken)]
     alone = None if evidence is None or evidence.alone is None else evidence.references[evidence.alone].key
@@ -234,10 +234,10 @@ def _virtual_time_figures(config: Config, results: Sequence[Result], titles: Map
 def _runs(folder: Path, results: Sequence[Result]) -> list[tuple[str, list[tuple[str, str]]]]:
     """Return the pages of single runs: for each strategy its name, and the seed and address of each page."""
     pages: dict[str, list[tuple[str, str]]] = {}
-    called = distinct((each.label for each in results), {each.label: each.title for each in results if each.title})
+    names = distinct((each.label for each in results), {each.label: each.title for each in results if each.title})
     for result in results:
         if not (result.folder / PAGE).exists():
             continue
         address = quote((result.folder / PAGE).relative_to(folder).as_posix())
-        pages.setdefault(called[result.label], []).append((str(result.seed), address))
+        pages.setdefault(names[result.label], []).append((str(result.seed), address))
     return list(pages.items())

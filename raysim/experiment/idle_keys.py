@@ -29,7 +29,8 @@ Uses = Callable[[Config, Strategy], bool]
 """A function that returns whether a run of this complete configuration and strategy uses a certain key."""
 
 OF_FINE_TUNING = {"batch_size", "optimizer", "weight_decay"}
-"""The keys of ``training`` that fine-tuning after the last round uses; its epochs and rate are its own keys."""
+"""The keys of ``training`` that fine-tuning after the last round uses. Fine-tuning has its own keys for epochs and
+learning rate."""
 
 SELECTION = "selection"
 
@@ -51,8 +52,8 @@ def check(runs: Iterable[tuple[Config, Strategy]]) -> None:
         given = [value for config, _ in runs if _is_set(key, value := _at(config, key))]
         if given and key != SELECTION and not any(uses(*run) for run in runs):
             raise ConfigError(
-                f"{key}: {_as_text(given[0])} changes nothing for {_names(runs)}{_under(runs, key)}; take it out, or "
-                f"write the default {_as_text(_default(key))}"
+                f"{key}: {_as_text(given[0])} has no effect with {_names(runs)}{_under(runs, key)}; remove the key, or "
+                f"set its default {_as_text(_default(key))}"
             )
     _check_settings(runs)
 
@@ -66,8 +67,8 @@ def _check_settings(runs: Sequence[tuple[Config, Strategy]]) -> None:
             if all(name in _unused(each) for each in strategies):
                 value, default = getattr(strategies[0], name), _defaults_of(strategies[0])[name]
                 raise ConfigError(
-                    f"strategy.{name}: {_as_text(value)} changes nothing for {label} without {by}; take it out, or "
-                    f"write the default {_as_text(default)}"
+                    f"strategy.{name}: {_as_text(value)} has no effect with {label} without {by}; remove the key, or "
+                    f"set its default {_as_text(default)}"
                 )
 
 
@@ -108,8 +109,8 @@ def check_comparison(config: Config) -> None:
     section, default = config.model, plugins.completed(Config(), ("model",)).model
     if config.models and section != default:
         raise ConfigError(
-            f"model.name: '{section.name or section.class_path}' changes nothing, because models lists the models "
-            "to compare; leave model out, or add it to models"
+            f"model.name: '{section.name or section.class_path}' has no effect, because models lists the models to "
+            "compare; remove model, or add it to models"
         )
 
 
@@ -122,8 +123,8 @@ def check_run(config: Config) -> list[str]:
     for key in ("models", "recalibrate", "tune"):
         if getattr(config, key) != getattr(Config(), key):
             raise ConfigError(
-                f"{key}: changes nothing in raysim run, which trains one model as configured; use raysim compare, or "
-                "take it out"
+                f"{key}: has no effect in raysim run, which trains one model as configured; use raysim compare, or "
+                "remove the key"
             )
     left_out = [key for key in ("strategies", "seeds", "reference") if key in config.model_fields_set]
     if not left_out:
@@ -224,7 +225,7 @@ def _is_set(key: str, value: Any) -> bool:
 
 
 def _with(section: Any, path: Sequence[str], value: Any) -> Any:
-    """Return a section with another value at the keys ``path`` below it."""
+    """Return ``section`` with ``value`` at the nested keys ``path``."""
     below = value if len(path) == 1 else _with(getattr(section, path[0]), path[1:], value)
     return section.model_copy(update={path[0]: below})
 

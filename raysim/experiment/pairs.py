@@ -58,4 +58,4 @@ def sentences(left: Sequence[Unpaired]) -> list[str]:
     for each in left:
         by_learner.setdefault(each.learner, []).append(each.title)
     pairs = "; ".join(f"{listed(titles)} with {of_learner(learner)}" for learner, titles in by_learner.items())
-    return [f"Left out, as they do not go together: {pairs}."]
+    return [f"Left out, because they cannot be combined: {pairs}."]

@@ -29,8 +29,8 @@ def keep(folder: Path, recorder: Recorder, uri: str) -> str | None:
         return None
     write_json(folder / PENDING_MLFLOW, {"format": 1, "runs": [_plain(folder, run) for run in recorder.pending]})
     return (
-        f"warning: MLflow ({uri}) did not take {_counted(len(recorder.pending))}: {recorder.error}; all is kept, "
-        f"'raysim resume {folder}' sends it"
+        f"warning: MLflow ({uri}) did not accept {_counted(len(recorder.pending))}: {recorder.error}; they are stored "
+        f"in the folder, and 'raysim resume {folder}' sends them"
     )
 
 

@@ -126,7 +126,8 @@ class Prepared:
         if self.config.seeds and "seeds" not in self.config.model_fields_set:
             named = ", ".join(map(str, self.seeds))
             seeds.append(
-                f"seeds {named}: one shows no difference between strategies; --seed {self.seeds[0]} runs it alone"
+                f"seeds {named}: one seed cannot demonstrate a difference between strategies; --seed {self.seeds[0]} "
+                "runs one seed"
             )
         private = any(entry.config.privacy is not None for entry in self.entries)
         remarks = [f"{', '.join(labels)}: {remark}" for remark, labels in by_remark.items()]

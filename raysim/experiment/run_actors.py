@@ -26,7 +26,7 @@ from raysim.experiment.session import ACTOR_START_SECONDS, RESTARTS, InProcess, 
 from raysim.strategies.base import Ids
 
 PATIENCE = 10.0
-"""Seconds that an actor waits for a folder that an actor which has just ended may still use."""
+"""Seconds that an actor waits for a run's folder, which an actor that has just ended may still use."""
 
 GONE_SECONDS = 5.0
 """Seconds to wait until a killed process is gone."""
@@ -37,7 +37,8 @@ PAUSE = 0.2
 
 @dataclass(frozen=True)
 class Begun:
-    """Event: a run's folder is open. It has the id of the run's ticket, and whether the run is resumed."""
+    """Event: a run's folder is open. ``ticket`` is the id of the run's ticket; ``again``: whether the run is
+    resumed."""
 
     ticket: str
     again: bool
@@ -56,7 +57,7 @@ class Ended:
 
 
 Spared = type[Exception] | tuple[()]
-"""Errors that replace a run's result, while other runs continue."""
+"""Types of errors that are returned in place of a run's result, so that other runs continue."""
 
 Event = Begun | Round | str | Failed | Ended
 """An event of a run; a text is a line for the user."""
@@ -107,7 +108,7 @@ class RunActors:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         self.count = count
-        self.where = f"{count} runs at a time, an actor each"
+        self.where = f"{count} runs at a time, each in one actor"
         self._silence = longest_silence(resources)
         await_room(count * (resources.cpus_per_actor or 1))
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
@@ -202,8 +203,8 @@ class RunActors:
 
         if times > RESTARTS:
             raise ResourceError(
-                f"resources: the process of {run} was lost {times} times ({how}); check that there is enough memory "
-                "for it"
+                f"resources: the process of {run} was lost {times} times ({how}); check that the machine has enough "
+                "memory for it"
             )
         ray.kill(self._actors[place])
         _await_end(self._pids[place])

@@ -45,7 +45,7 @@ def write_run_page(
     config: Config,
     whole: Path | None = None,
 ) -> None:
-    """Write the ``report.html`` of a run of ``config``, which is written as ``frozen``.
+    """Write the ``report.html`` of a run of ``config``. ``frozen`` is the configuration as written with the run.
 
     ``whole`` is the folder of the experiment that the run belongs to, if any. Single hospitals are then on that
     experiment's page, under all models.

@@ -49,7 +49,7 @@ class Load:
 
     @property
     def memory(self) -> int:
-        """The approximate number of bytes that an actor needs for such a run, if all rows were copied."""
+        """The approximate number of bytes that an actor needs for a run, if it copies all rows."""
         return PROCESS_BYTES + 8 * (self.cells + MODEL_COPIES * self.parameters)
 
 

@@ -1,4 +1,4 @@
-"""Runs strategies x seeds on one configuration: from the prepared configuration to files and MLflow."""
+"""Runs every strategy of a configuration with every seed, and writes the files and MLflow's records."""
 
 from __future__ import annotations
 

@@ -62,11 +62,11 @@ def asked(config: Config) -> Config:
 
 
 def unread(config: Config, command: str) -> list[str]:
-    """Return a remark for a ``command`` that does not evaluate scores: it only excludes them from the features."""
+    """Return a remark for a ``command`` that only excludes scores from the features and does not evaluate them."""
     if not config.data.scores:
         return []
     named = listed([f"'{name}'" for name in config.data.scores])
-    return [f"data.scores: {named} are no features; raysim {command} judges no score, raysim compare does"]
+    return [f"data.scores: {named} are not features; raysim {command} does not evaluate scores, raysim compare does"]
 
 
 def check(federation: Federation, labels: Collection[str]) -> None:
@@ -88,7 +88,7 @@ def is_probability(federation: Federation, name: str) -> bool:
 
 
 def margins_of(values: NDArray[np.float64], probability: bool) -> NDArray[np.float64]:
-    """Return the log-odds of a score's ``values [n]``; or the values, for ranking, if it is no ``probability``."""
+    """Return the log-odds of a score's ``values [n]``. A score that is no ``probability`` is returned unchanged."""
     from scipy.special import logit  # imported late to start runs faster
 
     if not probability:
@@ -124,8 +124,8 @@ def entered(results: Sequence[Result], section: EvaluationSection, folder: Path,
             known[key] = of
         if lacking:
             notes.append(
-                f"{name} has no value in {lacking:,} of {tested:,} test rows: it and what it is compared with are "
-                "judged on the others."
+                f"{name} has no value in {lacking:,} of {tested:,} test rows: comparisons with it use only the other "
+                "rows."
             )
     return Scores(found, known, notes) if names else NONE
 

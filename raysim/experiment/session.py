@@ -36,7 +36,8 @@ RESTART_SECONDS = 60.0
 """Seconds that a restart may take before Ray itself is considered lost."""
 
 SILENCE = 3.0
-"""A coordinator is considered lost after silence of this many times ``resources.timeout`` plus a restart's duration."""
+"""A coordinator is considered lost after silence of this many times the sum of ``resources.timeout`` and
+:data:`RESTART_SECONDS`."""
 
 
 def longest_silence(resources: ResourcesSection) -> float:
@@ -119,7 +120,8 @@ class InProcess:
 
 
 class OnRay:
-    """Hospital actors and a coordinator actor of the Ray that this process is connected to; :meth:`wait` for them."""
+    """Hospital actors and a coordinator actor, on the Ray to which this process is connected. Call :meth:`wait` before
+    :meth:`run`."""
 
     where: str
     warning: str | None

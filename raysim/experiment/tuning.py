@@ -198,8 +198,8 @@ def sentence(tried: pd.DataFrame) -> str:
     moved = (tried["bytes_down"].sum() + tried["bytes_up"].sum()) / 1e6
     each, edge = len(tried) // tried["strategy"].nunique(), at_the_edge(tried)
     return (
-        f"Tuned on validation rows, {counted(each, 'trial')} a strategy: {taken}. Tuning exchanged {moved:.3g} MB "
-        "besides, which are not in the bytes of the strategies." + (f" Caution: {edge}." if edge else "")
+        f"Tuned on validation rows, {counted(each, 'trial')} a strategy: {taken}. Tuning exchanged a further "
+        f"{moved:.3g} MB, which the bytes of the strategies do not include." + (f" Caution: {edge}." if edge else "")
     )
 
 
@@ -214,7 +214,7 @@ def at_the_edge(tried: pd.DataFrame) -> str:
         there = int(taken.isin(edges(name, tried[name].dropna().tolist())).sum())
         if there:
             parts.append(f"{name} at the edge of the grid for {there} of {len(taken)}")
-    return f"{'; '.join(parts)}: try beyond" if parts else ""
+    return f"{'; '.join(parts)}: also try values beyond it" if parts else ""
 
 
 def edges(name: str, tried: Sequence[Any]) -> list[float]:

@@ -186,6 +186,6 @@ def precision(negatives: Floats, positives: Floats) -> Floats:
     """Return the sum over bins of precision times events in the bin, ``[S]``. A bin's precision is computed from the
     rows in it and in higher bins."""
     hits = np.cumsum(positives[:, ::-1], axis=1)
-    called = hits + np.cumsum(negatives[:, ::-1], axis=1)
-    share = np.clip(np.divide(hits, called, out=np.zeros_like(hits), where=called > 0), 0.0, 1.0)
+    predicted = hits + np.cumsum(negatives[:, ::-1], axis=1)
+    share = np.clip(np.divide(hits, predicted, out=np.zeros_like(hits), where=predicted > 0), 0.0, 1.0)
     return np.asarray((positives[:, ::-1] * share).sum(axis=1))

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.core.arrays import Floats
-from raysim.metrics.segments import Segments, cumulative, sortable
+from raysim.metrics.segments import Segments, cumulative
 
 Rows = NDArray[Any]
 
@@ -194,20 +194,10 @@ def _ranked(
 
     Returns ``positive [n]`` in this order, and the starts of the runs of equal scores, ``[G]``.
     """
+    order = np.lexsort((scores, ids))
+    ranked, ordered = np.take(positive, order), scores[order]
     new = np.ones(len(scores), dtype=bool)
-    if scores.dtype == np.float32:
-        # One integer holds segment, score and class: sorting plain integers is several times faster than an argsort.
-        key = ids.astype(np.uint64) << np.uint64(33)
-        key |= sortable(scores).astype(np.uint64) << np.uint64(1)
-        key |= positive
-        key.sort()
-        ranked: NDArray[np.bool_] = (key & np.uint64(1)).astype(bool)
-        key >>= np.uint64(1)
-        new[1:] = key[1:] != key[:-1]
-    else:
-        order = np.lexsort((scores, ids))
-        ranked, ordered = np.take(positive, order), scores[order]
-        new[1:] = (ordered[1:] != ordered[:-1]) | (ids[1:] != ids[:-1])
+    new[1:] = (ordered[1:] != ordered[:-1]) | (ids[1:] != ids[:-1])
     return ranked, np.flatnonzero(new)
 
 

@@ -35,14 +35,16 @@ def distribution(multiplier: float, places: Sequence[float], chances: Sequence[f
                 privacy_losses, bounds, precision, multiplier, self.sensitivities, self.sampling_probs, added
             )
 
-    def half(change: Any) -> Any:
+    def of_change(change: Any) -> Any:
         mechanism = Mixture(multiplier, places, chances, adjacency_type=change)
         bounds = mechanism.connect_dots_bounds()
         low, high = math.floor(bounds.epsilon_lower / interval), math.ceil(bounds.epsilon_upper / interval)
         deltas = mechanism.get_delta_for_epsilon(np.arange(low, high + 1) * interval)
         return pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(interval, low, high, deltas)
 
-    return privacy_loss_distribution.PrivacyLossDistribution(half(AdjacencyType.REMOVE), half(AdjacencyType.ADD))
+    return privacy_loss_distribution.PrivacyLossDistribution(
+        of_change(AdjacencyType.REMOVE), of_change(AdjacencyType.ADD)
+    )
 
 
 def outputs(

@@ -12,7 +12,8 @@ from raysim.privacy.events import Written, read
 from raysim.privacy.noise import Origin
 
 SHARED = (
-    "holds with privacy.noise: system alone, for runs of one seed share their seeded noise, which can be subtracted"
+    "holds only with privacy.noise: system, because runs with the same seed have the same noise, which can be "
+    "subtracted"
 )
 """The sentence on the joint cost of runs if some of them share a seed and therefore their noise."""
 

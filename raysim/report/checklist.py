@@ -127,7 +127,7 @@ def answers(run: _Run) -> dict[str, str]:
     provenance, names = run.provenance, [column["name"] for column in run.prepared["columns"]]
     flagged = [column["name"] for column in run.prepared["columns"] if column["flagged"]]
     strategies = run.at("strategies") or [run.at("strategy")]
-    called = [each if isinstance(each, str) else str(each.get("label") or each.get("name")) for each in strategies]
+    labels = [each if isinstance(each, str) else str(each.get("label") or each.get("name")) for each in strategies]
     versions = listed([f"{name} {version}" for name, version in provenance["versions"].items()])
     thresholds = run.at("evaluation", "clinical", "thresholds")
     left_out = "left out in turn" in run.line("unseen")
@@ -146,7 +146,7 @@ def answers(run: _Run) -> dict[str, str]:
         "11": _missing(flagged, str(run.prepared["method"])),
         "12a": _sentence(run.note("split")),
         "12b": f"Numbers: {run.prepared['method']}; categories: an indicator each.",
-        "12c": f"{run.at('model', 'name')}, trained by {listed(called)}, {run.at('training', 'rounds')} rounds at most"
+        "12c": f"{run.at('model', 'name')}, trained by {listed(labels)}, {run.at('training', 'rounds')} rounds at most"
         f"{', values chosen on validation rows' if run.at('tune') else ', nothing tuned'}; test rows took no part.",
         "12d": "Spread of hospitals' AUROC by Q and tau, of calibration by a simulated Q"
         f"{'; hospitals left out in turn, with the interval of the next one' if left_out else ''}.",

@@ -10,22 +10,24 @@ from raysim.report.svg.markup import element
 
 TERMS = {
     "AUROC": "The share of pairs, one patient with the event and one without, that are ranked right; 0.5 is chance.",
-    "worst decile": "The mean of the tenth of hospitals that are served worst.",
-    "worst tenth": "The mean of the tenth of hospitals that are served worst.",
-    "Gini": "How unequal hospitals are: 0 when all are served alike.",
+    "worst decile": "The mean over the worst tenth of hospitals.",
+    "worst tenth": "The mean over the worst tenth of hospitals.",
+    "Gini": "How unequal hospitals are: 0 when all have the same figure.",
     "size bias": "How the figure changes from small to large hospitals, per unit of the logarithm of stays.",
     "calibration slope": "Below 1, predictions are too extreme; above 1, not extreme enough.",
     "calibration in the large": "Above 0, risks are predicted too low; below 0, too high.",
-    "observed over expected": "The events that happened over those that were predicted; below 1, risks are too high.",
-    "calibration error": "The mean distance of predicted risks from the share of events, over bins of risk.",
-    "sensitivity": "The share of patients with the event who are called.",
-    "specificity": "The share of patients without the event who are not called.",
-    "PPV": "The share of the called who have the event.",
+    "observed over expected": "Events that happened, divided by events that were predicted; below 1, risks are too "
+    "high.",
+    "calibration error": "The mean distance between predicted risk and share of events, over bins of risk.",
+    "sensitivity": "The share of patients with the event who have an alert.",
+    "specificity": "The share of patients without the event who have no alert.",
+    "PPV": "The share of patients with an alert who have the event.",
     "alerts per 100 patients": "How many of 100 patients reach the threshold.",
-    "net benefit": "Per patient, the events acted on less the false alarms, weighted by the odds of the threshold.",
-    "differential privacy": "Noise that bounds what anybody can learn of one patient or hospital.",
+    "net benefit": "Per patient, true alarms minus false alarms; false alarms are weighted by the odds of the "
+    "threshold.",
+    "differential privacy": "Noise that bounds what anybody can learn about one patient or hospital.",
     "secure aggregation": "Hospitals mask what they send, so that only sums over several of them can be read.",
-    "robust aggregation": "A rule that limits what few wrong updates can do.",
+    "robust aggregation": "A rule that limits the influence of a few wrong updates.",
 }
 
 _KNOWN = re.compile(rf"\b(?:{'|'.join(map(re.escape, sorted(TERMS, key=len, reverse=True)))})\b", re.IGNORECASE)
@@ -36,7 +38,7 @@ def explained(text: str) -> Markup:
     """Escape a text (unless it is markup without elements), and explain each term where it first occurs.
 
     >>> explained("PPV < PPV")
-    Markup('<dfn title="The share of the called who have the event.">PPV</dfn> &lt; PPV')
+    Markup('<dfn title="The share of patients with an alert who have the event.">PPV</dfn> &lt; PPV')
     """
     seen: set[str] = set()
 

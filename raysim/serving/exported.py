@@ -90,7 +90,7 @@ class Exported:
         known = risks[np.isfinite(risks)]
         if len(known) and (known.min() < 0 or known.max() > 1):
             raise DataError(
-                f"MODEL: gives {known.min():.4g} to {known.max():.4g}, which are no probabilities; add a final sigmoid"
+                f"MODEL: gives {known.min():.4g} to {known.max():.4g}, which are not probabilities; add a final sigmoid"
             )
         return risks, notes
 

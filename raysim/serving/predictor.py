@@ -131,7 +131,8 @@ class Predictor:
             return self.served.headline
         if model not in self.served.owners:
             raise ConfigError(
-                f"--model: '{model}' was used for no hospital in {self.folder}; {nearest(model, self.served.owners)}"
+                f"--model: '{model}' was not used at any hospital in {self.folder}; "
+                f"{nearest(model, self.served.owners)}"
             )
         return model
 
@@ -191,7 +192,7 @@ class Predictor:
         """Return why the model ``served`` cannot score a hospital's rows, and a remedy."""
         others = [m for m, owners in self.served.owners.items() if owners.get(hospital, NOBODY) != NOBODY]
         remedy = f"use --model {others[-1]}" if others else "leave its rows out, or use another run"
-        return f"the {served} model of hospital '{hospital}' was never trained and scores nobody; {remedy}"
+        return f"the {served} model of hospital '{hospital}' was never trained, so it cannot score rows; {remedy}"
 
     def _groups(self, X: NDArray[np.float32], observed: NDArray[np.bool_], hospital: str) -> NDArray[np.int64]:
         if self.served.division is None:
@@ -205,7 +206,7 @@ class Predictor:
         owners: Sequence[Owners] = list(set(self.served.owners[served].values()))
         if len(owners) > 1 or self.served.elsewhere(served) != owners[0]:
             raise DataError(
-                f"{FIELD}: no column '{self.preprocessing.hospital}' names the hospital of each row; add it, or say "
-                "whose rows they are (--hospital)"
+                f"{FIELD}: no column '{self.preprocessing.hospital}' names the hospital of each row; add it, or name "
+                "the hospital of all rows (--hospital)"
             )
         return np.full(n, "")

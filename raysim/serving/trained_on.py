@@ -14,10 +14,10 @@ from raysim.core.errors import RaysimError
 from raysim.data.cache import digest, file_digest
 
 UNKNOWN = (
-    "The folder does not say what trained the model: if rows of these hospitals did, its figures are too good; "
-    "export it again."
+    "The folder does not name the rows that trained the model: if rows of these hospitals did, its figures are too "
+    "good; export it again."
 )
-UNSAID = "Nothing says which rows trained the model: if rows of these hospitals did, its figures are too good."
+UNSAID = "It is not known which rows trained the model: if rows of these hospitals did, its figures are too good."
 SHARED = (
     "Rows of this table trained the model: its figures are too good; judge other rows, or its test rows with the "
     "run's own config.yaml."

@@ -1,7 +1,8 @@
 """The files of a run's clinical figures: by hospital and for all hospitals together, with curves and equity over
 hospitals.
 
-All follow from hospitals' counts of scores; no prediction is read. Columns: ``docs/metrics.md``.
+All figures are computed from hospitals' counts of scores, not from predictions. ``docs/metrics.md`` defines the
+columns.
 """
 
 from __future__ import annotations

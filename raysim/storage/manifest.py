@@ -6,8 +6,8 @@
 
 ``files`` are the results, by their paths in the folder. Files that are needed only for resuming are not listed. Each
 run of a comparison has its own manifest. The comparison's manifest lists the runs' manifests by their digests, and
-therefore covers all results. A file is listed just before it appears, so a file that is not listed is never raysim's.
-Digests are BLAKE2b of 32 bytes (``b2sum -l 256``).
+therefore covers all results. A file is listed just before it appears, so raysim has not written a file that is not
+listed. Digests are BLAKE2b of 32 bytes (``b2sum -l 256``).
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class Manifest:
             write_csv(table, temporary, many_rows=True)
 
     def pieces(self, name: str, tables: Iterable[pd.DataFrame]) -> None:
-        """Write a table that is given in pieces; the format is that of :meth:`rows`."""
+        """Write a table that is given in pieces, in the format of :meth:`rows`."""
         with self.writing(name) as temporary:
             write_pieces(tables, temporary)
 
@@ -160,15 +160,15 @@ class Manifest:
         self._list(path.relative_to(self.folder).as_posix(), path)
 
     def below(self) -> list[Manifest]:
-        """The manifests of subfolders that this manifest lists."""
+        """Return the manifests of subfolders that this manifest lists."""
         return [Manifest.read((self.folder / name).parent) for name in self._files if name.endswith(f"/{NAME}")]
 
     def paths(self) -> dict[str, Path]:
-        """The files that MLflow stores, by name: the listed files of this folder, and the manifest itself."""
+        """Return the files that MLflow stores, by name: the listed files of this folder, and the manifest itself."""
         return {name: self.folder / name for name in (*self._files, NAME) if not name.endswith(f"/{NAME}")}
 
     def changed(self) -> list[str]:
-        """The listed files, subfolders included, that are missing or have changed since they were written."""
+        """Return the listed files, subfolders included, that are missing or have changed since they were written."""
         names = []
         for name, entry in self._files.items():
             path = self.folder / name
@@ -228,7 +228,7 @@ def spare(path: Path, option: str) -> None:
         except ConfigError:  # a file of another program
             continue
         if listed:
-            raise ConfigError(f"{option}: {path} is one of the files that raysim left in {folder}; name another")
+            raise ConfigError(f"{option}: {path} is one of the files that raysim wrote in {folder}; name another")
 
 
 def _described(path: Path) -> dict[str, Any]:

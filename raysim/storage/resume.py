@@ -119,7 +119,7 @@ class Ticket:
             if then.get(key) != now.get(key):
                 is_now, was = (_PLAIN.get(text, text) for text in (now.get(key, "absent"), then.get(key, "absent")))
                 raise ConfigError(
-                    f"{key}: it is {is_now}, and was {was} when the run was started; put it back, or start a new run"
+                    f"{key}: is {is_now}, but was {was} when the run was started; restore it, or start a new run"
                 )
 
 
@@ -141,7 +141,7 @@ def read_ticket(folder: Path) -> Ticket:
         if not re.fullmatch("[0-9a-f]{32}", ticket.id):
             raise ValueError(f"id {ticket.id!r} was not made by raysim")
         if min(ticket.reached, ticket.starts, ticket.rounds, ticket.baselines) < 0:
-            raise ValueError("it counts plays below 0")
+            raise ValueError("one of its counts is negative")
     except OSError as error:
         raise ConfigError(
             f"{folder}: no run to resume ({FILE}: {error.strerror}); name the folder of a run or comparison"
@@ -186,7 +186,7 @@ def held(folder: Path, patience: float = 0.0) -> Iterator[None]:
             _lock(handle, patience)
         except BlockingIOError:
             raise ConfigError(
-                f"{folder}: another raysim is at work in it; wait for it or name another folder"
+                f"{folder}: another raysim command is using this folder; wait until it ends, or name another folder"
             ) from None
         except OSError:  # a file system without locks
             pass
@@ -242,7 +242,8 @@ class Opened:
             dataclasses.replace(self.ticket, finished=True).save(self.folder)
 
     def begins(self, since: int) -> EarlierPlays:
-        """Return the rounds after round ``since`` that earlier starts have run. Their privacy cost must be counted."""
+        """Store in the ticket, and return, the rounds after round ``since`` that earlier starts have run. Their privacy
+        cost must be counted."""
         before = EarlierPlays(self.ticket.starts, self.ticket.rounds)
         earlier = before.stopped(since, self.ticket.reached) if self.ticket.reached else before
         self.ticket = dataclasses.replace(self.ticket, starts=earlier.starts, rounds=earlier.rounds, reached=0)

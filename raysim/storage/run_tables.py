@@ -158,7 +158,7 @@ def auroc_intervals(outcome: Outcome, model: str) -> dict[str, Floats]:
     """Return the 95 % interval of each AUROC over patients (``auroc_low``, ``auroc_high``), and ``auroc_shrunken`` with
     its interval.
 
-    ``auroc_shrunken`` is shrunken towards the hospitals' mean, the more so the more of the difference chance explains.
+    ``auroc_shrunken`` is shrunken towards the hospitals' mean, more strongly if chance explains more of the difference.
     It is NaN if undefined.
     """
     sums = outcome.pairs.get(model)

@@ -34,9 +34,9 @@ def headline(shares: pd.DataFrame, target: str) -> str:
     best = float(alone.iloc[0])
     if best <= 0:
         return f"No metric predicts {named} better than its mean does (R² {best:.3f})."
-    equal = [called(metric) for metric, value in alone.items() if best - value < EQUAL]
+    equal = [readable_name(metric) for metric, value in alone.items() if best - value < EQUAL]
     if len(equal) == 1:
-        then = f", before {called(alone.index[1])} ({alone.iloc[1]:.3f})" if len(alone) > 1 else ""
+        then = f", followed by {readable_name(alone.index[1])} ({alone.iloc[1]:.3f})" if len(alone) > 1 else ""
         return f"{equal[0]} predicts {named} best (R² {best:.3f}){then}."
     least = float(alone.iloc[len(equal) - 1])
     reached = f"{best:.3f}" if f"{best:.3f}" == f"{least:.3f}" else f"{least:.3f} to {best:.3f}"
@@ -55,7 +55,7 @@ def block(folder: Path, shares: pd.DataFrame, seconds: str, report: str, next: s
     models = [MODELS.get(str(model), str(model)) for model in by_model.columns]
     alone = ranking(shares)
     rows = [
-        [called(metric), f"R² {mean:.3f}", *(f"{v:.3f}" for v in by_model.loc[str(metric)])]
+        [readable_name(metric), f"R² {mean:.3f}", *(f"{v:.3f}" for v in by_model.loc[str(metric)])]
         for metric, mean in list(alone.items())[:ROWS]
     ]
     return Block(
@@ -63,7 +63,7 @@ def block(folder: Path, shares: pd.DataFrame, seconds: str, report: str, next: s
         headline=headline(shares, tree["study"]["target"]),
         warnings=warnings,
         rows=rows,
-        notes=[f"R² for seeds held out, its mean over models, then by model: {', '.join(models)}."],
+        notes=[f"R² on held-out seeds: mean over models, then {', '.join(models)}."],
         report=report,
         next=next,
         more=max(len(alone) - ROWS, 0),
@@ -76,7 +76,7 @@ def ranking_table(shares: pd.DataFrame) -> Table:
     It is sorted by how well a metric predicts alone, the best first.
     """
     together = shares[shares["clients"] == ALL]
-    table = Table(title="how well each metric predicts the skew, over seeds held out", title_justify="left", box=None)
+    table = Table(title="how well each metric predicts the skew, on held-out seeds", title_justify="left", box=None)
     for heading in ("metric", "model", "R² alone", "R² of all", "importance", "R² lost if shuffled"):
         table.add_column(heading, justify="left" if heading in ("metric", "model") else "right", overflow="fold")
     ordered = together.sort_values(["model", "r2_alone"], ascending=[True, False], kind="stable")
@@ -86,6 +86,6 @@ def ranking_table(shares: pd.DataFrame) -> Table:
     return table
 
 
-def called(metric: object) -> str:
+def readable_name(metric: object) -> str:
     """Return the readable name of a metric."""
     return NAMES.get(str(metric), str(metric))

@@ -48,7 +48,7 @@ def metrics_by_alpha(table: pd.DataFrame, metrics: Sequence[str]) -> Figure:
     charts = []
     for metric in metrics:
         over = [group.groupby("alpha")[metric].agg(["mean", "min", "max"]).sort_index() for _, group in groups]
-        x = svg.log("alpha: left is unlike", np.concatenate([each.index for each in over]), count=5)
+        x = svg.log("alpha (left: clients differ more)", np.concatenate([each.index for each in over]), count=5)
         name = NAMES.get(metric, metric)
         y = svg.linear("", np.concatenate([each["max"] for each in over]), include=(0.0,), within=(0.0, np.inf))
         description = f"{name} against alpha, a line for each number of clients."
@@ -59,8 +59,8 @@ def metrics_by_alpha(table: pd.DataFrame, metrics: Sequence[str]) -> Figure:
             chart.dots(each.index, each["mean"], style, size=3.0)
         charts.append(chart)
     caption = (
-        "Lines are means over seeds; bands reach from the lowest to the highest. A metric that predicts the skew is "
-        "steep everywhere, its bands are narrow, and it never turns."
+        "Lines are means over seeds; bands reach from the lowest to the highest value. A metric that predicts the skew "
+        "well is steep and monotone, with narrow bands."
     )
     entries = [(f"{clients} clients", style) for (clients, _), style in zip(groups, styles, strict=True)]
     return svg.figure("metrics", "Metrics by alpha", charts, caption, svg.legend(entries, lines=True))
@@ -90,9 +90,9 @@ def importances(shares: pd.DataFrame) -> Figure:
     together = rows.groupby("model", sort=False)["r2"].first()
     description = ", ".join(f"{MODELS.get(str(model), str(model))} {value:.2f}" for model, value in together.items())
     caption = (
-        "Over all partitions. First each metric as the only one, then what the models make of all together, where "
-        "metrics that say the same share it, and what is lost without what the metric alone knows. R² of all metrics "
-        f"together: {description}."
+        "Over all partitions. The first panel has R² of each metric alone. The others are for models of all metrics: "
+        "the importance of each metric, which metrics with the same information share, and the R² lost if the metric "
+        f"is shuffled. R² of all metrics together: {description}."
     )
     return svg.figure("shares", "What predicts the skew", charts, caption)
 
@@ -120,12 +120,12 @@ def clusters(table: pd.DataFrame) -> Figure:
         description=f"The mean number of clusters and its range. {'; '.join(cells)}.",
         texts=texts,
         row_title="clients",
-        column_title="alpha: left is unlike, right is alike",
+        column_title="alpha (left: clients differ more)",
         low=0.0,
     )
     caption = (
-        "From the clients' label counts alone: the mean over seeds. A dash is a partition that was never feasible. The "
-        "number of each partition is in study.csv."
+        "Numbers of clusters follow from the clients' label counts alone and are means over seeds. A dash: the "
+        "partition was never feasible. study.csv has the number of each partition."
     )
     return svg.figure("clusters", "Clusters chosen", [chart], caption)
 

@@ -76,8 +76,8 @@ def chosen_clusters(strategy: Strategy, counts: NDArray[np.int64], seed: int) ->
         program = call.program
         if program.name != KNOWN:
             raise ConfigError(
-                f"study.strategy: {named} asks hospitals for '{program.name}', but a study has only their '{KNOWN}'; "
-                "name a strategy that clusters by these; see 'raysim list strategies'"
+                f"study.strategy: {named} requests '{program.name}' from hospitals, but a study has only their "
+                f"'{KNOWN}'; name a strategy that clusters by these; see 'raysim list strategies'"
             )
         sent = [program.run(_labelled(counts[h], partial(stream, seed, KNOWN, 0, h))).sent[KNOWN] for h in call.ids]
         return Answers({}, {KNOWN: np.stack(sent)}, call.ids, np.array([len(sent)]))
@@ -112,7 +112,7 @@ def check_feasible(table: pd.DataFrame) -> None:
     if feasible["alpha"].nunique() < 2 or feasible["seed"].nunique() < 2:
         raise DataError(
             f"study.alphas: {int((~table['feasible']).sum())} of {len(table)} partitions leave a client with too few "
-            "rows, and fewer than two alphas or seeds are left; take larger alphas, fewer clients or a lower min_size"
+            "rows, and fewer than two alphas or seeds are left; use larger alphas, fewer clients or a lower min_size"
         )
 
 

@@ -14,7 +14,7 @@ from raysim.report.pages.contents import Cell, Row
 from raysim.report.pages.rendering import Page
 from raysim.report.sections.common import plain, set_by
 from raysim.report.sections.section import Section, included
-from raysim.study.answer import called, headline, ranking
+from raysim.study.answer import headline, ranking, readable_name
 from raysim.study.charts import MODELS, figures
 from raysim.study.predictors import ALL
 from raysim.study.settings import Study
@@ -60,13 +60,13 @@ def lead(table: pd.DataFrame, shares: pd.DataFrame, study: Study) -> list[str]:
     alone = ranking(shares)
     sentences = [headline(shares, study.target)]
     if len(alone) > 1:
-        for column, words in (("importance", "By the models' own importance"), ("permutation", "By shuffling")):
+        for column, words in (("importance", "models' own importance"), ("permutation", "permutation")):
             best = together.loc[together.groupby("model", sort=False)[column].idxmax()]
             each = "; ".join(
-                f"{MODELS.get(model, model)}: {called(metric)} ({value:.2f})"
+                f"{MODELS.get(model, model)}: {readable_name(metric)} ({value:.2f})"
                 for model, metric, value in best[["model", "metric", column]].itertuples(index=False)
             )
-            sentences.append(f"{words}, the first among all metrics is, for each model: {each}.")
+            sentences.append(f"Most important metric of each model by {words}: {each}.")
     if "clusters" in table:
         chosen = table.loc[table["feasible"], "clusters"]
         sentences.append(
@@ -87,7 +87,7 @@ def _figures(shares: pd.DataFrame, clients: object) -> Figures:
     position = {metric: k for k, metric in enumerate(wide.index)}
     rows = [
         Row(
-            called(metric),
+            readable_name(metric),
             [
                 *(
                     Cell(number(float(v), 3), "", bool(b))

@@ -66,11 +66,11 @@ def begin(path: Path, overrides: Sequence[str], out: Path | None, console: Conso
 
 def _check_read(config: Config) -> None:
     for key in sorted(config.model_fields_set - {*READ}):
-        instead = "; its partitions are drawn from study.seeds" if key in ("seed", "seeds") else ""
-        raise ConfigError(f"{key}: changes nothing in a study, which trains no model{instead}; leave it out")
+        instead = "; study.seeds are the seeds of its partitions" if key in ("seed", "seeds") else ""
+        raise ConfigError(f"{key}: has no effect in a study, which trains no model{instead}; remove the key")
     for key in PASSED_OVER:
         if key in config.data.model_fields_set:
-            raise ConfigError(f"data.{key}: changes nothing in a study, which divides labels alone; leave it out")
+            raise ConfigError(f"data.{key}: has no effect in a study, which only divides labels; remove the key")
 
 
 def _source(config: Config) -> Pooled:
@@ -78,8 +78,8 @@ def _source(config: Config) -> Pooled:
     source = build_source(config.data)
     if not isinstance(source, Pooled):
         raise ConfigError(
-            f"data.source: '{config.data.source}' has hospitals of its own, but a study divides pooled data; "
-            "take digits, fashion_mnist, ..."
+            f"data.source: '{config.data.source}' already has hospitals, but a study divides pooled data; use a "
+            "pooled source, such as digits or fashion_mnist"
         )
     for key in DECIDED:
         if key in config.data.options():

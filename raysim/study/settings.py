@@ -87,7 +87,7 @@ class Study(Section):
             if name not in metrics:
                 raise ValueError(f"'{name}' is not a metric; {nearest(name, metrics)}")
         if values == ():
-            raise ValueError("[] names no metric; leave the key out for all")
+            raise ValueError("[] names no metric; remove the key to use all")
         return values
 
     @property
@@ -104,5 +104,5 @@ def metric_names() -> tuple[str, ...]:
 def read_study(tree: Mapping[str, Any]) -> Study:
     """Read and check the section of a study's tree; every error is one line."""
     if "study" not in tree:
-        raise ConfigError("study: missing; this section says how the data is divided, see docs/study.md")
+        raise ConfigError("study: missing; add this section, which defines how the data are divided (docs/study.md)")
     return validated(Study, tree["study"] or {}, "study")

@@ -97,14 +97,14 @@ def view_of(parent: str, params: Sequence[str], choices: Sequence[str], objectiv
         "isAccordionReordered": True,  # keeps these sections before MLflow's own sections
     }
 
-    def shown(count: int) -> str:
+    def packed(count: int) -> str:
         return _packed(state | _charts(sections[:count]))
 
-    whole = shown(len(sections))
+    whole = packed(len(sections))
     if len(whole) <= LONGEST:
         return whole
     # The first section is always included.
-    return shown(max(1, bisect.bisect_right(range(1, len(sections)), LONGEST, key=lambda count: len(shown(count)))))
+    return packed(max(1, bisect.bisect_right(range(1, len(sections)), LONGEST, key=lambda count: len(packed(count)))))
 
 
 def _charts(sections: Sequence[tuple[str, Sequence[dict[str, Any]]]]) -> dict[str, Any]:

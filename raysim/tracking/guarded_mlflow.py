@@ -25,7 +25,7 @@ async def _guarded(
     receive: Callable[[], Awaitable[Any]],
     send: Callable[[MutableMapping[str, Any]], Awaitable[None]],
 ) -> None:
-    """Answer requests as MLflow's site does, but reject those for the Assistant (an ASGI application)."""
+    """Answer requests as MLflow's site does, but reject requests for the Assistant (an ASGI application)."""
     from mlflow.server.fastapi_app import app as served
 
     if scope["type"] in ("http", "websocket") and REFUSED in scope["path"].lower():

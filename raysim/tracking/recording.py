@@ -93,7 +93,8 @@ class _LeftBehind(Exception):
 
 
 class Sender:
-    """A thread that makes MLflow's calls, so that nothing else waits for them; ``error`` is why the last one failed."""
+    """A thread that makes MLflow's calls, so that nothing else waits for them. ``error``: why the last call failed, if
+    it did."""
 
     def __init__(self, tracking: TrackingSection) -> None:
         self.error = ""
@@ -198,10 +199,10 @@ class Recorder(Sender):
         self.start()
         record = Record(self, name, params, tags, parent, doubtful=again)
         self._records.append(record)
-        self.tell(record)
+        self.notify(record)
         return record
 
-    def tell(self, record: Record) -> None:
+    def notify(self, record: Record) -> None:
         """Note that ``record`` has new data to send."""
         with self._news:
             record.news = True
@@ -219,7 +220,7 @@ class Recorder(Sender):
                 except Exception as error:
                     self._failed(error)
                     record.doubtful = True
-                    self.tell(record)
+                    self.notify(record)
                     if self._closing.is_set() and not (self._tracking.uri.startswith("sqlite:") and tries < LOCKED):
                         return  # no further attempts: the store is unreachable
                     (time.sleep if self._closing.is_set() else self._closing.wait)(WAITS[min(tries, len(WAITS) - 1)])
@@ -330,14 +331,14 @@ class Record:
         if isinstance(error, Exception):
             self.error = f"{type(error).__name__}: {error}"
         self.status = "FINISHED" if error is None else "FAILED" if isinstance(error, Exception) else "KILLED"
-        self.recorder.tell(self)
+        self.recorder.notify(self)
 
     def round(self, row: Round) -> None:
         """Record a round that has ended and been evaluated."""
         self.rounds.append(row)
         if time.monotonic() - self.flushed >= FLUSH_SECONDS:
             self.flushed = time.monotonic()
-            self.recorder.tell(self)
+            self.recorder.notify(self)
 
     def done(
         self,

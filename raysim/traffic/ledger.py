@@ -1,7 +1,7 @@
 """The egress ledger, which lists everything that left a hospital, and the bytes of local updates in both directions.
 
 One entry is one kind of message of one round from some hospitals; a scalar counts 4 bytes. Messages to the experimenter
-(the kinds ``TOLD``) are listed too, but do not count as traffic.
+(the kinds ``TO_EXPERIMENTER``) are listed too, but do not count as traffic.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PREDICTIONS = "predictions"
 IMPORTANCE = "importance"
 """The kind of figures with a permuted column, and of sums of predictions with a column set to one value."""
 
-TOLD = (MEASURED, PREDICTIONS, IMPORTANCE)
+TO_EXPERIMENTER = (MEASURED, PREDICTIONS, IMPORTANCE)
 """Kinds of messages to the experimenter: no strategy needs them, and they do not count as traffic."""
 
 
@@ -110,7 +110,7 @@ class Ledger:
         """Return :meth:`sent` for every round with an entry."""
         sums: dict[int, int] = {}
         for entry in self.entries:
-            if entry.kind not in TOLD:
+            if entry.kind not in TO_EXPERIMENTER:
                 sums[entry.round] = sums.get(entry.round, 0) + int(entry.sent.sum())
         return sums
 

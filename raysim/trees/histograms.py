@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,27 +17,124 @@ from raysim.trees.binning import Bins
 CHANNELS = 3
 """The number of sums: gradients, second derivatives, and rows."""
 
+MOST_CELLS = 2**11
+"""The largest number of cells of neighbouring columns counted together, so that their sums stay in the cache."""
+
+FEW = 2**12
+"""The number of rows of a node below which adding each column separately is faster than adding up cells."""
+
 
 @dataclass(frozen=True, eq=False)
-class Binned:
-    """Rows whose values are replaced by their bins."""
+class Cells:
+    """Groups of neighbouring columns whose bins are counted together; there are ``G`` groups.
 
-    bins: Bins
-    """The bins of the columns."""
-    codes: NDArray[np.uint8]
-    """The bin of each value in its column, ``[n, F]``."""
+    A row is in one cell of each group; the cell is determined by the row's bins in the group's columns. A bin's sum is
+    the sum over the cells that belong to it. Adding rows to cells takes fewer additions than adding rows to bins.
+    """
+
+    group: Ints
+    """The group of each column, ``[F]``."""
+    factor: Ints
+    """The distance in cells between two bins of the column, ``[F]``."""
+    start: Ints
+    """The first cell of each group, ``[G]``."""
+    count: int
+    """The number of all cells."""
+    of_bins: sparse.csr_array
+    """A matrix ``[W, count]`` of zeros and ones: 1 if the cell belongs to the bin."""
+
+    def of(self, codes: NDArray[np.uint8]) -> NDArray[np.int32]:
+        """Return the cell of each row in each group, ``[n, G]``, from the row's bins ``codes [n, F]``."""
+        made = np.empty((len(codes), len(self.start)), np.int32)
+        made[:] = self.start
+        for column, group, factor in zip(codes.T, self.group.tolist(), self.factor.tolist(), strict=True):
+            made[:, group] += column * np.int32(factor)
+        return made
+
+
+@lru_cache(maxsize=8)
+def cells_of(sizes: tuple[int, ...]) -> Cells:
+    """Return the groups of columns with ``sizes [F]`` bins each, bins of missing values included."""
+    group, factor, cells = [], [], list[int]()
+    for size in sizes:
+        if not cells or cells[-1] * size > MOST_CELLS:
+            cells.append(1)
+        group.append(len(cells) - 1)
+        factor.append(cells[-1])
+        cells[-1] *= size
+    start = np.cumsum([0, *cells])
+    first = np.cumsum([0, *sizes])
+    bins, places = [], []
+    for f, size in enumerate(sizes):
+        within = np.arange(cells[group[f]])
+        bins.append(first[f] + within // factor[f] % size)
+        places.append(start[group[f]] + within)
+    at = np.concatenate(bins), np.concatenate(places)
+    of_bins = sparse.csr_array((np.ones(len(at[0])), at), shape=(int(first[-1]), int(start[-1])))
+    return Cells(np.array(group), np.array(factor), start[:-1], int(start[-1]), of_bins)
+
+
+class Binned:
+    """Rows whose values are replaced by their ``bins``, ``codes [n, F]``, prepared for fast histograms."""
+
+    def __init__(self, bins: Bins, codes: NDArray[np.uint8], cells: NDArray[np.int32] | None = None) -> None:
+        """Store the rows. ``cells`` is an earlier result of :meth:`cells` for them; None: computed when needed."""
+        self.bins, self.codes = bins, codes
+        self._cells = cells
+
+    def cells(self) -> NDArray[np.int32]:
+        """Return the cells of the rows, ``[n, G]``."""
+        if self._cells is None:
+            self._cells = cells_of(tuple((self.bins.sizes + 1).tolist())).of(self.codes)
+        return self._cells
 
     def histograms(self, nodes: Sequence[Ints], g: Floats, h: Floats) -> Floats:
         """Return the sums ``[m, W, 3]`` of ``m`` nodes; ``nodes`` has the rows of each node, ascending.
 
         ``g [n]`` and ``h [n]`` are whole numbers, so that sums are exact in any order of addition.
         """
-        rows, sizes, width = np.concatenate(nodes), [len(node) for node in nodes], self.bins.width
-        at_node = np.repeat(np.arange(len(nodes), dtype=np.int32) * np.int32(width), sizes)
-        places = self.codes.take(rows, axis=0) + self.bins.first.astype(np.int32) + at_node[:, None]
-        # The product with a sparse matrix of ones is several times faster than np.bincount.
-        n, F = places.shape
-        ends = np.arange(n + 1, dtype=np.int32) * np.int32(F)
-        ones = sparse.csc_array((np.ones(n * F), places.ravel(), ends), shape=(len(nodes) * width, n))
-        sums: Floats = ones @ np.column_stack([g.take(rows), h.take(rows), np.ones(n)])
-        return sums.reshape(len(nodes), width, CHANNELS)
+        taken = sum(map(len, nodes))
+        if taken < FEW * len(nodes):
+            return self._by_column(nodes, g, h)
+        cells, groups = self.cells(), cells_of(tuple((self.bins.sizes + 1).tolist()))
+        made = np.empty((len(nodes), self.bins.width, CHANNELS))
+        for node, rows in enumerate(nodes):
+            if len(rows) == len(cells):
+                made[node] = groups.of_bins @ _added(cells, g, h, groups.count)
+            else:
+                some = cells.take(rows, axis=0), g.take(rows), h.take(rows)
+                made[node] = groups.of_bins @ _added(*some, groups.count)
+        return made
+
+    def _by_column(self, nodes: Sequence[Ints], g: Floats, h: Floats) -> Floats:
+        rows = np.concatenate(nodes)
+        places = self.codes.take(rows, axis=0) + self.bins.first.astype(np.int32)
+        ends = np.cumsum([len(node) for node in nodes])
+        for start, end, node in zip(ends[:-1], ends[1:], range(1, len(nodes)), strict=True):
+            places[start:end] += np.int32(node * self.bins.width)
+        sums = _added(places, g.take(rows), h.take(rows), len(nodes) * self.bins.width)
+        return sums.reshape(len(nodes), self.bins.width, CHANNELS)
+
+
+def _added(places: NDArray[Any], g: Floats, h: Floats, count: int) -> Floats:
+    """Return the sums ``[count, 3]`` over rows at ``places [n, G]``, as a product with a sparse matrix of ones."""
+    n, width = places.shape
+    ends = np.arange(n + 1, dtype=np.int32) * np.int32(width)
+    ones = sparse.csc_array((_ones(n * width), places.ravel(), ends), shape=(count, n))
+    sums: Floats = ones @ np.column_stack([g, h, np.ones(n)])
+    return sums
+
+
+def _ones(count: int) -> Floats:
+    """Return ``count`` ones.
+
+    An array is stored for each power of two, because SciPy copies a view of less than half of an array.
+    """
+    return _ones_of((count - 1).bit_length())[:count] if count else np.ones(0)
+
+
+@lru_cache(maxsize=32)
+def _ones_of(power: int) -> Floats:
+    made = np.ones(2**power)
+    made.flags.writeable = False
+    return made

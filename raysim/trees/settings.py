@@ -126,6 +126,6 @@ def check_levels(names: Sequence[str], levels: Sequence[int]) -> None:
     for name, count in zip(names, levels, strict=True):
         if count > MOST_LEVELS:
             raise ValueError(
-                f"column '{name}' has {count:,} categories, and boosted trees take at most {MOST_LEVELS}; group them, "
-                "or leave the column out"
+                f"column '{name}' has {count:,} categories, but boosted trees accept at most {MOST_LEVELS}; group "
+                "them, or leave the column out"
             )

@@ -98,7 +98,7 @@ def _read_table(path: Path, names: Sequence[str]) -> dict[str, Hospital]:
         if name not in federation:
             raise ConfigError(f"{where}: no hospital is called '{name}'; {nearest(name, names)}")
         if name in hospitals:
-            raise ConfigError(f"{where} names '{name}' again; keep one line")
+            raise ConfigError(f"{where}: names '{name}' a second time; keep one line")
         hospitals[name] = Hospital(**values)
     missing = next((name for name in names if name not in hospitals), None)
     if missing is not None:
@@ -177,7 +177,9 @@ def read_trace(path: Path, period: float | None, names: Sequence[str]) -> Trace:
         if not 0 <= begin < end:
             raise ConfigError(f"{where}: from {begin:g} to {end:g} is not an interval; give 0 <= from < to")
         if period is not None and end > period:
-            raise ConfigError(f"{where}: to {end:g} is beyond system.trace_period {period:g}; raise that")
+            raise ConfigError(
+                f"{where}: to {end:g} is after the end of system.trace_period {period:g}; raise system.trace_period"
+            )
         presences.append((begin, end))
     missing = next((name for name in names if index[name] not in intervals), None)
     if missing is not None:

@@ -52,7 +52,7 @@ class SynchronousScheduler(ClockedScheduler):
         available, until = self._availability(round, attempt)
         least = self._section.rounds.minimum_cohort
         while until is not None and (available & (view.sizes > 0)).sum() < least and np.isfinite(self.clock.now):
-            self._wait(f"fewer than {least} hospitals are there")
+            self._wait(f"fewer than {least} hospitals are available")
             available, until = self._availability(round, attempt)
         available[self.clock.hospital] = False
         return replace(view, available=available, rng=keyed(view, attempt)), until

@@ -73,7 +73,8 @@ def check_system(section: SystemSection, selection: Selection, names: Sequence[s
     trainable, needed = int((sizes > 0).sum()), section.rounds.minimum_cohort
     if needed > trainable:
         raise ConfigError(
-            f"system.rounds.minimum_cohort: {needed} is more than the {trainable} hospitals that have training rows"
+            f"system.rounds.minimum_cohort: {needed} is more than the {trainable} hospitals that have training rows; "
+            "lower it"
         )
 
 
@@ -102,7 +103,7 @@ class AsynchronousScheduler(ClockedScheduler):
             done = replace(done, asked=done.asked + asked, in_vain=done.in_vain + in_vain)
             tries += 1
             if not len(self.clock.hospital):
-                self._wait("no hospital is there to be asked")
+                self._wait("no hospital is available")
                 continue
             # If several end at the same time, the hospital that started first comes first.
             first = np.arange(len(self.clock.ends)) == self.clock.ends.argmin()

@@ -49,7 +49,7 @@ from raysim.strategies.base import (
 class FedAsync(Strategy):
     """Asynchronous federated optimisation (FedAsync); the fields are its settings."""
 
-    needs: ClassVar[Needs] = Needs.more("merges single hospitals' updates as they come")
+    needs: ClassVar[Needs] = Needs.more("merges single hospitals' updates as they arrive")
 
     mixing: UnitInterval = 0.6
     """α: the weight of a fresh model in the server's mixture, from 0 to 1."""

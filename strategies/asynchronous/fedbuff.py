@@ -40,7 +40,7 @@ from raysim.strategies.base import (
 class FedBuff(Strategy):
     """Buffered asynchronous aggregation (FedBuff); the fields are its settings."""
 
-    needs: ClassVar[Needs] = Needs.more("merges updates of few hospitals as they come")
+    needs: ClassVar[Needs] = Needs.more("merges updates of few hospitals as they arrive")
 
     buffer: PositiveInt = 10
     """K: the number of updates that the server collects before each step."""

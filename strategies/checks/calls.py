@@ -240,7 +240,7 @@ def check_memory(memory: Mapping[str, Array], program: Program, rows: int) -> No
 def _check_names(what: str, names: Iterable[str], declared: Mapping[str, Any], *, complete: bool) -> None:
     for name in names:
         if name not in declared:
-            raise Invalid(f"{name}: not declared; {what} names {', '.join(declared) or 'nothing'}")
+            raise Invalid(f"{name}: not declared; {what} declares {', '.join(declared) or 'nothing'}")
     for name in declared if complete else ():
         if name not in names:
             raise Invalid(f"{name}: declared but not sent")

@@ -52,7 +52,7 @@ class AgnosticFL(Strategy):
     """The model for the worst mixture of hospitals (agnostic federated learning); the fields are its settings."""
 
     title: ClassVar[str] = "AFL"
-    needs: ClassVar[Needs] = Needs.more("weighs hospitals by their losses")
+    needs: ClassVar[Needs] = Needs.more("weights hospitals by their losses")
 
     ascent: NonNegativeFloat = 0.1
     """γ_λ: the step size by which the weights of hospitals with larger losses rise."""

@@ -99,7 +99,7 @@ class FairFed(Strategy):
     With ``attribute: age``, ``privileged`` is a range of ages, ``[from, below]``.
     """
 
-    needs: ClassVar[Needs] = Needs.more("weighs hospitals by their own figures")
+    needs: ClassVar[Needs] = Needs.more("weights hospitals by their own figures")
 
     attribute: Attribute = "sex"
     """The attribute that divides patients into groups."""
@@ -120,7 +120,10 @@ class FairFed(Strategy):
                 "strategy.name: fairfed compares true positive rates, but this label is a number; choose another"
             )
         if self.positive >= training.classes:
-            raise ValueError(f"strategy.positive: {self.positive} is not below the {training.classes} classes")
+            raise ValueError(
+                f"strategy.positive: {self.positive} is not below the {training.classes} classes; give the number of "
+                "a class, from 0"
+            )
         try:
             check_patients(training.patients(), self.attribute, self.privileged)
         except ValueError as error:
@@ -177,9 +180,13 @@ def check_group(attribute: str, privileged: Privileged) -> None:
     """Raise ``ValueError`` for an unknown attribute, or for a group that the attribute does not have."""
     if attribute != "age":
         if not isinstance(privileged, str):
-            raise ValueError(f"privileged: {privileged} is a range of ages; give the name of one {attribute}")
+            raise ValueError(
+                f"privileged: {privileged} is a range of ages, but the attribute is {attribute}; give one of its values"
+            )
     elif isinstance(privileged, str) or not privileged[0] < privileged[1]:
-        raise ValueError(f"privileged: '{privileged}' is not a range of ages, smaller first; write [18, 65]")
+        raise ValueError(
+            f"privileged: '{privileged}' is not a range of ages with the lower end first; write for example [18, 65]"
+        )
 
 
 def patient_groups(
@@ -191,8 +198,8 @@ def patient_groups(
     the attribute.
     """
     if attribute not in patients:
-        attributes = f"it knows their {', '.join(patients)}" if patients else "it knows nothing of them"
-        raise ValueError(f"attribute: the data has no attribute {attribute} of patients, {attributes}")
+        attributes = f"use one of {', '.join(patients)}" if patients else "they hold none: use other data"
+        raise ValueError(f"attribute: the data hold no patients' {attribute}; {attributes}")
     values = patients[attribute]
     if isinstance(privileged, str):
         inside, unknown = values == privileged, np.isin(np.char.lower(values.astype(str)), ("", "unknown"))

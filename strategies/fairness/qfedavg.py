@@ -65,7 +65,7 @@ class QFedAvg(Strategy):
     """Federated averaging with more weight on larger losses (q-FedAvg)."""
 
     title: ClassVar[str] = "q-FedAvg"
-    needs: ClassVar[Needs] = Needs.of_hospitals("weighs hospitals by their losses")
+    needs: ClassVar[Needs] = Needs.of_hospitals("weights hospitals by their losses")
 
     q: NonNegativeFloat = 1.0
     """q: how strongly larger losses count; 0 means equal weights, and the paper uses up to 5."""

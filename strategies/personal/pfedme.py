@@ -57,7 +57,10 @@ class EnvelopeTraining(DeltaTraining):
         w: Floats = at.received["theta"].astype(np.float64)
         theta, rate = w, at.model.learning_rate
         if rate * self.lam >= 2:
-            raise ValueError(f"training.learning_rate: {rate:g} times lam {self.lam:g} is 2 or more, so steps diverge")
+            raise ValueError(
+                f"training.learning_rate: {rate:g} times lam {self.lam:g} is 2 or more, so steps diverge; lower one "
+                "of them"
+            )
         for batch in at.model.batches():
             theta = w
             for _ in range(self.steps):

@@ -110,7 +110,7 @@ class Newton(HiddenSums):
                 "ridge: 0 gives lbfgs no unique optimum if columns are collinear; set it to 1, for example"
             )
         if self.firth == "always" and (self.ridge or self.family in ("linear", "poisson")):
-            raise ValueError("firth: 'always' is for logistic regression without ridge; take auto")
+            raise ValueError("firth: 'always' is for logistic regression without ridge; use auto")
 
     def check_training(self, training: Training) -> None:
         most = None if self.solver == "lbfgs" else MOST_NOISY if training.noisy else MOST_COLUMNS
@@ -121,7 +121,7 @@ class Newton(HiddenSums):
             remedy = "model: poisson_regression" if (self.family, family) == ("poisson", "linear") else "family: auto"
             raise ValueError(
                 f"strategy.family: '{self.family}' does not fit this label, which {label}, and this model, which is "
-                f"{family}; take {remedy}"
+                f"{family}; use {remedy}"
             )
         reasons = {f"family: '{family}'": family != "logistic", "firth: 'always'": self.firth == "always"}
         for what, unbounded in (reasons | {"solver: 'lbfgs'": self.solver == "lbfgs"}).items():
@@ -131,7 +131,7 @@ class Newton(HiddenSums):
                     "logistic regression with firth: auto, or leave privacy out"
                 )
         if self.firth == "always" and not training.classes:
-            raise ValueError("strategy.firth: 'always' is for a label of two classes; take auto")
+            raise ValueError("strategy.firth: 'always' is for a label of two classes; use auto")
 
     def setup(self, view: FederationView) -> State:
         self._check_rows(view)

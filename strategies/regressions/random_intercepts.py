@@ -174,7 +174,7 @@ class RandomIntercepts(PrivateIntercepts):
 
     title: ClassVar[str] = "Random intercepts"
     instead: ClassVar[Mapping[str, str]] = {
-        "firth": "is a penalty that random_intercepts does not have; take it out, write a ridge, or choose newton",
+        "firth": "is a penalty that random_intercepts does not have; remove the key, set a ridge, or choose newton",
     }
 
     def check_training(self, training: Training) -> None:

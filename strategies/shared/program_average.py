@@ -10,8 +10,8 @@ import numpy as np
 from raysim.strategies.base import FederationView, Ids, LocalProblem, Needs, Program, Send, State, Training, Upload
 from raysim.strategies.shared.weights import Weighted
 
-OF_HOSPITALS = Needs.of_hospitals("trains by a client program of its own")
-"""What the server needs to know in strategies of this module; privacy guarantees depend on it."""
+OF_HOSPITALS = Needs.of_hospitals("trains with its own client program")
+"""The information that the server needs in strategies of this module, as privacy guarantees describe it."""
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ With early stopping, hospitals receive the finished tree for their validation ro
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -72,11 +73,12 @@ class FederatedTrees(Trees):
         task, forest = task_of(view), forest_of(view, own)
         tree, bins = len(forest) // task.outputs, Bins.between(own.edges, task.levels)
         columns, key = columns_of(view, tree), rows_key(view)
+        before = hashlib.blake2b(task.loss.encode() + own.models[0].tobytes(), digest_size=16).digest()
         growing = grow(bins, task.settings, task.outputs, [] if columns is None else [columns] * task.outputs)
         try:
             level = next(growing)
             while True:
-                program = Histograms(task, bins, forest.base, forest.scale, tree, level.which, level.nodes, key)
+                program = Histograms(task, bins, forest.base, forest.scale, tree, level.which, level.nodes, before, key)
                 if program.is_first:
                     # The edges of the columns' bins are sent once.
                     received = {"edges": np.concatenate(own.edges)} if own.last is None else own.last

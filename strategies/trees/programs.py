@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,8 @@ from raysim.strategies.base import Added, Context, Keep, Program, Reply, Send
 from raysim.strategies.trees.base import row_numbers, taken, unpacked
 from raysim.trees.binning import Bins
 from raysim.trees.edges import WIDTH, Prefixes, counts, ranked
-from raysim.trees.growing import level_of, members, reached
-from raysim.trees.histograms import CHANNELS, Binned
+from raysim.trees.growing import descended, level_of, members
+from raysim.trees.histograms import CHANNELS, FEW, Binned
 from raysim.trees.losses import GRID, check_counts, gradients, label_scale, label_units
 from raysim.trees.settings import TreeTask
 
@@ -103,6 +103,8 @@ class Histograms(Program):
     tree: int
     which: Ints
     nodes: Ints
+    before: bytes
+    """A digest of the trees before this one, on which the gradients of rows depend."""
     key: int = 0
     """The key of the random choice of rows, if a tree is grown on a share of them."""
     name: str = "histograms"
@@ -131,20 +133,25 @@ class Histograms(Program):
     def run_added(self, contexts: Sequence[Context]) -> tuple[Sequence[Added], Sequence[Mapping[str, Any]]]:
         rows = _Together(contexts, self.bins)
         memories: list[Mapping[str, Any]] = [{} for _ in contexts]
-        margins = self._margins(contexts, rows)
+        margins = partial(self._margins, contexts, rows)
         if self.is_first:
-            each = np.split(margins, np.cumsum(rows.lengths)[:-1])
-            memories = [{"margins": own, "grown": np.array(self.tree)} for own in each]
-        g, h = gradients(self.task.loss, margins, rows.y, self.scale)
+            found, ends, grown = margins(), np.cumsum(rows.lengths), np.array(self.tree)
+            memories = [
+                {"margins": found[end - n : end], "grown": grown}
+                for n, end in zip(rows.lengths.tolist(), ends.tolist(), strict=True)
+            ]
+            margins = partial(np.asarray, found)
+        # Gradients are the same at all levels of a tree.
+        g, h = rows.gradients(lambda: gradients(self.task.loss, margins(), rows.y, self.scale), self.before)
         made = np.empty((len(self.nodes), self.bins.width, CHANNELS))
         root = (np.zeros(0, np.int16), np.zeros((0, 0), np.bool_))
         trees = [root] * len(self.base) if self.is_first else unpacked(contexts[0].received)
         taken_rows = taken(self.task, self.key, self.tree, rows.numbers)
-        binned = Binned(self.bins, rows.codes)
+        binned = rows.binned
         for k in np.unique(self.which).tolist():
             mine = self.which == k
             nodes, (column, left) = self.nodes[mine], trees[k]
-            node = reached(rows.codes, column, left, level_of(nodes))
+            node = rows.reached(k, column, left, level_of(nodes))
             made[mine] = binned.histograms(members(node, nodes.tolist(), taken_rows), g[:, k], h[:, k])
         return [Added({"histograms": made}, len(contexts))], memories
 
@@ -163,7 +170,7 @@ class Histograms(Program):
         if self.is_first and "column" in received and behind.any():
             depth = self.task.settings.depth
             for k, (column, left) in enumerate(unpacked(received)):
-                values = received["value"][k].take(reached(rows.codes, column, left, depth))
+                values = received["value"][k].take(rows.reached(k, column, left, depth))
                 margins[:, k] += np.where(behind, values, 0)
         return margins
 
@@ -177,20 +184,50 @@ class _Together:
     """The concatenated rows of several hospitals, prepared for histograms."""
 
     def __init__(self, contexts: Sequence[Context], bins: Bins) -> None:
-        self._contexts, self._bins, self._names = contexts, bins, _names(contexts)
+        self._contexts, self._bins = contexts, bins
+        who = _names(contexts)
+        self._names = who, f"{bins.digest} {who}"
 
     def _made(self, name: str, of: Callable[[Context], NDArray[Any]]) -> NDArray[Any]:
         """Return the results of ``of`` at all hospitals, concatenated. They are computed once per process."""
+        who = self._names[0]
+        return self._contexts[0].cache(f"{name} {who}", lambda: np.concatenate([of(at) for at in self._contexts]))
 
-        def make() -> NDArray[Any]:
-            return np.concatenate([of(at) for at in self._contexts])
-
-        return self._contexts[0].cache(f"{name} {self._names}", make)
+    def _in_bins(self, name: str, make: Callable[[], NDArray[Any]], of: bytes = b"") -> NDArray[Any]:
+        """Return a result of ``make`` that depends on the bins. It is computed once per process."""
+        return self._contexts[0].cache(f"{name} {self._names[1]}", make, of)
 
     @cached_property
     def codes(self) -> NDArray[np.uint8]:
         """Return the bin of each value, ``[n, F]``."""
-        return self._made(f"codes {self._bins.digest}", lambda at: self._bins.codes(at.rows.X))
+        return self._in_bins("codes", lambda: self._bins.codes(np.concatenate([at.rows.X for at in self._contexts])))
+
+    @cached_property
+    def binned(self) -> Binned:
+        """Return the rows with their values replaced by bins."""
+        codes = self.codes
+        made = Binned(self._bins, codes)
+        # The cells of few rows are never needed.
+        return made if len(codes) < FEW else Binned(self._bins, codes, self._in_bins("cells", made.cells))
+
+    def reached(self, k: int, column: NDArray[Any], left: NDArray[np.bool_], levels: int) -> NDArray[np.uint16]:
+        """Return the node of each row after ``levels`` levels of splits of the ``k``-th tree, ``[n]``.
+
+        The nodes of the previous level are cached, and the computation continues from them.
+        """
+        if not levels:
+            return np.zeros(len(self.codes), np.uint16)
+        splits = 2**levels - 1
+        of = hashlib.blake2b(column[:splits].tobytes() + left[:splits].tobytes(), digest_size=16).digest()
+        return self._in_bins(
+            f"nodes {k}",
+            lambda: descended(self.codes, column, left, self.reached(k, column, left, levels - 1)),
+            of,
+        )
+
+    def gradients(self, make: Callable[[], tuple[Floats, Floats]], before: bytes) -> NDArray[Any]:
+        """Return the gradients and second derivatives of the rows after the trees ``before``, ``[2, n, K]``."""
+        return self._contexts[0].cache(f"gradients {self._names[0]}", lambda: np.stack(make()), before)
 
     @cached_property
     def lengths(self) -> Ints:

@@ -28,9 +28,9 @@ def described(rows: pd.DataFrame) -> raysim.api.describing.Description:
 def test_innocent_data_are_ready_to_train() -> None:
     description = described(table())
     ready, judged, unlike = description.verdict
-    assert ready == "ready to train: nothing odd was found"
+    assert ready == "ready to train: nothing unusual was found"
     assert judged == "accuracy can be judged at 4 of 4 hospitals"
-    assert unlike.startswith("hospitals differ: their labels little (PSI below 0.1), the most unlike feature 'age' ")
+    assert unlike.startswith("hospitals differ: their labels little (PSI below 0.1), the most different feature 'age' ")
     text = io.StringIO()
     description.show(Console(file=text, width=160))
     printed = text.getvalue().splitlines()

@@ -97,7 +97,7 @@ def test_a_comparison_that_names_no_seed_has_three_and_says_so(tmp_path: Path):
     console = Console(file=said, width=200)
     result = raysim.compare(asked, strategies=["fedavg"], out=tmp_path / "three", in_process=True, console=console)
     assert list(result.seeds["seed"]) == [42, 43, 44]
-    assert "seeds 42, 43, 44: one shows no difference" in said.getvalue()
+    assert "seeds 42, 43, 44: one seed cannot demonstrate a difference" in said.getvalue()
     whole = reading.resolve(tmp_path / "three" / "config.yaml", reads=reading.COMPARISON)
     assert (whole.seeds, reading.over_seeds(whole)) == ((42, 43, 44), whole)
     for named, seeds in (({"seed": 7}, ()), ({"seeds": [1, 2]}, (1, 2))):
@@ -252,7 +252,7 @@ class Array(raysim.Strategy):
     [
         ("fedporx", "strategy.name: 'fedporx' is not a known name; did you mean 'fedprox'?"),
         (Plain, "strategy: 'Plain' takes no configuration; make it a dataclass"),
-        (Array, "strategy: 'Array' cannot be made"),
+        (Array, "strategy: 'Array' cannot be constructed"),
         (Array(np.ones(2)), "strategy: 'Array' has a field that cannot be written into config.yaml"),
         (Halved(share="half"), "strategy.share: 'half' is not a number"),
         (3, "strategy: 3 is not a group of keys"),
@@ -391,7 +391,7 @@ def test_more_classes_are_columns(tmp_path: Path):
 
 
 def test_a_folder_without_results_is_refused(tmp_path: Path, compared: ComparisonResult):
-    with pytest.raises(raysim.RaysimError, match="holds no results of raysim"):
+    with pytest.raises(raysim.RaysimError, match="has no results of raysim"):
         raysim.load(tmp_path)
     manifest = json.loads((compared.folder / "manifest.json").read_text())
     (tmp_path / "manifest.json").write_text(json.dumps(manifest | {"kind": "study", "files": {}}))
@@ -448,7 +448,9 @@ def in_another_thread(act: Callable[[], Any]) -> Any:
 def test_one_thread_at_a_time_connects_the_process_to_ray(compared: ComparisonResult, tmp_path: Path, monkeypatch):
     """As Ray knows one connection for all threads; what needs none, and what goes on by itself, is not kept."""
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
-    refused = r"^resources: another call in this process has connected to Ray.*; wait for it, pass in_process=True, or"
+    refused = (
+        r"^resources: another call in this process has connected to Ray.*; wait until then, pass in_process=True, or"
+    )
     with alone_on_ray(in_process=False):
         with alone_on_ray(in_process=False):  # a call within its own
             pass

@@ -113,7 +113,9 @@ def test_a_hospital_in_the_index_is_named(result: Any):
 
 @pytest.mark.parametrize("rows", [{"age": 1.0}, [1.0], np.ones(3), None])
 def test_rows_that_are_no_table_are_one_line(result: Any, rows: Any):
-    with pytest.raises(raysim.RaysimError, match=r"^table: an? \w+ is neither a data frame nor a file; put each row"):
+    with pytest.raises(
+        raysim.RaysimError, match=(r"^table: an? \w+ is neither a data frame nor a file; make a data frame")
+    ):
         result.predict(rows)
 
 

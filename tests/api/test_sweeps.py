@@ -121,7 +121,7 @@ def test_a_description_is_what_the_command_prints(tmp_path: Path):
     description.show(Console(file=described, width=160))
     describe_data(reading.resolve(config, reads=()), Console(file=printed, width=160), tmp_path / "t.csv")
     assert printed.getvalue() == described.getvalue() + f"\nfiles: {tmp_path / 't.csv'}\n"
-    assert "parts are those of seed 3; other seeds divide the rows again: 4" in described.getvalue()
+    assert "the split is for seed 3; other seeds split the rows differently: 4" in described.getvalue()
     pd.testing.assert_frame_equal(description.hospitals, pd.read_csv(tmp_path / "t.csv"))
     assert description.summary.rows == 600
     assert "5 hospitals, 600 rows" in description._repr_html_()

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from raysim.core.streams import stream
-from raysim.data.derived.rearranged import Added, halves, rearranged, trained_on
+from raysim.data.derived.rearranged import Added, random_half, rearranged, trained_on
 from raysim.data.federation import Federation, write
 from raysim.report.judgement import audited as words
 from raysim.report.terminal.block import MOST
@@ -76,7 +76,7 @@ def test_rows_change_sides_and_stay_at_their_hospital(tmp_path_factory, sizes, e
 
 def test_half_of_each_hospitals_rows_are_in(tmp_path):
     before = federation(tmp_path, [(4, 2, 2), (1, 0, 0), (3, 0, 4)])
-    drawn = np.array([halves(before, stream(1, "half", k)) for k in range(400)])
+    drawn = np.array([random_half(before, stream(1, "half", k)) for k in range(400)])
     assert not drawn[:, 4:6].any()  # rows of validation
     free = np.delete(np.arange(16), [4, 5])
     assert np.abs(drawn[:, free].mean(axis=0) - 0.5).max() < 0.12
@@ -94,7 +94,9 @@ def test_an_audit_leaves_its_figures(tmp_path):
     assert shown.code == 0, shown.err
     block = " ".join(shown.out.split())
     assert len(shown.out.splitlines()) <= MOST
-    assert "features and the label, was read exactly from the update of a hospital that trains on it alone." in block
+    assert (
+        "features and the label, was read exactly from the update of a hospital that trains on this row alone." in block
+    )
     assert "Loss threshold AUROC 0." in block
     assert "200 planted records: " in block
     assert "shadow 4 of 4" in shown.err
@@ -131,8 +133,7 @@ def test_an_exact_reading_of_a_row_is_the_headline():
     ):
         shown = words.block(summary, "a", "1 s", "a/audit.html", "")
         assert shown.headline == (
-            "No attack recognises the rows that were trained on better than chance does: Loss threshold's AUROC 0.550 "
-            "(0.490 to 0.600)."
+            "No attack recognises training rows better than chance: Loss threshold's AUROC 0.550 (0.490 to 0.600)."
         )
         assert not any(warning.forbids for warning in shown.warnings)
         assert any(note.startswith("A patient's row") for note in shown.notes)
@@ -144,8 +145,12 @@ def test_an_exact_reading_of_a_row_is_the_headline():
     [
         (0.0, None, "guesses right, no better than chance. No privacy guarantee is claimed against an auditor who"),
         (0.4, None, "guesses right, better than chance: epsilon is at least 0.40 (95 %). No privacy guarantee"),
-        (0.4, 1.0, "That does not refute the epsilon of 1 that the run claims; so many records can show 3.00 at most."),
-        (1.4, 1.0, "The run claims 1: its guarantee is broken, and its models are not to go out."),
+        (
+            0.4,
+            1.0,
+            "not refute the epsilon of 1 that the run claims; this many records can demonstrate at most 3.00.",
+        ),
+        (1.4, 1.0, "The run claims 1: its guarantee is broken. Do not publish its models."),
     ],
 )
 def test_canaries_in_plain_words(least: float, claimed: float | None, said: str):

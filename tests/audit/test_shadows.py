@@ -32,15 +32,15 @@ def test_what_is_said_of_size_needs_an_interval():
     figures |= {"slope_low": -0.03, "slope_high": -0.01, "smaller_leak_more": True, "larger_leak_more": False}
     assert "smaller hospitals leak more: -0.0200 for twice the rows (-0.0300 to -0.0100)." in by_size("lira", figures)
     open_ended = figures | {"slope_high": 0.01, "smaller_leak_more": False}
-    assert "cannot be shown" in by_size("lira", open_ended)
-    assert "fewer than ten hospitals" in by_size("lira", figures | {"slope_low": None})
+    assert "no dependence of leakage on size was demonstrated" in by_size("lira", open_ended)
+    assert "a slope on size needs ten hospitals" in by_size("lira", figures | {"slope_low": None})
 
 
 def test_a_broken_promise_leads_the_page():
     bound = {"sees": "each sum of every round", "right": 99, "guesses": 100, "canaries": 200, "ceiling": 3.6}
     broken = lead({"one_run": bound | {"epsilon_at_least": 2.9, "epsilon_claimed": 1.0}})
-    assert broken[0].endswith("The run claims 1: its guarantee is broken, and its models are not to go out.")
+    assert broken[0].endswith("The run claims 1: its guarantee is broken. Do not publish its models.")
     kept = lead({"one_run": bound | {"epsilon_at_least": 0.4, "epsilon_claimed": 1.0}})
     assert kept[-1].endswith(
-        "That does not refute the epsilon of 1 that the run claims; so many records can show 3.60 at most."
+        "That does not refute the epsilon of 1 that the run claims; this many records can demonstrate at most 3.60."
     )

@@ -86,7 +86,7 @@ def test_auto_leads_to_a_ray_that_has_ended(tmp_path, nobody):
     (tmp_path / "ray").mkdir()
     (tmp_path / "ray" / "ray_current_cluster").write_text(nobody)
     line = refused(tmp_path, "auto", _impatient, RAY_TMPDIR=str(tmp_path))
-    assert "'auto' finds a Ray that does not answer; run 'ray stop' to forget a Ray that has ended" in line
+    assert "'auto' finds a Ray that does not answer; if that Ray has ended, remove its address with 'ray stop'" in line
 
 
 def test_auto_leads_to_no_ray(monkeypatch):
@@ -105,7 +105,7 @@ def test_something_else_answers(tmp_path, listener):
 
 def test_no_token(tmp_path, listener):
     line = refused(tmp_path, listener, RAY_AUTH_MODE="token")
-    assert "needs a token (RAY_AUTH_MODE=token) and there is none here; put the cluster's token into" in line
+    assert "needs a token (RAY_AUTH_MODE=token), and this machine has none; put the cluster's token into" in line
 
 
 @pytest.mark.parametrize("end", ["sys.exit('ConnectionError: Failed to connect')", "time.sleep(600)"])
@@ -174,7 +174,7 @@ def test_a_node_that_does_not_come_up_twice_is_one_line_that_says_what_goes_with
     ):
         connect()
     assert len(tries) == 2
-    assert capsys.readouterr().err == "raysim: Ray did not come up in time; it is started once more\n"
+    assert capsys.readouterr().err == "raysim: Ray did not start in time; it is started once more\n"
 
 
 def test_a_node_that_comes_up_the_second_time_is_used(monkeypatch):
@@ -265,10 +265,10 @@ def test_actors_are_where_the_plan_says_and_busy_nodes_are_an_error(two_nodes, m
         room.reserve(placement, nodes)
     alone = Placement((np.arange(3),), 1, 0, nodes=(0,))
     capsys.readouterr()
-    with pytest.raises(ResourceError, match=r"1 CPU not free within 1 s \(free in all: 0 CPUs of 3 CPUs\)"):
+    with pytest.raises(ResourceError, match=r"1 CPU not free within 1 s \(free on all nodes: 0 CPUs of 3 CPUs\)"):
         room.reserve(alone, nodes)
     assert capsys.readouterr().err == (
-        "raysim: waiting for 1 CPU: other work holds this Ray, and free are 0 CPUs of 3 CPUs\n"
+        "raysim: waiting for 1 CPU: other work uses this Ray; 0 CPUs of 3 CPUs are free\n"
     )
     ray.kill(pool.actors[0])
     monkeypatch.setattr(room, "RESERVE_SECONDS", 600.0)

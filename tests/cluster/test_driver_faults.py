@@ -104,7 +104,7 @@ def test_a_ray_that_dies_under_a_run_is_an_error_in_one_line(undisturbed: Path):
     hold.unlink()
     assert done.code == 2, done
     *before, error = (done.out + done.err).splitlines()
-    lines_before = ("reading data", "starting Ray", "8 hospitals, ", "Held: round", "raysim: Ray did not come up")
+    lines_before = ("reading data", "starting Ray", "8 hospitals, ", "Held: round", "raysim: Ray did not start in time")
     assert all(line.startswith(lines_before) for line in before), done
     assert error == (
         "raysim: resources: Ray itself has failed (gcs_server has ended); finished results are on disk; "

@@ -202,12 +202,12 @@ def test_cpu_work_leaves_machines_with_gpus_alone():
         (
             ResourcesSection(gpus_per_actor=1.5),
             "4cpu+2gpu",
-            r"resources.gpus_per_actor: 1.5 is more than one GPU but not w",
+            r"resources.gpus_per_actor: 1.5 is more than one GPU, but not a w",
         ),
         (
             ResourcesSection(per_hospital={"h1": OwnActor(gpus=2.5)}),
             "4cpu+4gpu",
-            r"resources.per_hospital.h1.gpus: 2.5 is more than one GPU but not whole; use 3",
+            r"resources.per_hospital.h1.gpus: 2.5 is more than one GPU, but not a whole number; use 3",
         ),
         (
             ResourcesSection(device="cuda"),
@@ -222,7 +222,7 @@ def test_cpu_work_leaves_machines_with_gpus_alone():
         (
             ResourcesSection(per_hospital={"h1": OwnActor(cpus=5)}),
             "4cpu,4cpu",
-            r"resources.per_hospital.h1: 5 CPUs are free on no node \(nodes: 2 x 4 CPUs\); lower it",
+            r"resources.per_hospital.h1: no node has 5 CPUs free \(nodes: 2 x 4 CPUs\); request less",
         ),
         (
             ResourcesSection(per_hospital={"h11": OwnActor()}),

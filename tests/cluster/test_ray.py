@@ -271,7 +271,7 @@ def test_a_gpu_share_without_cuda_is_said(federate: MakeFederation):
         (ResourcesSection(hospitals_per_actor=1, cpus_per_actor=1), "8 actors x 1 need 8 CPUs, but there are 4"),
         (ResourcesSection(hospitals_per_actor=4, gpus_per_actor=3), "2 actors x 3 need 6 GPUs, but there are 2"),
         (ResourcesSection(hospitals_per_actor=1, gpus_per_actor=0.6), "8 actors x 0.6 need 4.8 GPUs, but there are 2"),
-        (ResourcesSection(gpus_per_actor=1.5), "1.5 is more than one GPU but not whole"),
+        (ResourcesSection(gpus_per_actor=1.5), "1.5 is more than one GPU, but not a whole number"),
     ],
 )
 def test_more_than_there_is_is_an_error_that_says_what_there_is(federate: MakeFederation, resources, message):

@@ -118,7 +118,7 @@ def settings(values: dict[str, object]) -> list[str]:
         ({"data.hospital": 3}, "data.hospital: unknown key; did you mean 'hospitals'?"),
         ({"data.minimm": 3}, "data.minimm: unknown key; did you mean 'minimum'?"),
         ({"strategy": "{name: fairfed, privileged: 3}"}, "strategy.privileged: 3 is not text"),
-        ({"sweep.trials": 3}, "sweep: is read by 'raysim sweep'; use that command, or drop the section"),
+        ({"sweep.trials": 3}, "sweep: is read by 'raysim sweep'; use that command, or remove the section"),
         ({"data.hospitals": 0}, "data.hospitals: 0 is not at least 1"),
         ({"selection.fraction": 0.5}, "selection.fraction: 0.5 has no effect, because all has no key fraction"),
         ({"selection": {"name": "uniform", "fraction": 0}}, "selection.fraction: 0.0 is not in (0, 1]"),
@@ -304,7 +304,7 @@ def test_a_table_of_hospitals_takes_no_result_s_place(tmp_path, capsys, monkeypa
     Manifest.begin(tmp_path, "run").text("hospitals.csv", "figures")
     said = refused(["describe", *settings(SMALL), "--table", str(tmp_path / "hospitals.csv")], capsys, monkeypatch)
     assert said.startswith(
-        f"--table: {tmp_path}/hospitals.csv is one of the files that raysim left in {tmp_path}; name"
+        f"--table: {tmp_path}/hospitals.csv is one of the files that raysim wrote in {tmp_path}; name"
     )
     assert (tmp_path / "hospitals.csv").read_text() == "figures"
 

@@ -84,7 +84,7 @@ def test_a_command_of_another_package_works_and_keeps_a_section_to_itself(instal
     (installed / "c.yaml").write_text("section: {anything: 1}\n")
     done = raysim(installed, "run", "c.yaml")
     assert done.returncode == 2
-    assert "raysim: section: is read by 'raysim section'; use that command, or drop the section" in done.stderr
+    assert "raysim: section: is read by 'raysim section'; use that command, or remove the section" in done.stderr
 
 
 def test_a_name_of_raysim_s_own_means_the_same_whatever_is_installed(installed: Path):

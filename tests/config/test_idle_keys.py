@@ -61,14 +61,14 @@ GUARANTEE: dict[str, Any] = {"unit": "hospital", "epsilon": 2, "delta": 0.01}
             {"privacy": GUARANTEE | {"rows_per_patient": 7}},
             "privacy.rows_per_patient: 7 is not used by privacy.unit: 'hospital'",
         ),
-        ({"privacy": GUARANTEE | {"equal_epsilon": False}}, "privacy.equal_epsilon: false needs unit: patient"),
+        ({"privacy": GUARANTEE | {"equal_epsilon": False}}, "privacy.equal_epsilon: false needs privacy.unit: patient"),
         (
             {"privacy": GUARANTEE | {"declared_public": ["metrics", "sizes", "size"]}},
             "privacy.declared_public: 'size' is named twice",
         ),
         (
             {"privacy": {"epsilon": 2, "unit": "patient", "statistics": {"metric": {}, "metrics": {}}}},
-            "privacy.statistics: 'metrics' is there twice, with and without an s",
+            "privacy.statistics: 'metrics' is named twice, with and without an s",
         ),
         ({"privacy": GUARANTEE, "evaluation": {"importance": 2}}, "evaluation.importance: 2 reveals values of columns"),
     ],
@@ -102,73 +102,73 @@ PATIENTS: dict[str, Any] = {"unit": "patient", "epsilon": 3, "delta": 1e-4}
 @pytest.mark.parametrize(
     ("sections", "line"),
     [
-        ({"strategy": "newton", "training": {"batch_size": 64}}, "training.batch_size: 64 changes nothing for newton"),
-        ({"strategy": "newton", "training": {"stop": {}}}, r"training.stop: .* changes nothing for newton"),
+        ({"strategy": "newton", "training": {"batch_size": 64}}, "training.batch_size: 64 has no effect with newton"),
+        ({"strategy": "newton", "training": {"stop": {}}}, r"training.stop: .* has no effect with newton"),
         (
             {"strategy": "meta_analysis", "training": {"optimizer": "adam"}},
-            "training.optimizer: 'adam' changes nothing for meta_analysis; take it out, or write the default 'sgd'",
+            "training.optimizer: 'adam' has no effect with meta_analysis; remove the key, or set its default 'sgd'",
         ),
-        ({"strategy": "meta_analysis"}, "training.rounds: 1 changes nothing for meta_analysis"),
+        ({"strategy": "meta_analysis"}, "training.rounds: 1 has no effect with meta_analysis"),
         (
             {"selection": {"name": "all", "fraction": 0.5}},
             "selection.fraction: 0.5 has no effect, because all has no key",
         ),
-        (TREES | {"training": {"rounds": 9}}, "training.rounds: 9 changes nothing for federated_trees"),
-        (TREES | {"data": SMALL["data"] | {"missing_flags": False}}, "data.missing_flags: false changes nothing for"),
-        (TREES | {"data": SMALL["data"] | {"preprocessing": "median"}}, "data.preprocessing: 'median' changes nothing"),
+        (TREES | {"training": {"rounds": 9}}, "training.rounds: 9 has no effect with federated_trees"),
+        (TREES | {"data": SMALL["data"] | {"missing_flags": False}}, "data.missing_flags: false has no effect with"),
+        (TREES | {"data": SMALL["data"] | {"preprocessing": "median"}}, "data.preprocessing: 'median' has no effect"),
         (
             {"strategy": "local", "compression": {"name": "top_k"}},
-            "compression.name: 'top_k' changes nothing for local",
+            "compression.name: 'top_k' has no effect with local",
         ),
         (
             {"privacy": PATIENTS, "training": {"local_epochs": 2}},
-            "training.local_epochs: 2 changes .* privacy.mode: pool",
+            "training.local_epochs: 2 has no effect .* privacy.mode: pool",
         ),
         (
             {"secure": {"small_clusters": "merge"}},
-            "secure.small_clusters: 'merge' changes nothing for fedavg; take it out, or write the default 'refuse'",
+            "secure.small_clusters: 'merge' has no effect with fedavg; remove the key, or set its default 'refuse'",
         ),
         (
             {"strategy": {"name": "fedprox", "minimum_weight": 0.2}},
-            "strategy.minimum_weight: 0.2 changes nothing for fedprox without weights: floor; take it out, or write "
-            "the default 0.01",
+            "strategy.minimum_weight: 0.2 has no effect with fedprox without weights: floor; remove the key, or set "
+            "its default 0.01",
         ),
         (
             {"strategy": {"name": "fedasync", "slope": 3}},
-            "slope: 3.0 changes nothing for fedasync without staleness: h",
+            "slope: 3.0 has no effect with fedasync without staleness: h",
         ),
         (
             {"strategy": {"name": "fedasync", "staleness": "hinge", "exponent": 3}},
-            "exponent: 3.0 changes nothing for fedasync without staleness: polynomial",
+            "exponent: 3.0 has no effect with fedasync without staleness: polynomial",
         ),
         (
             {"strategy": {"name": "fedsoft", "selection": "configured", "fraction": 0.3}},
-            "fraction: 0.3 changes nothing for fedsoft without selection: importance",
+            "fraction: 0.3 has no effect with fedsoft without selection: importance",
         ),
-        ({"strategy": {"name": "clust_psi", "bins": 3}}, r"bins: 3 changes nothing for clust_psi without by: \[attrib"),
+        ({"strategy": {"name": "clust_psi", "bins": 3}}, r"bins: 3 has no effect with clust_psi without by: \[attrib"),
         (
             {"strategy": {"name": "clust_psi", "clusters": 2, "allow_one": True}},
-            "allow_one: true changes nothing for clust_psi without clusters: null",
+            "allow_one: true has no effect with clust_psi without clusters: null",
         ),
         (
             {"strategy": {"name": "cs_rcfl", "folds": 3}, "training": {}},
-            "folds: 3 changes nothing for cs_rcfl without radii",
+            "folds: 3 has no effect with cs_rcfl without radii",
         ),
         (
             {"strategy": {"name": "cs_rcfl", "transfer": "plain", "radius": 0.1}, "training": {}},
-            "radius: 0.1 changes nothing for cs_rcfl without robust: true",
+            "radius: 0.1 has no effect with cs_rcfl without robust: true",
         ),
-        ({"system": {"wait": 5}}, "system.wait: 5.0 changes nothing for fedavg"),
+        ({"system": {"wait": 5}}, "system.wait: 5.0 has no effect with fedavg"),
         (
             {"system": {"rounds": {"deadline": 3}}},
             "system: rounds.deadline: 3 s are never exceeded, because nothing takes time",
         ),
         (
             {"strategy": "fedbuff", "system": {"latency": 1, "rounds": {"minimum_cohort": 2}}},
-            "system.rounds.minimum_cohort: 2 changes nothing for fedbuff",
+            "system.rounds.minimum_cohort: 2 has no effect with fedbuff",
         ),
-        ({"tune": {"training.batch_size": [8, 16]}}, "tune: changes nothing in raysim run"),
-        ({"recalibrate": "both"}, "recalibrate: changes nothing in raysim run"),
+        ({"tune": {"training.batch_size": [8, 16]}}, "tune: has no effect in raysim run"),
+        ({"recalibrate": "both"}, "recalibrate: has no effect in raysim run"),
         ({"evaluation": {"groups": [], "age_bands": [50]}}, r"evaluation.age_bands: \[50.0\] divide the attribute age"),
         (
             {"adversary": {"attack": "units", "feature": "age", "stuck": True, "factor": 2}},
@@ -192,15 +192,15 @@ def test_what_no_run_of_a_command_uses_is_refused(sections: dict[str, Any], line
     [
         (
             {"strategies": ["newton", "meta_analysis"], "training": {"batch_size": 8}},
-            "for newton and meta_analysis; take",
+            "with newton and meta_analysis; remove",
         ),
         (
             {"strategies": ["newton", "fedavg"], "models": ["logistic_regression"], "model": "mlp"},
-            "model.name: 'mlp' ch",
+            "model.name: 'mlp' has",
         ),
         (
             {"evaluation": {"unseen": {"joining": "fine_tune"}}},
-            "evaluation.unseen.joining: fine_tune concerns labelled",
+            "evaluation.unseen.joining: fine_tune needs labelled",
         ),
     ],
 )
@@ -251,7 +251,7 @@ def test_a_sweep_may_search_what_only_some_trials_use(tmp_path: Path):
     config = reading.resolve(SMALL | {"strategy": {"name": "fedasync", "slope": 3.0}})
     hinge = replace(strategy, staleness="hinge")
     idle_keys.check([(config, strategy), (config, hinge)])
-    with pytest.raises(ConfigError, match=r"slope: 3.0 changes nothing"):
+    with pytest.raises(ConfigError, match=r"slope: 3.0 has no effect"):
         idle_keys.check([(config, strategy)])
     assert "slope" not in idle_keys.without(config, strategy).strategy.options()
     assert idle_keys.without(config, hinge).strategy.options()["slope"] == 3.0

@@ -75,5 +75,5 @@ def test_a_strategy_that_brings_its_model_is_not_crossed(tmp_path):
 
 
 def test_a_run_of_one_model_refuses_several() -> None:
-    with pytest.raises(ConfigError, match=r"^models: changes nothing in raysim run, .*; use raysim compare"):
+    with pytest.raises(ConfigError, match=r"^models: has no effect in raysim run, .*; use raysim compare"):
         raysim.run({"models": ["mlp", "logistic_regression"]}, in_process=True)

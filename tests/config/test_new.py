@@ -104,8 +104,8 @@ def test_what_else_could_have_been_meant_is_said() -> None:
 @pytest.mark.parametrize(
     ("values", "reason"),
     [
-        (EACH, "another value in every row"),
-        (np.arange(N), "another value in every row"),
+        (EACH, "a different value in every row"),
+        (np.arange(N), "a different value in every row"),
         (pd.date_range("2020-01-01", periods=N), "dates or times"),
         (["2020-01-02"] * N, "dates or times"),
         ([1] * N, "one value everywhere"),
@@ -250,13 +250,13 @@ def test_new_writes_what_runs(tmp_path: Path, monkeypatch, capsys) -> None:
         "'in/my stays.csv' is read with semicolons between columns and a decimal comma; data.separator and "
         "data.decimal name another",
         "'in/my stays.csv' is read without 1 line above its column names",
-        "data.silo: 'hospital', as its name says so",
-        "data.label: 'died', as its name suggests an outcome",
+        "data.silo: 'hospital', because its name says so",
+        "data.label: 'died', because its name suggests an outcome",
     ]
     assert sum("above its column names" in line for line in said) == 1
     assert "the event: 'dead', in 33.3% of rows; data.positive names another" in said
-    assert "data.drop: 'stay_id' (another value in every row)" in said
-    assert "data.drop: 'went_to', as it alone tells the label" in said
+    assert "data.drop: 'stay_id' (a different value in every row)" in said
+    assert "data.drop: 'went_to', because it alone gives the label away" in said
     assert said[-2:] == ["files: stays.yaml", "Next   raysim describe stays.yaml"]
     made = raysim.run("stays.yaml", overrides={"training.rounds": 1}, in_process=True, out="out")
     assert made.config.data.frozen()["separator"] == ";"
@@ -281,7 +281,8 @@ def test_new_leaves_to_a_person_what_nothing_speaks_for(tmp_path: Path, monkeypa
     assert yaml.safe_load(said.out)["data"] == data
     assert '  label: "?"  # fill in a column; it may be shock\n' in said.out
     assert said.err.splitlines()[-1] == (
-        "to fill in: data.label is '?', as no column says that it is to be predicted; fill in a column; it may be shock"
+        "to fill in: data.label is '?', because no column obviously is to be predicted; fill in a column; it may be "
+        "shock"
     )
     Path("t.yaml").write_text(said.out)
     with pytest.raises(raysim.RaysimError, match=r"data.label: no column '\?' in '.*'; known: lactate, shock, unit"):
@@ -340,8 +341,8 @@ def test_a_table_given_as_a_configuration_is_answered_with_its_lines(monkeypatch
     said = capsys.readouterr()
     assert ended.value.code == 2
     assert refusal(said.err) == (
-        "heart.csv: is a table, and a configuration says what its columns are, such as these lines; "
-        "'raysim new heart.csv --out heart.yaml' writes all of one"
+        "heart.csv: is a table, not a configuration; a configuration describes the columns of a table, as in the next "
+        "lines; 'raysim new heart.csv --out heart.yaml' writes a whole configuration"
     )
     assert said.out == "data:\n  source: table\n  path: heart.csv\n  silo: hospital\n  label: died\n"
     Path("heart.yaml").write_text(said.out)

@@ -291,7 +291,9 @@ def test_a_damaged_entry_is_built_again(damage: str, capsys: pytest.CaptureFixtu
     said = capsys.readouterr().err
     assert bool(said) == (damage != "no manifest")
     if damage in ("flip", "truncate"):
-        assert f"raysim: warning: {first.folder} in the cache is damaged (X.npy is not as it was written); it" in said
+        assert (
+            f"raysim: warning: {first.folder} in the cache is damaged (X.npy has changed since it was written); it"
+        ) in said
     assert cache.find("federations", again.folder.name) == again.folder == first.folder
     assert [*again.folder.parent.iterdir()] == [again.folder]
 

@@ -286,7 +286,7 @@ def test_data_that_were_prepared_with_other_noise_are_refused(path):
     [
         ({}, {"preprocessing": {}}, r"data.ranges: privacy.statistics.preprocessing needs"),
         ({"preprocessing": "declared"}, {}, r"data.ranges: data.preprocessing: declared needs"),
-        ({"ranges": RANGES}, {}, r"data.ranges: are used only with data.preprocessing: declared, or privacy"),
+        ({"ranges": RANGES}, {}, r"data.ranges: have an effect only with data.preprocessing: declared or with privacy"),
         (
             {"preprocessing": "median", "ranges": RANGES},
             {"preprocessing": {}},

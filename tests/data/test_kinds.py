@@ -62,7 +62,7 @@ def test_marks_are_counted_and_the_keys_settle_them() -> None:
     )
     assert described("lactate", found, found.first) == (
         "column 'lactate' holds numbers in 40 rows and other marks in 4 rows (first: row 41): '<0.3' (2), '?' (1), "
-        '\'> 9\' (1); say what they are in data (censored: {"<": half, ">": limit}, na_values: {lactate: ["?"]} or '
+        '\'> 9\' (1); set how to read them in data (censored: {"<": half, ">": limit}, na_values: {lactate: ["?"]} or '
         "categorical: [lactate, ...]), or correct the file"
     )
 

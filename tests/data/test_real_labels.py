@@ -91,7 +91,7 @@ def test_a_federation_keeps_real_labels_to_the_last_bit(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        ([2.5] * 8, "data: all 8 rows have label 2.5; check the label, nothing can be learned from one label"),
+        ([2.5] * 8, "data: all 8 rows have label 2.5; check the label, because no model can be learned from one label"),
         ([1.0, np.nan, *[0.0] * 6], "data.label: source fixed gives nan in row 2; give finite numbers"),
         ([*[0.0] * 7, -np.inf], "data.label: source fixed gives -inf in row 8; give finite numbers"),
         ([*[0.0] * 7, 1e300], "data.label: source fixed gives 1e\\+300 in row 8; give finite numbers"),

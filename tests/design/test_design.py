@@ -46,7 +46,7 @@ def test_it_leaves_tables_a_page_and_its_configuration(
     assert table["power_slope"].isna().all()
     page = Path("out/report.html").read_text()
     assert printed["headline"] in page
-    assert "1 hospital will have rows of one class alone" in page
+    assert "1 hospital will have test rows of only one class" in page
     assert {path.name for path in Path("out").iterdir()} == {
         "config.yaml",
         "design.csv",
@@ -56,7 +56,7 @@ def test_it_leaves_tables_a_page_and_its_configuration(
     }
     raysim(monkeypatch, "design", "out/config.yaml", "--out", "again")
     assert Path("again/design.csv").read_bytes() == Path("out/design.csv").read_bytes()
-    assert "this comparison could not tell" in capsys.readouterr().out.replace("\n", " ")
+    assert "this comparison is too small" in capsys.readouterr().out.replace("\n", " ")
 
 
 def test_more_of_something_helps_and_the_block_fits_a_screen() -> None:

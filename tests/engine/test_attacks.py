@@ -241,12 +241,12 @@ def test_what_a_rule_does_not_bear_is_said():
     said = warnings(bad, rule, 10)
     assert said == [
         f"warning: {key}: 5 of 10 hospitals are more than 'krum' tolerates, which needs at least 2f + 3 hospitals for "
-        "f bad ones"
+        "f Byzantine ones"
         for key in ("adversary.share", "aggregation.assumed")
     ]
     assert warnings(AdversarySection(share=0.2), AggregationSection(name="median", assumed=0.2), 10) == []
     assert (
-        "more than aggregation.assumed"
+        "above aggregation.assumed"
         in warnings(AdversarySection(share=0.3), AggregationSection(name="median", assumed=0.1), 10)[0]
     )
     assert warnings(bad, None, 10) == []

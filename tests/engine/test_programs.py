@@ -155,12 +155,12 @@ def test_what_leaves_is_counted_by_kind(federation: Federation):
 
 
 LINES = {
-    "undeclared": "secret: not declared; sends names total, rows",
+    "undeclared": "secret: not declared; sends declares total, rows",
     "missing": "total: declared but not sent",
     "shape": r"total: has shape \[3\] but \[2\] is declared",
     "nan": "total: it is not finite",
     "large": "total: an entry of 1000 is not below 1000, the largest value that is declared or fits in a sum",
-    "memory": "other: not declared; keeps names state",
+    "memory": "other: not declared; keeps declares state",
     "memory shape": r"state: has shape \[3\] but \[2\] is declared",
     "group": "group: 1 is not the number of a sum; sums are numbered 0 to 0",
     "text": "total: holds <U1; give numbers",
@@ -238,7 +238,11 @@ def test_a_round_that_is_no_generator_is_refused(federation: Federation):
     [
         ("raises", "ValueError: parameters have shape .1., but the model has 5"),
         ("writes", "ValueError: assignment destin"),
-        ("peeks", "ValueError: validation: a program that reads validation rows has to declare validates"),
+        (
+            "peeks",
+            "ValueError: validation: a program that reads validation rows must declare it; set validates = True in "
+            "its class",
+        ),
         ("writes memory", "TypeError: 'mappingproxy' object does not support item assignment"),
         ("writes received", "TypeError: 'mappingproxy' object does not support item assignment"),
         ("purpose", "TypeError: rng: the purpose is of type object; give a text"),
@@ -270,9 +274,7 @@ def test_sections_about_updates_are_refused(federation: Federation):
         "adversary": replace(job, adversary=AdversarySection(attack="sign_flip", share=0.2)),
         "system": replace(job, system=SystemSection()),
     }.items():
-        with pytest.raises(
-            ConfigError, match=rf"^{section}: .* strategy 'Probe' calls client programs in place of it; leave"
-        ):
+        with pytest.raises(ConfigError, match=rf"^{section}: .* strategy 'Probe' uses client programs; remove"):
             check_job(changed, federation)
 
 

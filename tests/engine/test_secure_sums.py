@@ -191,7 +191,7 @@ def test_sections_that_exclude_each_other(federation, beside, message):
 @pytest.mark.parametrize(
     ("strategy", "message"),
     [
-        ("cfl", "needs each update by itself"),
+        ("cfl", "needs each update separately"),
         ("fedsoft", "sends whole models"),
         ("kfed", "sends a vector for each group"),
     ],
@@ -217,7 +217,7 @@ def test_small_clusters_are_refused(federation):
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"minimum": 2}, "each hospital can subtract its own"),
+        ({"minimum": 2}, "can reveal single updates"),
         ({"neighbours": 5}, "even number"),
         ({"threshold": 1}, "at least 2"),
     ],

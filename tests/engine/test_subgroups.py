@@ -174,7 +174,7 @@ def test_the_terminal_and_the_page_say_who_is_not_known():
     per_seed = per_seed.assign(**columns, sex_unknown=[0.4, 0.5])
     table = patient_groups.printed(per_seed, 160)
     assert table is not None
-    said = "not known, and in no difference: sex of 7 test rows (AUROC 0.500), under b"
+    said = "not known, and left out of differences: sex of 7 test rows (AUROC 0.500), with b"
     assert str(table.caption).endswith(said)
     assert said[1:] in patient_groups.plots(per_seed, stacked({4: {"F": 10}})).caption
     nobody = patient_groups.printed(per_seed.assign(sex_unknown_rows=0.0), 160)
@@ -274,7 +274,7 @@ def test_the_comparison_s_table_and_picture(demographic: Federation, tmp_path: P
     drawn = patient_groups.plots(per_seed, pd.concat(frames), titles={"fedavg": "FedAvg"})
     assert "FedAvg by sex" in drawn.charts[0].description
     assert [chart.title for chart in drawn.charts] == ["Sex", "Age"]
-    assert "Lines are one deviation over seeds" in drawn.caption
+    assert "Lines are one standard deviation over seeds" in drawn.caption
 
 
 def stacked(counts: dict[int, dict[str, int]]) -> pd.DataFrame:
@@ -295,7 +295,7 @@ def test_the_picture_is_of_all_hospitals_and_says_whose_rows_it_counts():
     per_seed = per_seed.assign(sex_gap=0.1, sex_gap_within=0.1, sex_undefined=0)
     differing = stacked({4: {"F": 10, r"$\bar{$": 20}, 5: {"F": 11, r"$\bar{$": 19, "M": 3}})
     drawn = patient_groups.plots(per_seed, differing, "validation")
-    assert "in brackets its validation rows of seed 4." in drawn.caption
+    assert "its validation rows of seed 4 are in brackets." in drawn.caption
     (chart,) = drawn.charts
     assert chart.y.texts == ("F (10)", r"$\bar{$ (20)", "M (0)")
     marks = re.findall(r'<circle cx="([\d.]+)"|<path d="([^"]*)"[^>]* class="c\d+ filled', str(chart.markup()))
@@ -303,4 +303,4 @@ def test_the_picture_is_of_all_hospitals_and_says_whose_rows_it_counts():
     assert places == pytest.approx([float(chart.across([0.8])[0])] * 3, abs=0.1)  # the middle of whatever mark it has
     assert "F: a 0.800" in chart.description
     same = patient_groups.plots(per_seed, stacked({4: {"F": 10}, 5: {"F": 10}}))
-    assert "in brackets its test rows. " in same.caption
+    assert "its test rows are in brackets. " in same.caption

@@ -140,7 +140,7 @@ def test_a_command_in_a_folder_that_has_been_removed_is_one_line(tmp_path: Path)
     gone.mkdir()
     done = program(gone, "import os, sys\nos.rmdir(os.getcwd())\nARGUMENTS = ['run', '--in-process']" + RUN)
     assert done.code == 2, done
-    assert done.err.splitlines()[-1] == "raysim: the working folder has been removed; change to one that is there"
+    assert done.err.splitlines()[-1] == "raysim: the working folder no longer exists; change to a folder that exists"
     assert "Traceback" not in done.err
 
 
@@ -201,7 +201,7 @@ def test_an_unknown_hospital_is_refused_in_this_process_too(tmp_path: Path):
             "on_import",
             "strategy.class: 'mine.Mine' cannot be imported: module 'mine' called sys.exit(0); move the call",
         ),
-        ("on_construction", "strategy: 'Mine' called sys.exit(0) when it was made; raise a ValueError"),
+        ("on_construction", "strategy: 'Mine' called sys.exit(0) when it was constructed; raise a ValueError"),
         ("in_round", "strategy 'Mine', round 1: aggregate called sys.exit(0); raise an error instead"),
     ],
 )

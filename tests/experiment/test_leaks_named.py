@@ -64,6 +64,6 @@ def test_under_privacy_they_do_not(tree: dict[str, Any], capsys: pytest.CaptureF
     private = {"privacy": {"unit": "hospital", "clip": 1.0, "noise_multiplier": 1.0}, "selection": {"name": "all"}}
     text = said(tree | {"strategy": "fedavg"} | private, commands.run_one, "out")
     text += "".join(capsys.readouterr())
-    assert "what is odd in the data, and which columns may give the label away, is not said under privacy" in text
+    assert "odd data and columns that may give the label away are not reported under privacy" in text
     assert "discharge" not in text
     assert "discharge" not in Path("out/answer.json").read_text()

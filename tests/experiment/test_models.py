@@ -44,7 +44,9 @@ def test_pairs_that_do_not_go_together_are_left_out_and_said(compared: Path) -> 
     table = pd.read_csv(compared / "comparison.csv")
     assert list(table["strategy"]) == LABELS
     assert list(table["learner"]) == [label.partition(", ")[2] for label in LABELS]
-    left = "Left out, as they do not go together: MOON with logistic regression; Newton (exact regression) with MLP."
+    left = (
+        "Left out, because they cannot be combined: MOON with logistic regression; Newton (exact regression) with MLP."
+    )
     assert left in json.loads((compared / "answer.json").read_text())["reasons"]
     assert left in (compared / "report.html").read_text()
 

@@ -98,7 +98,7 @@ def check_same(one: Path, other: Path) -> None:
 def test_files_are_those_of_runs_that_are_split_over_all_actors():
     tree = SMALL | {"strategies": [{"name": "chip", "clusters": 3}, "centralized"], "reference": "chip"}
     said = played(tree, "together")
-    assert "11 features; 2 runs at a time, an actor each" in said
+    assert "11 features; 2 runs at a time, each in one actor" in said
     for done in range(1, 5):
         assert f"[{done}/4] " in said
     assert "actors, " in played(tree, "split", 1)

@@ -162,7 +162,7 @@ def test_a_run_says_that_it_judges_no_score(tmp_path: Path) -> None:
     shown = StringIO()
     alone = {key: value for key, value in config().items() if key not in ("strategies", "seeds")}
     raysim.run(alone, data=table(), out=tmp_path / "run", in_process=True, console=Console(file=shown))
-    assert "data.scores: 'old' and 'points' are no features; raysim run judges no score" in shown.getvalue()
+    assert "data.scores: 'old' and 'points' are not features; raysim run does not evaluate scores" in shown.getvalue()
     fitted = json.loads((tmp_path / "run" / "preprocessing.json").read_text())
     assert [column["name"] for column in fitted["columns"]] == ["x", "z"]
 

@@ -196,8 +196,8 @@ def test_a_server_that_is_killed_in_mid_run(server: Server, here: Path, monkeypa
     assert len(seen) == 1
     assert (here / "run" / "models.safetensors").exists()
     assert json.loads((here / "run" / "resume.json").read_text())["finished"]
-    assert f"warning: MLflow ({server.uri}) did not take 1 run: " in said
-    assert "all is kept, 'raysim resume run' sends it" in said
+    assert f"warning: MLflow ({server.uri}) did not accept 1 run: " in said
+    assert "they are stored in the folder, and 'raysim resume run' sends them" in said
     with pytest.raises(
         ResourceError, match=r"does not accept the records in .*unsent.json \(ConfigError: tracking.uri"
     ):
@@ -217,7 +217,7 @@ def test_a_server_that_takes_connections_and_never_answers(here: Path, monkeypat
     with socket.create_server(("127.0.0.1", 0)) as silent:
         uri = f"http://127.0.0.1:{silent.getsockname()[1]}"
         said = said_by_run(alone(uri), "run", monkeypatch)
-    assert f"warning: MLflow ({uri}) did not take 1 run: " in said
+    assert f"warning: MLflow ({uri}) did not accept 1 run: " in said
     assert (here / "run" / "report.html").exists()
 
 
@@ -228,7 +228,9 @@ def test_a_call_that_never_comes_back_is_left_behind(here: Path, monkeypatch: py
     with socket.create_server(("127.0.0.1", 0)) as silent:
         uri = f"http://127.0.0.1:{silent.getsockname()[1]}"
         said = said_by_run(alone(uri), "run", monkeypatch)
-    assert f"warning: MLflow ({uri}) did not take 1 run: it did not answer within 0.5 s; all is kept" in said
+    assert (
+        f"warning: MLflow ({uri}) did not accept 1 run: it did not answer within 0.5 s; they are stored in the folder"
+    ) in said
     # What is kept names no folder but its own: else someone else's could have files of ours sent to a store of theirs.
     (here / "other").mkdir()
     kept = here / "run" / "unsent.json"
@@ -265,7 +267,7 @@ def test_what_comes_back_after_its_command_sends_nothing(here: Path, monkeypatch
         patch.setattr(recording, "CLOSING_SECONDS", 0.5)
         patch.setattr(recording, "Tracker", Late)
         said = said_by_run(alone(uri), "run", patch)
-    assert "did not take 1 run: it did not answer within 0.5 s; all is kept" in said
+    assert "did not accept 1 run: it did not answer within 0.5 s; they are stored in the folder" in said
     (late,) = [thread for thread in threading.enumerate() if thread.name == "mlflow"]
     assert "finished, sent 1 run to MLflow" in go_on("run")
     opens.set()
@@ -281,7 +283,7 @@ def test_a_file_that_cannot_be_written_any_more(here: Path, monkeypatch: pytest.
     with monkeypatch.context() as patch:
         at_round(patch, 3, lambda: unwritable(here))
         said = said_by_run(tree, "out", patch, compare=True)
-    assert f"warning: MLflow ({uri}) did not take 3 runs: " in said
+    assert f"warning: MLflow ({uri}) did not accept 3 runs: " in said
     assert (here / "out" / "comparison.csv").exists()
     writable(here)
     assert "finished, sent 3 runs to MLflow" in go_on("out")

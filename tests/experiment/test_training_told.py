@@ -59,7 +59,7 @@ def test_a_comparison_of_what_diverges_says_so() -> None:
     strategies = "strategies=[fedavg, local]"
     printed = said(commands.compare_all, strategies, "training.rounds=12", "training.learning_rate=500")
     reasons = json.loads(Path("out/answer.json").read_text())["reasons"]
-    (diverged,) = (text for text in reasons if text.startswith("Diverged, so that their figures say nothing: "))
+    (diverged,) = (text for text in reasons if text.startswith("Diverged, so figures are meaningless: "))
     assert ": FedAvg (training loss " in diverged
     assert " and Training alone (training loss " in diverged
     assert diverged in printed

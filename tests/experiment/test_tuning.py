@@ -191,9 +191,12 @@ def test_one_that_is_stopped_repeats_no_finished_trial(whole: Path, monkeypatch:
         ({"training.learning_rat": [1]}, "tune.training.learning_rat: is not a key of training or model to tune"),
         ({"strategy.mu": [1]}, "tune.strategy.mu: is not a key of training or model to tune"),
         ({"training.stop": [{}]}, "tune.training.stop: is not a key of training or model to tune"),
-        ({"training.learning_rate": []}, "tune.training.learning_rate: [] is not a list of values, each once"),
-        ({"training.learning_rate": 0.1}, "tune.training.learning_rate: 0.1 is not a list of values, each once"),
-        ({"training.learning_rate": [0.1, 0.1]}, "tune.training.learning_rate: [0.1, 0.1] is not a list of values"),
+        ({"training.learning_rate": []}, "tune.training.learning_rate: [] is not a list of different values"),
+        ({"training.learning_rate": 0.1}, "tune.training.learning_rate: 0.1 is not a list of different values"),
+        (
+            {"training.learning_rate": [0.1, 0.1]},
+            "tune.training.learning_rate: [0.1, 0.1] is not a list of different values",
+        ),
         ({"training.learning_rate": [-1]}, "tune.training.learning_rate: -1 is not greater than 0"),
         (
             {"training.learning_rate": [1], "seeds": 0},
@@ -203,9 +206,9 @@ def test_one_that_is_stopped_repeats_no_finished_trial(whole: Path, monkeypatch:
             {"training.learning_rate": [1], "seeds": True},
             "tune.seeds: true is neither a whole number of at least 1 nor a list of seeds",
         ),
-        ({"training.learning_rate": [1], "seeds": [1, 1]}, "tune.seeds: [1, 1] is not a list of seeds, each once"),
-        ({"training.learning_rate": [1], "seeds": []}, "tune.seeds: [] is not a list of seeds, each once"),
-        ({"training.learning_rate": [1], "seeds": [-1]}, "tune.seeds: [-1] is not a list of seeds, each once"),
+        ({"training.learning_rate": [1], "seeds": [1, 1]}, "tune.seeds: [1, 1] is not a list of different seeds"),
+        ({"training.learning_rate": [1], "seeds": []}, "tune.seeds: [] is not a list of different seeds"),
+        ({"training.learning_rate": [1], "seeds": [-1]}, "tune.seeds: [-1] is not a list of different seeds"),
         ({"training.learning_rate": [1], "per": "seed"}, "tune.per: 'seed' is not one of 'strategy' or 'comparison'"),
     ],
 )
@@ -249,8 +252,16 @@ def test_set_and_yaml_say_the_same():
 @pytest.mark.parametrize(
     ("grid", "best", "said"),
     [
-        ([0.01, 0.1, 0.3], [0.3, 0.3, 0.1], "training.learning_rate at the edge of the grid for 2 of 3: try beyond"),
-        ([0.3, 0.01, 0.1], [0.01, 0.1, 0.1], "training.learning_rate at the edge of the grid for 1 of 3: try beyond"),
+        (
+            [0.01, 0.1, 0.3],
+            [0.3, 0.3, 0.1],
+            "training.learning_rate at the edge of the grid for 2 of 3: also try values beyond it",
+        ),
+        (
+            [0.3, 0.01, 0.1],
+            [0.01, 0.1, 0.1],
+            "training.learning_rate at the edge of the grid for 1 of 3: also try values beyond it",
+        ),
         ([0.01, 0.1, 0.3], [0.1, 0.1, 0.1], ""),
         ([0.1], [0.1, 0.1, 0.1], ""),
     ],
@@ -259,7 +270,9 @@ def test_a_value_at_the_edge_of_its_grid_is_said(grid: list[float], best: list[f
     figures = {f"s{k}": [[0.5 - 0.1 * (rate == at)] for rate in grid] for k, at in enumerate(best)}
     frame = tried(figures, grid)
     assert tuning.at_the_edge(frame) == said
-    assert tuning.sentence(frame).endswith(f" Caution: {said}." if said else "the bytes of the strategies.")
+    assert tuning.sentence(frame).endswith(
+        f" Caution: {said}." if said else "the bytes of the strategies do not include."
+    )
 
 
 def test_the_bound_of_a_key_is_no_edge():
@@ -269,7 +282,9 @@ def test_the_bound_of_a_key_is_no_edge():
     )
     assert tuning.at_the_edge(frame) == ""
     frame["chosen"] = [True, False, True]
-    assert tuning.at_the_edge(frame) == "training.local_epochs at the edge of the grid for 1 of 2: try beyond"
+    assert tuning.at_the_edge(frame) == (
+        "training.local_epochs at the edge of the grid for 1 of 2: also try values beyond it"
+    )
 
 
 def test_hospitals_whose_model_nobody_trained_are_left_out_of_a_trials_figure(federate):

@@ -216,7 +216,7 @@ def test_pages_speak_of_errors_and_never_of_auroc(tmp_path: Path) -> None:
         "hospitals with the highest MAE",
         "positive when larger hospitals do worse on these rows",
         "Negative is better.",
-        "A line has the size bias as its slope",
+        "The slope of a line is the size bias",
         "better is better than fedavg",
     ):
         assert said in sound.text, said

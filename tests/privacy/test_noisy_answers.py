@@ -237,7 +237,9 @@ def test_a_row_adds_no_more_than_its_program_declares(n, classes, scale, seed):
 
 
 def test_a_real_label_has_no_signature_with_noise():
-    with pytest.raises(ConfigError, match=r"privacy.statistics.signature: hospitals do not send sums over rows"):
+    with pytest.raises(
+        ConfigError, match=(r"privacy.statistics.signature: hospitals do not send this kind as sums over rows")
+    ):
         statistic_noise(section(statistics={"signature": {"epsilon": 1.0}}), Signature(0, 2, noisy=True))
 
 

@@ -163,7 +163,7 @@ def test_noisy_figures_come_without_gaps_between_groups_of_patients(federation):
         (
             {"range": [0, 5]},
             3,
-            r"privacy.statistics.metrics.range: .*data.label has 3 classes; take it out",
+            r"privacy.statistics.metrics.range: .*data.label has 3 classes; remove the key",
         ),
         ({}, 0, r"privacy.statistics.metrics.range: not set, but data.label is a number.*\[0, 30\]"),
     ],

@@ -184,7 +184,7 @@ class Single(Means):
     ("strategy", "keys", "line"),
     [
         (Loose(each=False), {}, r"program 'probe' sends '\w+' without a bound; choose another strategy or leave"),
-        (Single(), {}, r"program 'mean' sends 'each' by itself"),
+        (Single(), {}, r"program 'mean' sends 'each' separately"),
         (Private(Bound("hospital", 1.0)), {}, "program 'bounded' bounds 'sum' by hospital"),
         (Some(Bound("row", 1.0)), {}, "program 'bounded' calls 2 of 4 hospitals"),
         (

@@ -284,7 +284,7 @@ def test_answers_that_are_no_sums_are_refused(federation):
             statistics_of(view, Largest())
             return super().setup(view)
 
-    with pytest.raises(ConfigError, match=r"privacy.statistics.largest: .*do not send sums over rows"):
+    with pytest.raises(ConfigError, match=r"privacy.statistics.largest: .*do not send this kind as sums over rows"):
         noisy(federation, Curious(), statistics={"largest": {}}, noise_multiplier=1)
     strategy = ClustPsi(clusters=2, privacy_epsilon=1.0)
     with pytest.raises(ConfigError, match=r"privacy.statistics.label_counts: strategy.privacy_epsilon"):

@@ -81,7 +81,7 @@ def test_the_page_takes_its_own_place_and_no_other_file_is_replaced(tree, tmp_pa
     page = (tmp_path / "report.html").read_text()
     for name, hospital in (("report.html", "a b"), ("comparison.csv", None)):
         with pytest.raises(
-            ConfigError, match=rf"^--out: .*{name} is one of the files that raysim left in .*; name another"
+            ConfigError, match=rf"^--out: .*{name} is one of the files that raysim wrote in .*; name another"
         ):
             rewritten(tmp_path, hospital, tmp_path / name)
     assert (tmp_path / "report.html").read_text() == page

@@ -69,7 +69,7 @@ def test_in_a_tie_between_models_the_simpler_is_taken_and_said():
     assert said.card.headline.endswith("No gain over linear is demonstrated with MLP.")
     which = said.card.line("which")
     assert which is not None
-    assert "fedavg, linear has the simplest model of the 3 methods that no other is better than" in which.text
+    assert "fedavg, linear has the simplest model of the 3 methods that no other method beats" in which.text
     assert which.text.endswith("Take linear, the simpler model.")
     assert which.figure is not None
     assert which.figure["learner"] == "linear"
@@ -251,7 +251,7 @@ def test_one_method_is_compared_with_references():
     local, central = said.reasons
     assert re.fullmatch(r"For reference, local against fedavg: \+0.0[34]\d \(.*\); worse\.", local)
     assert re.fullmatch(r"For reference, centralized against fedavg: -0.\d{3} \(.*\); better\.", central)
-    assert said.caution == "3 training seeds: what they change is uncertain, and more of them narrow the intervals."
+    assert said.caution == "3 training seeds: variation between seeds is uncertain; more seeds narrow the intervals."
     once = answered(*frames(means, figure="mae", aside=("local", "centralized"), seeds=1, hospitals=4), "fedavg")
     assert once.reasons[0].endswith("; for these trained models, as one seed cannot compare methods.")
     assert once.caution.startswith("4 hospitals")
@@ -265,7 +265,9 @@ def test_one_seed_shows_no_difference_however_large(hospitals):
     assert (said.difference_shown, said.card.recommended, said.card.federate) == (False, "fedavg", "not shown")
     assert said.not_dominated == ("fedavg", "chip", "clustered")
     assert said.card.headline == "One seed cannot compare methods; fedavg is the reference."
-    alone = next(reason for reason in said.reasons if reason.startswith("For these trained models"))
+    alone = next(
+        reason for reason in said.reasons if reason.startswith("Differences from fedavg for these trained models")
+    )
     assert "chip: +0.04" in alone, "what the trained models show is told as theirs"
     assert {way.verdict for way in said.card.rows[1:]} == {"one seed"}
     text = " ".join(said.sentences)
@@ -351,7 +353,7 @@ def test_the_non_dominated_set_is_of_intervals_and_not_of_means():
     assert not any("dominates" in reason for reason in same.reasons)
     worse = answered(*frames({"fedavg": 0.80, "chip": 0.8002, "clustered": 0.7}, noise=0.02), "fedavg")
     assert worse.not_dominated == ("fedavg", "chip")
-    assert "No other method dominates on mean AUROC and worst decile: fedavg and chip." in worse.reasons
+    assert "Not dominated by another method on mean AUROC and worst decile: fedavg and chip." in worse.reasons
     # Figures and comparison.csv take the same set, and members of an entry of equals share its place.
     per_seed, hospitals = frames({"fedavg": 0.80, "chip": 0.8002, "clustered": 0.7}, noise=0.02)
     again = [table.assign(strategy=table["strategy"].replace("clustered", "copy")) for table in (per_seed, hospitals)]
@@ -409,7 +411,7 @@ def test_hospitals_that_gave_nothing_to_training_are_told_apart():
     assert line.figure["auroc"] == pytest.approx(np.average(there["auroc"], weights=there["n_test"]))
     inside = answered(per_seed, hospitals.assign(n_train=50, n_validation=0), "fedavg").card.line("unseen")
     assert inside is not None
-    assert inside.text.startswith("Not tested at hospitals outside")
+    assert inside.text.startswith("Not tested at hospitals that took no part")
 
 
 def test_what_may_not_be_used_is_not_recommended():

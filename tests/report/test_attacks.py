@@ -45,19 +45,19 @@ def test_a_comparison_says_means_over_seeds_with_intervals_from_three():
     (said,) = attacks.sentences([result(harm) for harm in harms])
     half = t.ppf(0.975, 2) * np.std(harms, ddof=1) / np.sqrt(3)
     interval = f"{np.mean(harms):+.3f} ({np.mean(harms) - half:+.3f} to {np.mean(harms) + half:+.3f})"
-    assert f"harm beside bad hospitals {interval}" in said
+    assert f"harm in clusters with Byzantine hospitals {interval}" in said
     assert "elsewhere +0.000 (+0.000 to +0.000)" in said
-    assert said.startswith("Attack on fedavg: label_flip by 2 bad hospitals who know their own data alone;")
+    assert said.startswith("Attack on fedavg: label_flip by 2 Byzantine hospitals who know their own data alone;")
     assert "trigger" not in said
     (two,) = attacks.sentences([result(harm) for harm in harms[:2]])
-    assert "harm beside bad hospitals +0.015;" in two
+    assert "harm in clusters with Byzantine hospitals +0.015;" in two
     assert len(attacks.sentences([result(0.1), result(0.1, label="chip")])) == 2
 
 
 def test_the_price_of_a_rule_is_said_where_there_is_one():
-    assert "the rule without attack against uniform averaging -0.012" in attacks.of_run(result(0.1, price=-0.0124))
+    assert "cost of the rule without attack -0.012" in attacks.of_run(result(0.1, price=-0.0124))
     (said,) = attacks.sentences([result(0.1, price=-0.01), result(0.1, price=-0.02)])
-    assert "the rule without attack against uniform averaging -0.015" in said
+    assert "cost of the rule without attack -0.015" in said
     assert "uniform averaging" not in attacks.of_run(result(0.1)) + attacks.sentences([result(0.1)])[0]
 
 
@@ -72,7 +72,7 @@ def test_nothing_is_said_where_nobody_attacks():
 def test_a_run_says_success_and_what_the_rule_did(success):
     said = attacks.of_run(result(0.02, success=success, facts={"rejecting_recall": 0.75, "largest_bad_share": NAN}))
     assert said.startswith(
-        "Attack: label_flip by 2 bad hospitals who know their own data alone; honest hospitals: mean"
+        "Attack: label_flip by 2 Byzantine hospitals who know their own data alone; honest hospitals: mean"
     )
-    assert said.endswith("rejected among the bad ones: 0.75.")
-    assert ("trigger's success +0.250" in said) == np.isfinite(success)
+    assert said.endswith("rejected share of the Byzantine updates: 0.75.")
+    assert ("success of the backdoor +0.250" in said) == np.isfinite(success)

@@ -16,7 +16,7 @@ from raysim.report.terminal.block import MOST, WIDEST, Block, Warning, lines
 ROWS = [[f"Method {i}", "0.886", "+0.005 (-0.006 to +0.015)", "no difference"] for i in range(6)]
 FULL = Block(
     what="main: death in hospital, 208 hospitals, 38,700 rows with 3,416 events, 8 methods x 5 seeds, 41 s",
-    headline="Take FedAvg, recalibrated at each hospital; not as it is: for ranking, not for risks (too high).",
+    headline="Take FedAvg, recalibrated at each hospital. Before that, use it for ranking, not for risks (too high).",
     warnings=[Warning("Risks are off: recalibrate it", True), Warning("Not trained to the end: FedAvg", False)],
     rows=ROWS,
     notes=["No gap within hospitals demonstrated: age."],

@@ -89,7 +89,7 @@ def test_a_card_sets_the_calibration_error_beside_what_chance_makes_of_it(tmp_pa
     below, above = (float(np.hypot(ece["value"] - ece[name], of_seeds)) for name in ("low", "high"))
     facts = dict(made["hospitals"][0]["facts"])
     shown = with_interval(value, max(0.0, value - below), min(1.0, value + above), 2)
-    assert facts["Calibration error (ECE)"] == f"{shown} (if calibrated, to {floor:.2f} by chance)"
+    assert facts["Calibration error (ECE)"] == f"{shown} (up to {floor:.2f} by chance if calibrated)"
     assert dict(made["hospitals"][2]["facts"])["Calibration error (ECE)"] == "undefined: fewer than 100 rows"
 
 
@@ -132,7 +132,7 @@ def test_several_seeds_are_means_with_their_seeds_in_the_interval(run: Path, tmp
         assert high == pytest.approx(min(b + np.hypot(ends[1] - a, np.sqrt(seeds)), 1.0 if moved else np.inf))
     _, calibration, drawing = clinical.plots([two])
     assert "Means over 2 training seeds, each on 134 test rows with" in str(drawing.markup)
-    assert "its 95 % interval, seeds included" in str(drawing.markup)
+    assert "its 95 % interval (patients and seeds)" in str(drawing.markup)
     assert "by chance to" in str(drawing.markup)
     assert len(two.calibration) == len(one.calibration)
     assert "means over 2 seeds" in calibration.caption
@@ -178,7 +178,7 @@ def test_a_curve_has_a_logarithmic_axis_where_its_values_are_spaced_so():
         assert text.count('band"') == 2
         assert "log loss, nats" in text
         assert "a: 0.55 at" in text
-        assert figure.caption.endswith("Level: b, which has no k to vary.")
+        assert figure.caption.endswith("Horizontal: b, which has no k to vary.")
     one = curve_figure(curve([1.0, 2.0], [0.5, 0.4]), "k", "auroc", "log")
     assert one.caption == "One seed."
     assert "2.5" not in re.findall(r'class="tick"[^>]*>([^<]+)<', str(one.markup)), "whole values have whole ticks"
@@ -200,9 +200,11 @@ def test_a_decision_curve_says_where_a_model_is_worth_using():
     value[at > 0.715] = 0.0
     curve = pd.DataFrame({"threshold": at, "value": value, "of_all": everyone})
     said = clinical.worth_using(curve)
-    assert said == "worth using between 41 % and 71 %; below 0 between 9 % and 40 %"
+    assert said == "worth using between 41 % and 71 %; net benefit below 0 between 9 % and 40 %"
     nothing = curve.assign(value=np.minimum(everyone, 0.0))
-    assert clinical.worth_using(nothing).startswith("worth using at no threshold; below 0 between 10 % and 99 %")
+    assert clinical.worth_using(nothing).startswith(
+        "worth using at no threshold; net benefit below 0 between 10 % and 99 %"
+    )
     assert clinical.worth_using(curve.assign(value=everyone)[:3]) == "worth using at no threshold"
 
 
@@ -233,4 +235,4 @@ def test_alerts_are_those_at_or_above_a_threshold(run: Path):
     text = str(clinical.plots([first])[-1].markup)
     assert f"<td>{100 * row['of'] / row['n']:.1f}</td>" in text
     false = 100 * round(row["of"] * (1 - row["value"])) / row["n"]
-    assert f"with global model: from 30% {100 * row['of'] / row['n']:.1f}, of them {false:.1f} false." in text
+    assert f"with global model: {100 * row['of'] / row['n']:.1f} from 30% ({false:.1f} false)." in text

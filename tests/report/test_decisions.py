@@ -95,7 +95,7 @@ def test_the_forest_has_one_line_a_way_and_folds_equal_models() -> None:
     differences = tables.differences(per_seed, "fedavg", hospitals)
     (drawn,) = forest(shown, differences, figures.styles(table))
     page = Page(str(drawn.markup))
-    rows = [text for tag, text in page.texts if tag == "span" and text in {*map(short, shown.entries[0].called)}]
+    rows = [text for tag, text in page.texts if tag == "span" and text in {*map(short, shown.entries[0].names)}]
     assert rows == [], "the reference has no line, nor has its twin"
     lines = [text.split("</tr>")[0] for text in str(drawn.markup).split("<tr>")[2:]]
     assert len(lines) == 4 + 1, "four other ways, and the axis"
@@ -140,7 +140,7 @@ def test_a_page_has_one_interval_for_training_alone() -> None:
     assert any(printed in sentence for sentence in answer_from(card, shown).reasons)
     (drawn,) = forest(shown, tables.differences(frame, "fedavg", hospitals), figures.styles(table))
     assert f"{naming.number(joint.low, 3, sign=True)} to {naming.number(joint.high, 3, sign=True)}" in drawn.markup
-    assert "Those of training alone hold together for all methods." in drawn.caption
+    assert "Intervals against training alone are adjusted for all methods." in drawn.caption
 
 
 def test_the_forest_counts_intervals_without_numbers() -> None:
@@ -174,16 +174,16 @@ def test_gains_are_counted_by_hand() -> None:
     )
     first, second = over_local.sentences()
     assert first == (
-        "Of 5 judged hospitals, 2 gain over training alone, 2 lose (1 by more than 0.05), and 1 stay as they are."
+        "Of 5 judged hospitals, 2 gain over training alone, 2 lose (1 by more than 0.05), and 1 do not change."
     )
     assert second.startswith(
-        "The 95 % interval over patients and 3 training seeds shows a gain at 1 hospital and a loss at 1."
+        "The 95 % interval over patients and 3 training seeds demonstrates a gain at 1 hospital and a loss at 1."
     )
     once = dataclasses.replace(over_local, seeds=np.array([1, 3, 3, 3, 2, 0]))
     assert (once.gaining().sum(), once.losing().sum()) == (0, 1), "one of three seeds claims nothing"
     alone = dataclasses.replace(over_local, seeds=np.array([1, 1, 1, 1, 1, 0]), trained=1)
     assert (alone.gaining().sum(), alone.losing().sum()) == (1, 1)
-    assert "of these trained models (one training seed) shows a gain at 1 hospital" in alone.sentences()[1]
+    assert "over patients (one training seed) demonstrates a gain at 1 hospital" in alone.sentences()[1]
     chart = gains.caterpillar(over_local)
     assert chart is not None
     numbers = re.findall(r'class="c-?\d+ filled" data-h="(\d)"|data-h="(\d)"', str(chart.markup()))
@@ -232,15 +232,15 @@ def test_the_evidence_is_of_all_seeds() -> None:
     )
     both = pd.concat([hospitals, hospitals.assign(strategy="b")])
     assert sentence(both, "test") == (
-        "2 to 3 of 3 hospitals are judged, on 100 to 120 test rows with 15 to 16 events (seeds differ in which rows "
-        "these are). The median hospital has 2.5 rows of the rarer class in the mean of 2 seeds, and none has more "
-        "than 10; 2 of 3 have fewer than ten, and a figure of one such hospital says little."
+        "2 to 3 of 3 hospitals are judged, on 100 to 120 test rows with 15 to 16 events (each seed splits rows "
+        "differently). The median hospital has 2.5 rows of the rarer class (mean of 2 seeds), and none has more "
+        "than 10; 2 of 3 have fewer than ten, so figures of single hospitals are uncertain."
     )
     (figure,) = events_figure(both, "test")
     assert figure.charts[0].description == "0 rows: 0 hospitals; 1–9 rows: 2 hospitals; 10–49 rows: 1 hospital."
-    assert figure.caption.endswith("Rows are the mean of 2 seeds, rounded.")
+    assert figure.caption.endswith("Rows are means over 2 seeds, rounded.")
     alike = both.assign(events_test=[4, 0, 12] * 4, n_test=30)
-    assert "with 16 events (seeds differ" in sentence(alike, "test")
+    assert "with 16 events (each seed splits" in sentence(alike, "test")
     assert "The median hospital has 4 rows of the rarer class, and none has more than 12; 2 of 3 have" in sentence(
         alike, "test"
     )
@@ -335,9 +335,9 @@ def test_models_that_nobody_trained_are_named_and_counted() -> None:
         }
     )
     assert not_trained(frame, {("local", "personal"): "Training alone"}) == [
-        "Not trained, so that every figure is undefined and comparisons leave the hospital out on both sides: Training "
+        "Not trained, so figures are undefined and comparisons leave the hospital out: Training "
         "alone at 1 of 3 hospitals (b).",
-        "Trained on rows of one class alone, and counted: Training alone at 1 of 3 hospitals (c).",
+        "Trained on rows of one class only, and included: Training alone at 1 of 3 hospitals (c).",
     ]
     assert sentence(frame, "test").startswith("3 of 3 hospitals are judged")
     assert sentence(frame[::-1], "test").startswith("3 of 3 hospitals are judged"), "whichever model is listed first"

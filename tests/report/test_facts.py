@@ -114,7 +114,10 @@ def test_these_hospitals_count_where_others_are_open() -> None:
     """Four hospitals that differ much: the model ranks well at these, and the line says that others may differ."""
     line = quality(CLASSIFICATION, 0.8, Limits(0.74, 0.86), 4, useful(0.02, 0.04), elsewhere=False)
     assert (line.state, line.forbids) == ("open", False)
-    assert "over 4 hospitals and these trained models (others may rank no better than chance)" in line.text
+    assert (
+        "over 4 hospitals, for these hospitals and trained models only (elsewhere it may rank no better than chance)"
+        in line.text
+    )
     far = Paired(0.8, 4, 3, 0.04, 1e-3, 1e-4, 2.6)
     assert level_interval(CLASSIFICATION, far) == (replace(far, seed_variance=0.0).fixed(), False)
     assert level_interval(CLASSIFICATION, replace(far, difference=0.5)) == (NOTHING, True)
@@ -178,7 +181,7 @@ def test_federating(limits, verdict, state, words) -> None:
 def test_one_seed_compares_nothing() -> None:
     got, line = federate(CLASSIFICATION, "FedAvg", "Training alone", pair(0.02, seeds=1), Limits(0.01, 0.03), None)
     assert (got, line.state) == ("not shown", "open")
-    assert line.text.endswith("One seed cannot compare methods, so this is of these trained models alone.")
+    assert line.text.endswith("One seed cannot compare methods, so this applies only to these trained models.")
 
 
 def test_training_alone_is_compared_where_it_is_defined() -> None:
@@ -296,7 +299,7 @@ NAMES = ("north", "south", "east", "west", "centre")
     ("harm", "state", "words"),
     [
         (Harm(Bound(2, 5, (3, 0)), Bound(0, 5, ()), 1), "warn", "At least 2 of 5 judged hospitals lose"),
-        (Harm(Bound(1, 5, ()), Bound(0, 5, ()), 0), "warn", r"loses against Training alone \(which, is open\)"),
+        (Harm(Bound(1, 5, ()), Bound(0, 5, ()), 0), "warn", r"loses against Training alone \(which ones is open\)"),
         (Harm(Bound(0, 5, ()), Bound(1, 5, (2,)), 1), "ok", r"at least 1 gains \(east\); 1 hospital has too few"),
         (Harm(Bound(0, 5, ()), Bound(0, 5, ()), 4), "open", "No hospital of 5 demonstrably loses"),
         (Harm(Bound(0, 0, ()), Bound(0, 0, ()), 0), "open", "No hospital can be judged against Training alone"),
@@ -335,7 +338,7 @@ CALM = [0.5, 0.6, 0.7, 0.8, 0.9]
     ("own", "state", "words"),
     [
         (made(0.95, (0.91, 0.99), 0.3, CALM, 5), "ok", "demonstrably off at none of 5 hospitals"),
-        (made(0.95, (0.91, 0.99), 0.3, CALM, 3), "open", "within 0.8 to 1.25 at 3"),
+        (made(0.95, (0.91, 0.99), 0.3, CALM, 3), "open", r"within 0.8 to 1.25\) at 3"),
         (made(0.95, (0.91, 0.99), 0.04, CALM, 5), "warn", "risks differ between hospitals"),
         (
             made(0.95, (0.91, 0.99), 0.3, [1e-6, *CALM[1:]], 4),
@@ -429,7 +432,7 @@ def test_fairness() -> None:
     assert fairness([gap("sex", -0.021, 0.8)]).state == "open", "a gap of either sign is a gap"
     shown = fairness([gap("sex", 0.08, 0.01), gap("age", -0.01, 0.7)])
     assert (shown.state, shown.forbids) == ("warn", False)
-    assert shown.text.startswith("Within hospitals the model ranks men better than women by sex (+0.080, ")
+    assert shown.text.startswith("Within hospitals by sex the model ranks better for men than for women (+0.080, ")
     assert f"; {gap('sex', 0.08, 0.01).hospitals} hospitals). No gap" in shown.text, (
         "a claim names its hospitals' number"
     )
@@ -438,14 +441,14 @@ def test_fairness() -> None:
     vague = fairness([WithinGap("sex", True, wide, (wide,), 0.7, 0.7)])
     assert (vague.state, vague.text) == (
         "open",
-        "Gaps within hospitals by sex: too few rows for an interval that says anything.",
+        "Gaps within hospitals by sex: too few rows for an informative interval.",
     )
     one_of_two = fairness([replace(gap("sex", 0.04, 0.07), p=0.035), gap("age", 0.0, 0.9)])
-    assert "sex +0.040 (+0.010 to +0.070), p = 0.07 over all attributes; and age 0.000" in one_of_two.text
+    assert "sex +0.040 (+0.010 to +0.070), p = 0.07 adjusted for all attributes; and age 0.000" in one_of_two.text
     undefined = replace(wide, estimate=NAN)
     assert not WithinGap("sex", True, undefined, (undefined,), 1.0, 1.0).judged
     unjudged = fairness([WithinGap("ethnicity", True)])
-    assert (unjudged.state, unjudged.text) == ("open", "Groups by ethnicity: within hospitals it cannot be judged.")
+    assert (unjudged.state, unjudged.text) == ("open", "Groups by ethnicity: gaps within hospitals cannot be judged.")
 
 
 # Training
@@ -557,8 +560,8 @@ def said(
             "yes",
             OFF,
             {},
-            "Take FedAvg, recalibrated at each hospital; not as it is: for ranking, not for risks (risks 3.1 times too "
-            "high).",
+            "Take FedAvg, recalibrated at each hospital. Before that, use it for ranking, not for risks "
+            "(risks 3.1 times too high).",
             "ranking",
         ),
         ("not shown", RIGHT, {}, "No method demonstrably beats training alone; FedAvg is the reference.", "risks"),
@@ -566,8 +569,8 @@ def said(
             "not shown",
             OFF,
             {},
-            "No method demonstrably beats training alone; FedAvg is the reference. For ranking, not for risks (risks "
-            "3.1 times too high), until it is recalibrated.",
+            "No method demonstrably beats training alone; FedAvg is the reference. Use it for ranking, not for risks "
+            "(risks 3.1 times too high), until it is recalibrated.",
             "ranking",
         ),
         ("no", RIGHT, {"alone_taken": True}, "Train alone: federating ranks worse.", "risks"),
@@ -592,7 +595,7 @@ def said(
             "not tested",
             RIGHT,
             {"compared": False},
-            "Nothing found forbids the use of FedAvg at these hospitals. Whether federating helps was not tested.",
+            "No reason was found against using FedAvg at these hospitals. Whether federating helps was not tested.",
             "risks",
         ),
         (
@@ -628,7 +631,7 @@ def test_a_label_that_is_a_number_has_values() -> None:
 
 def test_what_forbids_use_stands_in_the_headline() -> None:
     text, use = said("yes", HARMFUL)
-    assert (text, use) == ("Do not act on it at 20 %. Take FedAvg for ranking, not for risks.", "ranking")
+    assert (text, use) == ("Do not act on FedAvg at a risk of 20 %. Take FedAvg for ranking, not for risks.", "ranking")
     text, use = said("yes", COIN)
     assert use == "none"
     assert text.startswith("Do not use FedAvg: it is not demonstrated to rank better than chance (AUROC 0.520")

@@ -26,35 +26,35 @@ def gap(attribute: str, p: float, p_holm: float, estimate: float = 0.004, half: 
 def test_nothing_shown():
     (said,) = fairness.sentences([gap("sex", 0.8, 0.8)])
     assert said == (
-        f"No difference between women and men shown within hospitals (+0.004, {MINUS}0.030 to +0.038; "
-        "four of five tests would find 0.050)."
+        f"No difference between women and men demonstrated within hospitals (+0.004, {MINUS}0.030 to +0.038; "
+        "80 % power for 0.050)."
     )
 
 
 def test_a_small_p_of_one_attribute_is_no_claim_where_several_were_looked_at():
     (said,) = fairness.sentences([gap("sex", 0.03, 0.06), gap("age", 0.5, 0.5)])
     assert said.startswith(
-        "No difference between groups of patients shown within hospitals: sex, women less men: +0.004"
+        "No difference between groups of patients demonstrated within hospitals: sex, women minus men: +0.004"
     )
-    assert "age, 80 and over less under 45: +0.004" in said
+    assert "age, 80 and over minus under 45: +0.004" in said
 
 
 def test_a_difference_that_is_shown_names_whom_it_favours():
     claimed, other = fairness.sentences([gap("sex", 0.0005, 0.001, -0.05), gap("age", 0.5, 0.5)])
     assert claimed == (
-        f"Within hospitals the model ranks men better than women by sex: {MINUS}0.050, {MINUS}0.084 to "
+        f"Within hospitals, by sex, the model ranks better for men than for women: {MINUS}0.050, {MINUS}0.084 to "
         f"{MINUS}0.016; p < 0.01."
     )
-    assert other.startswith("No difference between 80 and over and under 45 shown")
+    assert other.startswith("No difference between 80 and over and under 45 demonstrated")
     (errors,) = fairness.sentences([replace(gap("sex", 0.02, 0.02, -0.05), larger=False)])
-    assert errors.startswith("Within hospitals the model errs less for women than for men by sex: ")
+    assert errors.startswith("Within hospitals, by sex, the model errs less for women than for men: ")
     assert errors.endswith("; p = 0.02.")
 
 
 def test_where_no_hospital_tells_it_is_said_and_the_gap_over_all_patients_is_not():
     (said,) = fairness.sentences([WithinGap("sex", True, pooled=0.3)])
     assert said == (
-        "Groups by sex: within hospitals it cannot be judged, as no hospital has enough patients of two of them."
+        "Groups by sex: gaps within hospitals cannot be judged, as no hospital has enough patients of two groups."
     )
 
 
@@ -63,8 +63,8 @@ def test_where_groups_are_treated_is_said_apart():
     _, said = fairness.sentences([apart])
     assert said == (
         "women are treated at hospitals where the AUROC is lower by 0.012 on average than where men are "
-        "(0.004 to 0.020). That is no fault of the model. Over all patients they differ by +0.102: +0.004 within "
-        "hospitals and +0.098 by where they are treated."
+        "(0.004 to 0.020). This difference lies between hospitals. Over all patients they differ by +0.102: +0.004 "
+        "within hospitals and +0.098 by where they are treated."
     )
     unsure = replace(apart, composition=Composition(-0.012, -0.02, 0.004, 12))
     assert len(fairness.sentences([unsure])) == 1

@@ -51,7 +51,7 @@ def test_the_slope_is_that_of_gains_over_training_alone(federate: MakeFederation
     [
         (
             GainSlope(-0.02, -0.03, -0.01, 0.001, 0.002),
-            "Small hospitals gain more over training alone: half the size goes with +0.014 (+0.007 to",
+            "Small hospitals gain more over training alone: halving the size changes the gain in AUROC by +0.014",
         ),
         (GainSlope(0.02, 0.01, 0.03, 0.001, 0.002), "Small hospitals gain less over training alone"),
         (GainSlope(-0.02, -0.03, -0.01, 0.001, 0.2), "Not demonstrated that small hospitals gain more"),
@@ -65,7 +65,7 @@ def test_both_tests_must_agree(found: GainSlope, begin: str, federate, tmp_path:
 def test_few_hospitals_and_no_training_alone(federate: MakeFederation, tmp_path: Path) -> None:
     both = results(federate, tmp_path, SIZES[:5])
     assert gain_by_size(both, KEY, ALONE) == (
-        "Whether small hospitals gain more was not tested: 10 judged hospitals of unlike sizes are needed."
+        "Whether small hospitals gain more was not tested: 10 judged hospitals of different sizes are needed."
     )
     assert gain_by_size(both[:1], KEY, ALONE) == ""
 

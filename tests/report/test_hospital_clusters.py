@@ -35,7 +35,7 @@ def test_shares_and_means_are_those_of_the_cluster_s_hospitals(ran: Result) -> N
     shares, means = figure.charts
     assert shares.y.texts == ("region: unknown", "region: east", "region: west")
     assert [cells(shares)[row] for row in range(3)] == [["0%", "50%"], ["0%", "50%"], ["100%", "0%"]]
-    assert (shares.title, means.title) == ("CHiP-FL", "CHiP-FL: what hospitals sent")
+    assert (shares.title, means.title) == ("CHiP-FL", "CHiP-FL: signatures")
     federation = ran.federation
     rows = [federation.rows(h, "train") for h in range(4)]
     sizes = [at.stop - at.start for at in rows]
@@ -44,7 +44,7 @@ def test_shares_and_means_are_those_of_the_cluster_s_hospitals(ran: Result) -> N
     assert cells(means)[1] == [f"{np.mean(prevalence[:2]):.1%}", f"{np.mean(prevalence[2:]):.1%}"]
     missing = [1 - float(federation.observed[at].mean()) for at in rows]
     assert cells(means)[2] == [f"{np.mean(missing[:2]):.1%}", f"{np.mean(missing[2:]):.1%}"]
-    assert "clustered: means over a cluster" in figure.caption
+    assert "values are means over a cluster" in figure.caption
 
 
 def test_features_are_in_deviations_and_the_most_different_come_first(ran: Result) -> None:
@@ -74,11 +74,11 @@ def test_signatures_are_those_that_left_the_hospitals_and_shown_only_where_they_
     assert [chart.title for chart in figure.charts] == ["FedAvg"]
     assert "told" not in figure.caption
     (both,) = hospital_clusters.clusters([ran, untold], NAMES)
-    titles = ["CHiP-FL and FedAvg", "CHiP-FL and FedAvg: what hospitals sent"]
+    titles = ["CHiP-FL and FedAvg", "CHiP-FL and FedAvg: signatures"]
     assert [chart.title for chart in both.charts] == titles, "of the same clusters there is one map"
     other.cluster = np.array([1, 2, 2, 2])
     (apart,) = hospital_clusters.clusters([ran, untold], NAMES)
-    assert [chart.title for chart in apart.charts] == ["CHiP-FL", "CHiP-FL: what hospitals sent", "FedAvg"]
+    assert [chart.title for chart in apart.charts] == ["CHiP-FL", "CHiP-FL: signatures", "FedAvg"]
     other.cluster = None
     assert hospital_clusters.clusters([untold], NAMES) == []
 

@@ -47,20 +47,20 @@ def made(low: list[float], high: list[float]) -> tuple[gains.Gains, OverSeeds]:
 def test_the_headline_is_the_hospital_s_own() -> None:
     wide = own_headline(*made([-0.6], [0.5]), "FedAvg", 0, CLASSIFICATION)
     assert wide == [
-        "No difference is shown at this hospital: the interval of FedAvg against training alone says nothing."
+        "No difference is demonstrated at this hospital: the interval of FedAvg against training alone says nothing."
     ]
     of, figures = made([0.01, -0.09, -0.1, np.nan], [0.05, -0.01, 0.1, np.nan])
     up, down, neither, nothing = (own_headline(of, figures, "FedAvg", h, CLASSIFICATION) for h in range(4))
-    assert up[0] == "It does better with FedAvg: AUROC +0.030 (+0.010 to +0.050) with FedAvg against training alone."
-    assert down[0].startswith("It does better alone: AUROC \N{MINUS SIGN}0.050 (")
+    assert (
+        up[0]
+        == "This hospital does better with FedAvg: AUROC +0.030 (+0.010 to +0.050) with FedAvg against training alone."
+    )
+    assert down[0].startswith("This hospital does better alone: AUROC \N{MINUS SIGN}0.050 (")
     for said in (up, down):
-        assert said[1] == (
-            "Its own interval says so; of 3 judged hospitals 1 does better this way by theirs, "
-            "and up to 1 would by chance."
-        )
-    assert neither[0].startswith("No difference is shown at this hospital: AUROC 0.000 (")
+        assert said[1] == ("Of 3 judged hospitals, 1 has an interval that demonstrates this; about 1 would by chance.")
+    assert neither[0].startswith("No difference is demonstrated at this hospital: AUROC 0.000 (")
     assert len(neither) == 1
-    assert nothing[0].startswith("These data do not judge this hospital")
+    assert nothing[0].startswith("This hospital cannot be judged")
     alone = own_headline(None, figures, "global model", 0, CLASSIFICATION)
     assert alone == ["Global model: AUROC 0.830 (0.730 to 0.880) at this hospital."]
 
@@ -68,7 +68,7 @@ def test_the_headline_is_the_hospital_s_own() -> None:
 def test_what_a_page_says_of_a_hospital_is_what_its_files_say(folder: Path) -> None:
     cards = json.loads((folder / "report.json").read_text())["values"]["cards"]
     left = cards["tables"][2]["caption"]
-    assert left.startswith("What left this hospital, exactly.")
+    assert left.startswith("What this hospital sent.")
     hospitals = pd.read_csv(folder / "hospitals.csv")
     egress = {seed: pd.read_csv(folder / f"runs/fedavg/seed-{seed}/egress.csv") for seed in (0, 1)}
     clinical = {seed: pd.read_csv(folder / f"runs/fedavg/seed-{seed}/clinical.csv") for seed in (0, 1)}

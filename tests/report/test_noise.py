@@ -81,18 +81,18 @@ def test_the_page_says_first_whether_hospitals_differ_and_has_size_and_groups_ap
     by_chance = noise.noise([result], 5)
     judged = by_chance["fedavg", "global"]
     table = tables.comparison(frame(12))
-    assert contents.noise_headings(table, by_chance)[0] == "Shown to differ"
+    assert contents.noise_headings(table, by_chance)[0] == "Do hospitals differ?"
     (row,) = contents.noise_rows(table, ["FedAvg"], by_chance)
     figure = judged.floor.figures["worst_decile"]
     assert row.cells[0].mean == ("yes" if judged.floor.demonstrated else "no")
     assert row.cells[0].interval == f"p = {judged.floor.p:.2f}"
     assert row.cells[1].mean == f"{figure.value:.3f}"
-    assert row.cells[1].interval.startswith(f"chance: {figure.low:.3f} to {figure.high:.3f}; beyond: ")
+    assert row.cells[1].interval.startswith(f"chance: {figure.low:.3f} to {figure.high:.3f}; beyond chance: ")
     assert contents.fairness_headings(table, by_chance) == ["AUROC by size", "Within hospitals, by sex"]
     (row,) = contents.fairness_rows(table, ["FedAvg"], by_chance)
     gap = judged.gaps["sex"]
     assert [cell.mean for cell in row.cells] == [signed(judged.slope.slope, 4), signed(gap.estimate, 3)]
-    assert row.cells[1].interval == f"F less M: {signed(gap.low, 3)} to {signed(gap.high, 3)}; p = {gap.p:.2f}"
+    assert row.cells[1].interval == f"F minus M: {signed(gap.low, 3)} to {signed(gap.high, 3)}; p = {gap.p:.2f}"
     few = tables.comparison(frame(9))
     assert contents.fairness_headings(few, by_chance) == ["Within hospitals, by sex"]
 
@@ -102,11 +102,11 @@ def test_a_slope_is_a_direction_only_where_its_interval_excludes_none() -> None:
     events = np.maximum(2, sizes // 5)
     flat = noise.slope_of(sums(rng, events, sizes - events, 0.8), sizes.tolist())
     assert not flat.demonstrated
-    assert noise.size_sentence(flat).startswith("That AUROC depends on hospitals' size cannot be shown: ")
+    assert noise.size_sentence(flat).startswith("No dependence of AUROC on hospital size was demonstrated: ")
     rising = noise.slope_of(sums(rng, events, sizes - events, np.linspace(0.6, 0.95, 40)), sizes.tolist())
     assert rising.demonstrated
     said = noise.size_sentence(rising)
-    assert said.startswith("Larger hospitals are served better: +")
+    assert said.startswith("AUROC is higher at larger hospitals: +")
     assert f"{rising.doubling:+.4f} AUROC for twice the stays" in said
 
 
@@ -189,11 +189,11 @@ def test_real_labels_have_a_floor_of_their_errors(tmp_path: Path, shift: float, 
     if shown:
         assert gap.pooled > 3 * abs(gap.estimate), "over all rows they differ"
         assert gap.composition.estimate > 0.5, "they are treated where errors are larger"
-    said = "No difference between F and M shown within hospitals ("
+    said = "No difference between F and M demonstrated within hospitals ("
     assert any(sentence.startswith(said) for sentence in judged.sentences())
     per_model = pd.DataFrame([{"strategy": "fedavg", "model": "global", **measured}])
     headings = contents.noise_headings(tables.comparison(per_model), both)
-    assert headings == ["Shown to differ", "Worst decile", "90 % quantile", "Gini", "Deviation over hospitals"]
+    assert headings == ["Do hospitals differ?", "Worst decile", "90 % quantile", "Gini", "Deviation over hospitals"]
     (row,) = contents.noise_rows(tables.comparison(per_model), ["fedavg"], both)
     assert len(row.cells) == len(headings)
     assert contents.fairness_headings(tables.comparison(per_model), both) == ["Within hospitals, by sex"]

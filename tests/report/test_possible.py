@@ -117,10 +117,11 @@ def test_a_spread_that_cannot_be_estimated_is_said():
     tau = Estimate(0.4, math.inf, math.inf)
     floor = NoiseFloor("AUROC", 0.8, 5, 9.0, 0.001, tau, True, math.inf, {})
     assert floor.sentence().startswith(
-        "Hospitals are served differently: how far apart their true AUROC lies cannot be estimated; the data exclude "
+        "Hospitals differ beyond chance: how far apart their true AUROC lies cannot be estimated; the data exclude "
     )
     nowhere = NoiseFloor("AUROC", math.nan, 5, 9.0, 0.3, Estimate(*[math.nan] * 3), False, 0.4, {})
     assert nowhere.sentence() == (
-        "No difference between hospitals beyond test noise can be shown (p = 0.30); these data could not show any."
+        "No difference between hospitals beyond chance was demonstrated (p = 0.30). "
+        "These data could not demonstrate any."
     )
     assert np.isnan(nowhere.common)

@@ -123,7 +123,7 @@ def test_names_in_brackets_are_printed_as_they_are(tmp_path: Path, monkeypatch: 
     said = console.file.getvalue()
     assert "b [/dl]" in said
     assert all(said.count(label) > 2 for label in labels)
-    assert "groups with validation rows whose AUROC" in " ".join(said.split())
+    assert "pairs of hospital and group with validation rows but undefined AUROC" in " ".join(said.split())
     patients = read_csv(out / "patients.csv")
     assert set(patients["hospital"]) <= {"", "007", "73", "None", "[/x]"}
     assert set(patients["group"]) == {"None", "[m]"}
@@ -189,7 +189,7 @@ def test_describe_shows_the_parts_of_the_first_seed_that_is_compared(tmp_path: P
     assert "seed 7" in said("seed=7")
     several = said("seed=7", "seeds=[3, 4, 5]")
     assert "seed 3" in several
-    assert "parts are those of seed 3; other seeds divide the rows again: 4, 5" in several
+    assert "the split is for seed 3; other seeds split the rows differently: 4, 5" in several
     assert "again" not in said("seeds=[3, 4]", "data.split={seed: 1}"), "all seeds have one split"
     folds = said("seeds=[0, 1]", "data.split={folds: 2}")
-    assert "again: 1" in folds
+    assert "differently: 1" in folds

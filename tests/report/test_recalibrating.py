@@ -50,7 +50,7 @@ def test_without_the_rows_it_says_what_it_would_cost(validation, federate: MakeF
     share = min(counts.events.sum(), (counts.rows - counts.events).sum()) / counts.rows.sum()
     assert found is not None
     assert not found.worth
-    verb = "are" if validation is None else "take"
+    verb = "need" if validation is None else "take"
     assert f"{verb} about {np.ceil(3 / share):.0f} labelled rows" in found.text
     assert " 1 labelled rows" not in found.text
     assert ("would" in found.text) == (validation is not None)

@@ -40,9 +40,9 @@ def test_the_page_of_a_comparison() -> None:
     for said in (
         "mean AUROC",
         "No difference from",
-        "hold together for all",
+        "are adjusted for all",
         "Difference from fedavg",
-        "2 of 40 hospitals with test rows are undefined under at least one seed",
+        "2 of 40 hospitals with test rows are undefined for at least one seed",
         "8c1f6a0b2d93",
         "6,000 train, 1,500 test",
         "0, 1, 2",

@@ -82,6 +82,6 @@ def test_sums_that_a_regression_hides_unasked_are_said():
         return next(text for name, text in protections(config, results) if name == "Secure aggregation")
 
     assert secure(runs).startswith("none: whoever")
-    assert "but for Newton: only sums can be read" in secure(runs)
+    assert "except Newton: only sums can be read" in secure(runs)
     assert secure(runs[1:]).startswith("on: only sums can be read")
     assert "but" not in secure(runs[:1])

@@ -142,7 +142,7 @@ def test_sentences_lose_names_and_small_numbers(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("3 gain, 1 lose, and 2 stay as they are", "3 gain, 1 lose, and 2 stay as they are"),
+        ("3 gain, 1 lose, and 2 do not change", "3 gain, 1 lose, and 2 do not change"),
         ("among 3 stays", "among fewer than 5 stays"),
         (
             "It has 2 validation rows of the rarer class; 3 would take about 12 labelled rows.",
@@ -167,7 +167,7 @@ def test_it_takes_no_other_file_s_place(folder: Path, page: str) -> None:
     before = (folder / SHARED).read_bytes()
     with pytest.raises(ConfigError, match="exists, and a page for sharing never replaces a file; name another"):
         rewritten(folder, None, None, for_sharing=True)
-    with pytest.raises(ConfigError, match=r"^--for-sharing: .*leave --hospital out"):
+    with pytest.raises(ConfigError, match=r"^--for-sharing: .*cannot be combined with --hospital"):
         rewritten(folder, "Tiny", None, for_sharing=True)
     assert (folder / SHARED).read_bytes() == before
     other = rewritten(folder, None, folder / "other.html", for_sharing=True)

@@ -42,11 +42,11 @@ def test_a_run_that_still_falls(run: Result) -> None:
     # The last windows of three: (.5 + .45 + .4)/3 and (.65 + .6 + .55)/3, .15 of .7.
     assert training.of_run(falling) == (
         "The training loss went from 0.7 to 0.4 in 6 rounds: still falling (by 21 % of its start over the last "
-        "points). More rounds or a larger learning rate may change the figures."
+        "measurements). More rounds or a larger learning rate may change the figures."
     )
     flat = with_losses(run, [0.7, *[0.69] * 6], "flat")
     assert training.sentences([falling, flat])[0] == (
-        "Not trained to the end (the training loss still fell, by so much of its start over the last points): "
+        "Not trained to the end (fall of the training loss over the last measurements, relative to its start): "
         "fedavg 21 %. More rounds or a larger learning rate may change which is best."
     )
 
@@ -57,7 +57,8 @@ def test_a_small_fall_counts_as_trained(run: Result) -> None:
     assert slow.outcome.convergence is not None
     assert slow.outcome.convergence.verdict == "falling"
     assert training.of_run(slow).endswith(
-        "in 6 rounds. It still falls, but only by 1.9 % of its start over the last points: it counts as trained."
+        "in 6 rounds. It still falls, but only by 1.9 % of its start over the last measurements: it counts as "
+        "converged."
     )
     assert training.sentences([slow]) == ()
     assert training.untrained([slow, fast]) == [("0.021", pytest.approx(0.021))]
@@ -84,14 +85,14 @@ def test_a_run_that_ended_where_its_validation_loss_fell_no_more(run: Result) ->
     how = Stopped(before=0.7, model="global", early=True, last=6, served=4, loss=0.61234)
     overfitted = replace(falling, outcome=replace(falling.outcome, stopped=how))
     assert training.of_run(overfitted) == (
-        "The training loss went from 0.7 to 0.4 in 6 rounds. The loss on validation rows fell no more, so it ended "
-        "after round 6; the models of round 4 serve (0.6123 there)."
+        "The training loss went from 0.7 to 0.4 in 6 rounds. The validation loss no longer fell, so training "
+        "ended after round 6. The models of round 4 are used (validation loss 0.6123)."
     )
     assert training.sentences([overfitted]) == ()
     assert training.untrained([overfitted]) == []
     flat = with_losses(run, [0.7, *[0.69] * 6], "flat")
     flat = replace(flat, outcome=replace(flat.outcome, stopped=how))
-    assert training.of_run(flat).endswith("and stands still. " + training.of_run(overfitted).partition(". ")[2])
+    assert training.of_run(flat).endswith("and no longer changes. " + training.of_run(overfitted).partition(". ")[2])
     whole = replace(falling, outcome=replace(falling.outcome, stopped=replace(how, early=False)))
     assert training.of_run(whole) == training.of_run(falling)
     assert training.sentences([whole]) == training.sentences([falling])
@@ -104,7 +105,7 @@ def test_a_run_that_diverged(run: Result) -> None:
         "features."
     )
     assert training.sentences([wild])[0] == (
-        "Diverged, so that their figures say nothing: fedavg (training loss 0.7 to 10.9). Lower training.learning_rate."
+        "Diverged, so figures are meaningless: fedavg (training loss 0.7 to 10.9). Lower training.learning_rate."
     )
     seeds = [replace(with_losses(run, [0.7] * 7), seed=0), replace(wild, seed=3)]
     assert training.sentences(seeds)[0].count("seed 3") == 1
@@ -116,8 +117,8 @@ def test_a_method_without_a_learning_rate_is_not_told_to_lower_it(run: Result) -
     assert training.of_run(wild).endswith(f"10.9 in 6 rounds: it diverged. {mends}")
     (said,) = training.sentences([replace(wild, label="newton"), replace(wild, by_steps=True)])
     assert said == (
-        "Diverged, so that their figures say nothing: fedavg (training loss 0.7 to 10.9). Lower "
-        "training.learning_rate. Diverged, so that their figures say nothing: newton (training loss 0.7 to 10.9). "
+        "Diverged, so figures are meaningless: fedavg (training loss 0.7 to 10.9). Lower "
+        "training.learning_rate. Diverged, so figures are meaningless: newton (training loss 0.7 to 10.9). "
         f"{mends}"
     )
     falling = replace(with_losses(run, [0.7, 0.65, 0.6, 0.55, 0.5, 0.45, 0.4]), by_steps=False)
@@ -135,7 +136,7 @@ def test_a_fit_that_began_again_has_not_diverged(run: Result, tmp_path: Path) ->
     flat = with_losses(run, [0.7, 0.4, 0.4, 0.4, 0.4, 0.4, 0.4]).outcome
     assert training.untrained([replace(fit, outcome=replace(flat, facts=fit.outcome.facts))]) == []
     assert training.untrained([fit]) == [("fedavg", pytest.approx(np.nan, nan_ok=True))]
-    assert training.of_run(fit).endswith("too few to say whether it is trained. More rounds may change the figures.")
+    assert training.of_run(fit).endswith("too few to judge convergence. More rounds may change the figures.")
     save_finished(tmp_path, fit.outcome)  # as a comparison waits for its other runs
     waited = load_finished(tmp_path)
     assert waited is not None
@@ -145,16 +146,16 @@ def test_a_fit_that_began_again_has_not_diverged(run: Result, tmp_path: Path) ->
 def test_runs_that_stand_still_and_runs_that_never_moved(run: Result) -> None:
     flat = with_losses(run, [0.7] * 7)
     assert training.of_run(flat) == (
-        "The training loss went from 0.7 to 0.7 in 6 rounds, and stands still. It never came below its start."
+        "The training loss went from 0.7 to 0.7 in 6 rounds, and no longer changes. It never fell below its start."
     )
-    assert training.sentences([flat]) == ("The training loss never came below its start: fedavg.",)
+    assert training.sentences([flat]) == ("The training loss never fell below its start: fedavg.",)
 
 
 def test_too_few_rounds(federate: MakeFederation) -> None:
     short = result(federate([9, 7]), "fedavg", FedAvg(), rounds=3)
-    assert training.sentences([short]) == ("Too few rounds to say whether they are trained: fedavg.",)
+    assert training.sentences([short]) == ("Too few rounds to judge convergence: fedavg.",)
     assert training.of_run(short).endswith(
-        " in 3 rounds: too few to say whether it is trained. More rounds may change the figures."
+        " in 3 rounds: too few to judge convergence. More rounds may change the figures."
     )
 
 

@@ -34,7 +34,7 @@ def test_a_page_of_more_hospitals_than_it_can_show_says_so(
         html = (folder / "report.html").read_text()
         cards = json.loads((folder / "report.json").read_text())["values"]["cards"]["hospitals"]
         assert len(cards) == (0 if most == 5 else 6)
-        assert (page.MANY_SAID in html) == (most == 5)
+        assert (page.MANY_NOTE in html) == (most == 5)
         assert ('id="your-hospital"' in html) == (most == 6)
         if most == 5:
             with pytest.raises(ConfigError, match="shows no single hospitals"):

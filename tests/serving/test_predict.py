@@ -89,7 +89,9 @@ def test_a_run_that_was_finished_with_unused_keys_is_served_and_not_run_again(pl
     assert len(Predictor.open(folder).predict(stays())) == ROWS
     assert export(Predictor.open(folder), tmp_path / "exported", "json", None, None) == "global"
     rewritten(folder, None, None)
-    with pytest.raises(ConfigError, match=r"^secure.small_clusters: 'merge' changes nothing for fedavg; take it out"):
+    with pytest.raises(
+        ConfigError, match=(r"^secure.small_clusters: 'merge' has no effect with fedavg; remove the key")
+    ):
         raysim.run(folder / "config.yaml", out=tmp_path / "again", in_process=True)
 
 
@@ -180,7 +182,9 @@ def test_names_of_hospitals_are_texts_however_they_are_kept(local: Predictor) ->
 
 def test_whose_rows_they_are_can_be_said(local: Predictor) -> None:
     rows = stays().drop(columns="hospital")
-    with pytest.raises(DataError, match=r"^table: no column 'hospital' names the hospital of each row; add it, or say"):
+    with pytest.raises(
+        DataError, match=(r"^table: no column 'hospital' names the hospital of each row; add it, or name")
+    ):
         local.predict(rows)
     scored = local.predict(rows, hospital="10")
     assert set(scored["hospital"]) == {"10"}
@@ -221,8 +225,8 @@ def test_a_hospital_that_the_run_did_not_know(local: Predictor, place: Path, log
 def test_unseen_categories_are_said(fedavg: Predictor, logged: list[str]) -> None:
     fedavg.predict(stays())
     assert logged == [
-        f"table: column 'unit' holds 'ZICU' or other categories without training rows in 1 of {ROWS} rows; they are "
-        "scored with none of its categories"
+        f"table: column 'unit' has 'ZICU' or other categories that training rows did not have, in 1 of {ROWS} rows; "
+        "these rows are scored with 0 for every category"
     ]
     logged.clear()
     fedavg.predict(stays()[:-1].assign(unit=None))
@@ -274,7 +278,7 @@ def test_what_stands_for_a_missing_value_still_does(place: Path, tmp_path: Path)
         ({"unit": [[1]] * ROWS}, "table: column 'unit' holds list<"),
         (
             {"hospital": [7.0, np.nan] * (ROWS // 2)},
-            f"table: column 'hospital' has no value in {ROWS // 2} rows (first: row 2); fill them, or say whose rows",
+            f"table: column 'hospital' has no value in {ROWS // 2} rows (first: row 2); fill them in, or name",
         ),
     ],
 )
@@ -304,7 +308,9 @@ def test_three_classes_have_a_prediction_and_its_probability(place: Path) -> Non
 def test_the_only_hospital_of_a_run_is_not_everybody(local: Predictor) -> None:
     owners = {"personal": {"7": "personal/7"}}
     alone = replace(local, served=replace(local.served, owners=owners))
-    with pytest.raises(DataError, match=r"^table: no column 'hospital' names the hospital of each row; add it, or say"):
+    with pytest.raises(
+        DataError, match=(r"^table: no column 'hospital' names the hospital of each row; add it, or name")
+    ):
         alone.predict(stays().drop(columns="hospital"))
 
 

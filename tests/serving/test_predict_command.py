@@ -100,12 +100,12 @@ def test_the_command_refuses_in_a_line(
     own = folder / "hospitals.csv"
     before = own.read_bytes()
     assert line(run, "stays.csv", "--out", str(own)).endswith(
-        "is one of the files that raysim left in " + f"{folder}; name another"
+        "is one of the files that raysim wrote in " + f"{folder}; name another"
     )
     assert own.read_bytes() == before
     assert line(run, "stay.csv", "--out", "scores.csv") == "table: 'stay.csv' does not exist; did you mean 'stays.csv'?"
     assert line(run, "empty.csv", "--out", "scores.csv").startswith("table: 'empty.csv' is empty; it needs a line of")
-    assert line(run, *good, "--model", "persona").startswith("--model: 'persona' was used for no hospital in ")
+    assert line(run, *good, "--model", "persona").startswith("--model: 'persona' was not used at any hospital in ")
     assert line(run, *good, "--hospital", "13").startswith("table: hospital '13' was not in the run")
     assert not (tmp_path / "scores.csv").exists()
 

@@ -90,7 +90,7 @@ def test_the_worst_served_have_the_largest_errors():
     assert floor.figures["worst_decile"].p < 0.05
     assert floor.figures["worst_decile"].true.high > 1, "an error has no upper limit"
     assert floor.demonstrated
-    assert floor.sentence().startswith("Hospitals are served differently: the true MAE of 95 % of them")
+    assert floor.sentence().startswith("Hospitals differ beyond chance: the true MAE of 95 % of them")
 
 
 def test_equal_errors_are_not_called_different_and_unequal_ones_are():

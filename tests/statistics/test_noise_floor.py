@@ -248,7 +248,7 @@ def test_clear_differences_are_shown_and_their_size_estimated():
     worst = floor.figures["worst_decile"]
     assert worst.true.low < np.sort(true)[:4].mean() < worst.true.high
     assert worst.excess.high < 0
-    assert floor.sentence().startswith("Hospitals are served differently")
+    assert floor.sentence().startswith("Hospitals differ beyond chance")
 
 
 def test_equal_service_is_not_called_unequal():
@@ -258,8 +258,8 @@ def test_equal_service_is_not_called_unequal():
     assert floor.p > 0.05
     assert floor.figures["std"].true.low == pytest.approx(0, abs=1e-12)
     assert floor.figures["worst_decile"].excess.high == pytest.approx(0, abs=1e-12)
-    assert "can be shown" in floor.sentence()
-    assert "could not show any" in replace(floor, visible=np.inf).sentence()
+    assert "beyond chance was demonstrated" in floor.sentence()
+    assert "could not demonstrate any" in replace(floor, visible=np.inf).sentence()
 
 
 def test_the_power_is_the_share_of_draws_that_would_be_shown():
@@ -279,9 +279,9 @@ def test_fewer_than_three_hospitals_have_no_floor():
     floor = noise_floor(sums(rng, [5, 9, 0], [30, 40, 9], 0.8), [40, 50, 9], rng)
     assert (floor.hospitals, floor.figures, floor.demonstrated) == (2, {}, False)
     assert np.isnan([floor.q, floor.p, *floor.tau, floor.visible]).all()
-    assert floor.sentence().startswith("With 2 judged hospitals nothing can be said")
+    assert floor.sentence().startswith("With 2 judged hospitals, differences between hospitals cannot be judged")
     alone = noise_floor(sums(rng, [5, 0, 0], [30, 40, 9], 0.8), [40, 50, 9], rng)
-    assert alone.sentence().startswith("With 1 judged hospital nothing can be said")
+    assert alone.sentence().startswith("With 1 judged hospital, differences between hospitals cannot be judged")
 
 
 def test_the_range_of_true_aurocs():

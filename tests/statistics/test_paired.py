@@ -157,8 +157,8 @@ def test_one_seed_says_nothing_of_the_ways_of_training():
 def test_notes():
     assert simple(D[None], R[None]).notes() == [
         "4 hospitals, 1.8 degrees of freedom",
-        "fewer than 2 degrees of freedom: almost nothing can be shown",
-        "one training seed: intervals are of the trained models, not of the ways of training",
+        "fewer than 2 degrees of freedom: almost nothing can be demonstrated",
+        "one training seed: intervals apply to the trained models, not to the methods",
     ]
     often = np.tile(np.arange(10.0), (5, 1))
     assert simple(often, np.ones((5, 10))).notes() == []
@@ -188,7 +188,7 @@ def test_two_degrees_of_freedom_are_not_too_few():
     few: Any = SimpleNamespace(hospitals=1000, seeds=1000, df=2.0)
     assert Paired.notes(few) == []
     few.df = 1.99
-    assert Paired.notes(few) == ["fewer than 2 degrees of freedom: almost nothing can be shown"]
+    assert Paired.notes(few) == ["fewer than 2 degrees of freedom: almost nothing can be demonstrated"]
     few.hospitals = 3  # not "2.0"
     assert Paired.notes(few)[0] == "3 hospitals, 1.9 degrees of freedom"
 

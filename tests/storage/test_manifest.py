@@ -83,7 +83,7 @@ def test_what_a_command_left_is_spared(tmp_path: Path):
     manifest.text("runs/a/report.html", "page")
     for name in ("runs/a/report.html", "manifest.json", "runs/../runs/a/report.html"):
         with pytest.raises(
-            ConfigError, match=r"^--out: .* is one of the files that raysim left in .*/out; name another"
+            ConfigError, match=r"^--out: .* is one of the files that raysim wrote in .*/out; name another"
         ):
             spare(tmp_path / "out" / name, "--out")
     (tmp_path / "link").symlink_to(tmp_path / "out" / "runs")

@@ -241,15 +241,13 @@ def test_what_has_changed_since_the_start_is_named(here: Path, monkeypatch):
     path = Path("out/config.yaml")
     text = path.read_text()
     path.write_text(text.replace("rounds: 7", "rounds: 9"))
-    with pytest.raises(
-        ConfigError, match=r"^training.rounds: it is 9, and was 7 when the run was started; put it back"
-    ):
+    with pytest.raises(ConfigError, match=r"^training.rounds: is 9, but was 7 when the run was started; restore it"):
         go_on("out")
     path.write_text(text.replace("missing_flags: true", "missing_flags: false"))
-    with pytest.raises(ConfigError, match=r"^data.missing_flags: it is false, and was true when"):
+    with pytest.raises(ConfigError, match=r"^data.missing_flags: is false, but was true when"):
         go_on("out")
     path.write_text(text.replace("rows: 400", "rows: 401"))
-    with pytest.raises(ConfigError, match=r"^data.rows: it is 401, and was 400"):
+    with pytest.raises(ConfigError, match=r"^data.rows: is 401, but was 400"):
         go_on("out")
     path.write_text(text.replace("keep: 2", "keep: 3").replace("device: auto", "device: cpu"))
     assert "resumes from round 4" in go_on("out")
@@ -287,7 +285,7 @@ def test_a_folder_at_work_is_left_alone(here: Path, monkeypatch):
     def second(self: RunProgress, row: Round) -> None:
         show(self, row)
         if row.round == 3:
-            with pytest.raises(ConfigError, match="another raysim is at work in it"):
+            with pytest.raises(ConfigError, match="another raysim command is using this folder"):
                 start(tree, "out")
 
     monkeypatch.setattr(RunProgress, "round", second)

@@ -20,7 +20,7 @@ from raysim.strategies.one_model.fedprox import FedProx
 from raysim.strategies.references.centralized import Centralized
 from raysim.strategies.references.local import Local
 from raysim.strategies.selections.sampling import InverseSqrt, Uniform
-from raysim.traffic.ledger import TOLD
+from raysim.traffic.ledger import TO_EXPERIMENTER
 from tests.conftest import MLP, MakeFederation, fitting, job_of, run, store, with_patients
 from tests.equality import same_models
 
@@ -182,7 +182,9 @@ def test_rounds_are_counted_with_their_losses_and_traffic_and_models_that_exist_
             assert rows.shape == outcome.clusters_of_patients.shape, "a model for each group of patients"
     size = outcome.layout.size - (0 if outcome.private is None else int(outcome.private.sum()))
     for row in outcome.rounds:
-        sent = [(kind, b) for t, kind, _, b, _ in outcome.ledger.entries if t == row.round and kind not in TOLD]
+        sent = [
+            (kind, b) for t, kind, _, b, _ in outcome.ledger.entries if t == row.round and kind not in TO_EXPERIMENTER
+        ]
         assert row.bytes_up == sum(int(b.sum()) for _, b in sent)
         updates = [(ids, b // 4) for t, kind, ids, b, _ in outcome.ledger.entries if (t, kind) == (row.round, "update")]
         for ids, scalars in updates:

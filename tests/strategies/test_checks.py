@@ -214,7 +214,9 @@ def test_a_draw_is_among_those_who_are_there_with_their_rows_and_their_losses():
     assert draws[0].sizes.tolist() == [5, 3, 9]
     there = view(Listens(), available=np.array([False, False, True, False, True]))
     assert choose(there, state, IDS, "sample", 1).tolist() == [2]
-    with pytest.raises(Invalid, match=r"^start: a selection needs rows of state.models, not OWN or MIXTURE$"):
+    with pytest.raises(
+        Invalid, match=(r"^start: has OWN or MIXTURE, but a selection needs rows of state.models; give such rows$")
+    ):
         choose(listening, state, IDS, "sample", 1, start=np.array([0, 0, OWN, 0, 0]))
 
 

@@ -246,7 +246,9 @@ class Declaring(ServerNova):
 
 def test_what_a_strategy_declares_and_the_configuration_sets_otherwise_is_refused(federation: Federation):
     check_job(job_of(federation, Declaring(learning_rate=2.0), batch_size=BATCH), federation)
-    said = rf"^strategy\.batch_size: {BATCH}, but hospitals train with training\.batch_size: 9; set both alike"
+    said = (
+        rf"^strategy\.batch_size: {BATCH}, but hospitals train with training\.batch_size: 9; set both to the same value"
+    )
     with pytest.raises(ConfigError, match=said):
         check_job(job_of(federation, Declaring(), batch_size=9), federation)
 
@@ -326,5 +328,5 @@ def test_what_happens_to_updates_happens_to_those_of_programs(federation: Federa
 @pytest.mark.parametrize("section", ["system", "compression", "aggregation", "adversary"])
 def test_what_is_about_updates_is_refused_for_rounds_of_several_calls(federation: Federation, section: str):
     job = replace(job_of(federation, RFA()), **SECTIONS[section])
-    with pytest.raises(ConfigError, match=rf"^{section}: .* strategy 'RFA' calls client programs in place of it"):
+    with pytest.raises(ConfigError, match=rf"^{section}: .* strategy 'RFA' uses client programs"):
         check_job(job, federation)

@@ -100,14 +100,14 @@ def test_its_configuration_repeats_it(folder, tmp_path, monkeypatch):
     [
         (
             "seed=7",
-            "seed: changes nothing in a study, which trains no model; its partitions are drawn from study.seeds",
+            "seed: has no effect in a study, which trains no model; study.seeds are the seeds of its partitions",
         ),
-        ("seeds=[1]", "seeds: changes nothing in a study"),
-        ("training.rounds=3", "training: changes nothing in a study, which trains no model; leave it out"),
-        ("strategy=fedavg", "strategy: changes nothing in a study"),
-        ("data.minimum=3", "data.minimum: changes nothing in a study, which divides labels alone; leave it out"),
-        ("data.preprocessing=none", "data.preprocessing: changes nothing in a study"),
-        ("data.split={train: 0.5, test: 0.5}", "data.split: changes nothing in a study"),
+        ("seeds=[1]", "seeds: has no effect in a study"),
+        ("training.rounds=3", "training: has no effect in a study, which trains no model; remove the key"),
+        ("strategy=fedavg", "strategy: has no effect in a study"),
+        ("data.minimum=3", "data.minimum: has no effect in a study, which only divides labels; remove the key"),
+        ("data.preprocessing=none", "data.preprocessing: has no effect in a study"),
+        ("data.split={train: 0.5, test: 0.5}", "data.split: has no effect in a study"),
         ("data.clients=3", "data.clients: a study's own grid decides it"),
         (
             "study.strategy={from: rec.yaml}",
@@ -180,7 +180,7 @@ def test_words_name_the_metric_that_is_best_alone(table, folder):
     importance = pd.read_csv(folder / "importances.csv")
     importance["r2_alone"] = np.where(importance["metric"] == "hellinger", 0.9, 0.5)
     said = lead(table, importance, Study())
-    assert said[0] == "Hellinger predicts ln alpha best (R² 0.900), before WPSI (0.500)."
+    assert said[0] == "Hellinger predicts ln alpha best (R² 0.900), followed by WPSI (0.500)."
     assert said[-1] == "Over 9 partitions, 2 to 4 clusters were chosen, 2 in the median."
 
 

@@ -52,7 +52,7 @@ from raysim.strategies.references.local import Local
 from raysim.strategies.selections.haccs import Haccs
 from raysim.strategies.selections.power_of_choice import PowerOfChoice
 from raysim.strategies.selections.sampling import Uniform
-from raysim.traffic.ledger import TOLD, Bytes, Ledger
+from raysim.traffic.ledger import TO_EXPERIMENTER, Bytes, Ledger
 from tests.conftest import MakeFederation, empty_store, job_of, play, store, with_patients
 from tests.strategies.contexts import hospital, view_of
 
@@ -353,7 +353,7 @@ def test_tables_summaries_and_mlflow_tell_both_apart(tmp_path, monkeypatch):
         summaries[label] = {name: summary[name] for name in columns}
         assert table.loc[label, columns].to_dict() == summaries[label]
         messages = pd.read_csv(folder / "egress.csv")
-        egress = messages[~messages["kind"].isin(TOLD)].groupby(messages["round"] > 0)["bytes"].sum()
+        egress = messages[~messages["kind"].isin(TO_EXPERIMENTER)].groupby(messages["round"] > 0)["bytes"].sum()
         assert (summary["bytes_setup_up"], summary["bytes_up"]) == (egress[False], egress.get(True, 0))
         rounds = pd.read_csv(folder / "rounds.csv")
         assert summary["bytes_down"] == rounds.loc[rounds["round"] > 0, "bytes_down"].sum()

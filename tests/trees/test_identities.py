@@ -12,7 +12,7 @@ from raysim.trees.binning import Bins
 from raysim.trees.boosting import bins_of, boosted
 from raysim.trees.edges import answered, counts, find_edges, ordered, pooled, ranked, unordered
 from raysim.trees.forest import Forest
-from raysim.trees.histograms import Binned
+from raysim.trees.histograms import Binned, cells_of
 from raysim.trees.losses import GRID
 from raysim.trees.settings import TreeSettings, TreeTask, check_levels
 from raysim.trees.splits import best_splits
@@ -94,7 +94,10 @@ def test_order_of_numbers_as_integers(values):
     assert (unordered(codes) == numbers).all()
 
 
-def test_histograms_add_up_over_children():
+@pytest.mark.parametrize("few", [0, 10**9])
+def test_histograms_add_up_over_children(few, monkeypatch):
+    """By cells of several columns, and by each column alone."""
+    monkeypatch.setattr("raysim.trees.histograms.FEW", few)
     X, y = table(1)
     bins = bins_of(task_of(), X)
     binned, rng = Binned(bins, bins.codes(X)), np.random.default_rng(0)
@@ -107,6 +110,14 @@ def test_histograms_add_up_over_children():
     places = (bins.codes(X) + bins.first).ravel()
     direct = np.stack([np.bincount(places, np.repeat(w, 4), bins.width) for w in (g, h, np.ones(len(y)))], 1)
     assert (direct == parent).all()
+
+
+def test_cells_of_columns_of_few_bins():
+    cells = cells_of((3, 2, 33, 2, 256, 7, 300))
+    assert cells.group.tolist() == [0, 0, 0, 0, 1, 1, 2]
+    assert cells.factor.tolist() == [1, 3, 6, 198, 1, 256, 1]
+    assert cells.count == 396 + 1792 + 300
+    assert (cells.of_bins.sum(axis=0)).astype(int).tolist() == [4] * 396 + [2] * 1792 + [1] * 300
 
 
 def score(sums, l2=1.0):
@@ -262,7 +273,7 @@ def test_constant_columns_and_more_bins_than_values():
 
 
 def test_too_many_categories_are_refused():
-    with pytest.raises(ValueError, match="column 'ward' has 100,000 categories, and boosted trees take at most 255"):
+    with pytest.raises(ValueError, match="column 'ward' has 100,000 categories, but boosted trees accept at most 255"):
         check_levels(("age", "ward"), (0, 100_000))
 
 

@@ -209,7 +209,7 @@ def test_a_ray_that_dies_under_a_sweep_is_an_error_in_one_line(sweep_file, tmp_p
     assert done.code == 2, done.err
     *before, error = said(done.err)
     assert done.err.endswith(f"{error}\n"), "it is the last line"
-    may_come = ("raysim: Ray did not come up", "raysim: waiting for another command", "warning: validation rows")
+    may_come = ("raysim: Ray did not start in time", "raysim: waiting for another command", "warning: validation rows")
     assert all(line.startswith(may_come) for line in before), before
     assert error == (
         "raysim: resources: Ray itself has failed (raylet has ended); finished results are on disk; "

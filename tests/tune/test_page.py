@@ -74,16 +74,16 @@ def test_the_recommendation_and_what_it_gives_up_in_plain_sentences():
     assert headline(choice) == "Trial 2: the best compromise of the 3 trials that no other beats on all goals."
     first, second = gives_up(choice)
     assert first == (
-        "Mean AUROC: 0.88. It gives up 0.02 against trial 1, 10 % of what the set spans. "
-        "That is more than its own deviation over seeds (0.0141)."
+        "Mean AUROC: 0.88. It is 0.02 worse than trial 1, 10 % of the range of the Pareto set. "
+        "That is more than its standard deviation over seeds (0.0141)."
     )
-    assert second.startswith("Worst decile AUROC: 0.68. It gives up 0.02 against trial 3, 10 % of what")
+    assert second.startswith("Worst decile AUROC: 0.68. It is 0.02 worse than trial 3, 10 % of the range")
     nothing = choose({}, choice.sweep)
     assert "nothing to recommend" in headline(nothing)
     assert gives_up(nothing) == []
     one = choose({1: choice.trials[0]}, choice.sweep)
     assert headline(one) == "Trial 1: no other trial is better on any goal."
-    assert gives_up(one)[0].endswith("No trial of the set is better.")
+    assert gives_up(one)[0].endswith("No trial of the Pareto set is better.")
 
 
 def test_trials_are_counted_by_how_they_ended():

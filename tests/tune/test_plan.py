@@ -56,7 +56,7 @@ ASHA = {"name": "asha", "objective": "auroc"}
         ({"sweep__scheduler": ASHA, "training__rounds": 0}, "training.rounds: 0 trains in no round, but the scheduler"),
         (
             {"sweep__scheduler": "asha", "sweep__objectives": {"bytes_up": "min"}},
-            "sweep.scheduler.objective: bytes_up is known only at the end",
+            "sweep.scheduler.objective: bytes_up is computed only at the end",
         ),
         ({"strategy": {"from": "rec.yaml"}}, "/rec.yaml' is accepted only by run, compare and plan"),
         (
@@ -72,8 +72,11 @@ ASHA = {"name": "asha", "objective": "auroc"}
             "data.split.validation: is 0, but trials are compared on validation rows",
         ),
         ({"training__rounds": -1}, "training.rounds: -1 is not at least 0"),
-        ({"strategies": ["fedavg"]}, "strategies: changes nothing in a sweep, which searches one 'strategy'; leave it"),
-        ({"reference": "fedavg"}, "reference: changes nothing in a sweep"),
+        (
+            {"strategies": ["fedavg"]},
+            "strategies: has no effect in a sweep, which searches one 'strategy'; remove the key",
+        ),
+        ({"reference": "fedavg"}, "reference: has no effect in a sweep"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(changes, message, sweep_file, monkeypatch, capsys, tmp_path):

@@ -65,7 +65,7 @@ def test_one_trial_with_another_guarantee_leaves_no_joint_one(other, why):
     spent = cost(plan, [{"privacy": PROMISE}, {"privacy": other}], federations, [])
     assert (spent["runs"], spent["epsilon"]) == (2, "inf")
     assert spent["statement"].startswith(
-        f"whoever sees all 2 runs of this sweep: epsilon at most infinite, delta 0.001{why}"
+        f"against an adversary who sees all 2 runs of this sweep: epsilon at most infinite, delta 0.001{why}"
     )
 
 

@@ -61,10 +61,8 @@ def test_only_trials_that_ran_to_their_end_are_chosen_among():
     assert choice.recommended is TRIALS[2]
     lines = reason(choice)
     assert lines[0].startswith("recommended: trial 2: the best compromise of the 3 trials that no other beats on all")
-    assert lines[1] == (
-        "auroc 0.8800: gives up 0.0200 (20 % of the range) against trial 1, less than its spread over seeds"
-    )
-    assert lines[2] == "size_bias_abs 0.1200: gives up 0.0200 (10 % of the range) against trial 3"
+    assert lines[1] == ("auroc 0.8800: 0.0200 worse than trial 1 (20 % of the range), less than its spread over seeds")
+    assert lines[2] == "size_bias_abs 0.1200: 0.0200 worse than trial 3 (10 % of the range)"
 
 
 def test_a_sweep_answers_in_one_block():
@@ -79,7 +77,7 @@ def test_a_sweep_answers_in_one_block():
     assert "Validation rows hold 12 events" in text
     # 0.13 lower of a span of 0.2; the size bias, 0.01 higher of 0.31, is within what trials span.
     assert (
-        "Mean AUROC falls from 0.880 on validation rows to 0.750 on test rows, while all trials span 0.200: the choice"
+        "Mean AUROC falls from 0.880 on validation rows to 0.750 on test rows, while trials differ by at most 0.200: "
         in text
     )
     assert "Size bias, absolute rises" not in text
@@ -209,7 +207,7 @@ def test_a_line_that_was_being_written_when_the_driver_was_killed_is_dropped(tmp
 
 def test_a_changed_sweep_or_data_cannot_be_gone_on_with(tmp_path):
     Journal(tmp_path, HEADER)
-    with pytest.raises(ConfigError, match=r"sweep.yaml: changed since the sweep began; put it back"):
+    with pytest.raises(ConfigError, match=r"sweep.yaml: changed since the sweep began; restore it"):
         Journal(tmp_path, HEADER | {"sweep": "other"})
     with pytest.raises(DataError, match="the data changed since the sweep began"):
         Journal(tmp_path, HEADER | {"data": ["e"]})
@@ -231,7 +229,7 @@ def test_a_line_of_the_journal_that_cannot_be_read_is_named(line, words, tmp_pat
     path.write_bytes(b"\n".join([first, line, *rest, b""]))
     with pytest.raises(ConfigError, match=words) as said:
         Journal(tmp_path, HEADER)
-    assert "take the line out" in str(said.value)
+    assert "remove the line" in str(said.value)
 
 
 @pytest.mark.parametrize("line", [b"[]", b"5", b'{"working": 5}', b'{"working": ["."]}', b'{"sweep": []}'])
@@ -249,7 +247,9 @@ def test_a_recommended_value_at_the_edge_of_what_was_tried_is_said():
     assert at_the_edge(choice) == []
     only = choose({number: TRIALS[number] for number in (2, 3)}, SWEEP)
     value = only.recommended.params["strategy.lam"]
-    assert at_the_edge(only) == [f"caution: at the edge of what was tried: strategy.lam {value:g}; try beyond"]
+    assert at_the_edge(only) == [
+        (f"caution: at the edge of the tried values: strategy.lam {value:g}; also try values beyond it")
+    ]
     assert reason(only)[-1] == at_the_edge(only)[0]
     assert at_the_edge(choose({2: TRIALS[2]}, SWEEP)) == [], "one value has no edge"
     zero = {1: trial(1, 0.9, 0.1, **{"strategy.mu": 0.0}), 2: trial(2, 0.8, 0.2, **{"strategy.mu": 1.0})}

@@ -163,8 +163,8 @@ def test_values_go_to_their_place_and_the_base_stays():
             "a and b depend on each other",
         ),
         ({"data.hospitals": {"choice": [1]}}, "'data' is the same for all trials"),
-        ({"checkpoint.every": {"choice": [1]}}, "'checkpoint' is the same for all trials: trials keep no checkpoints"),
-        ({"seed": {"choice": [1]}}, "'seed' is the same for all trials: list seeds"),
+        ({"checkpoint.every": {"choice": [1]}}, "'checkpoint' is the same for all trials: trials have no checkpoints"),
+        ({"seed": {"choice": [1]}}, "'seed' is the same for all trials: set seeds"),
     ],
 )
 def test_a_space_that_cannot_be_searched_is_one_line(space, message):

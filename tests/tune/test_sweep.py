@@ -159,10 +159,10 @@ def test_runs_on_test_rows_have_the_files_of_any_run(ended, alone):
 
 
 def test_only_one_command_at_a_time_works_in_a_sweeps_folder(ended, sweep_file, tmp_path):
-    with held(ended[0]), pytest.raises(RaysimError, match="another raysim is at work in it"):
+    with held(ended[0]), pytest.raises(RaysimError, match="another raysim command is using this folder"):
         go_on(ended[0])
     with held(tmp_path / "new"):
-        with pytest.raises(RaysimError, match="another raysim is at work in it"):
+        with pytest.raises(RaysimError, match="another raysim command is using this folder"):
             begin(sweep_file(), tmp_path / "new")
         assert list((tmp_path / "new").iterdir()) == []
 

@@ -115,14 +115,14 @@ def gives_up(choice: Choice) -> list[str]:
         words = title(choice, j)
         head = f"{capitalised(words)}: {mean:.4g}."
         if cost.gap == 0:
-            sentences.append(f"{head} No trial of the set is better.")
+            sentences.append(f"{head} No trial of the Pareto set is better.")
             continue
         best = choice.trials[cost.best].number
-        share = f"{100 * cost.share:.0f} % of what the set spans"
-        sentence = f"{head} It gives up {cost.gap:.3g} against trial {best}, {share}."
+        share = f"{100 * cost.share:.0f} % of the range of the Pareto set"
+        sentence = f"{head} It is {cost.gap:.3g} worse than trial {best}, {share}."
         if math.isfinite(spread):
             side = "less" if cost.gap < spread else "more"
-            sentence += f" That is {side} than its own deviation over seeds ({spread:.3g})."
+            sentence += f" That is {side} than its standard deviation over seeds ({spread:.3g})."
         sentences.append(sentence)
     return sentences
 

@@ -73,8 +73,8 @@ def pareto_figure(choice: Choice) -> Figure:
         charts.append(chart)
     several = len(choice.trials[0].finals) > 1
     caption = (
-        "The Pareto set is what no other trial is better than in all objectives at once; the dashed line joins what no "
-        "other is better than in these two. "
+        "The Pareto set contains the trials that no other trial beats in all objectives at once. The dashed line joins "
+        "the trials that no other beats in these two. "
         + (
             "Bars: the 95 % interval of the recommended trial over its training seeds, on validation rows, "
             "cut at the frame where it is wide."
@@ -97,7 +97,7 @@ def slices(choice: Choice, keys: Sequence[str], space: Space) -> list[Figure]:
             _dots(chart, choice, places, choice.values[:, j])
             charts.append(chart)
         if charts:
-            caption = "Each point is a trial, whatever its other keys are: a trend here is not yet a cause."
+            caption = "Each point is a trial. Other keys vary, too, so a trend need not be caused by this key."
             plots.append(
                 svg.figure(f"slices-{name}", f"{title(choice, j)} by key", charts, caption, _legend(choice), row=True)
             )
@@ -124,7 +124,7 @@ def parallel(choice: Choice, keys: Sequence[str], space: Space) -> Figure:
         across,
         svg.names("", rows),
         name="parallel",
-        description="A line a trial, through its value of each searched key and of each objective.",
+        description="A line for each trial, through its value of each searched key and of each objective.",
         height=52.0 * len(rows) + 40,
         gridlines="",
     )
@@ -138,8 +138,8 @@ def parallel(choice: Choice, keys: Sequence[str], space: Space) -> Figure:
         chart.text(0.0, row, low_end, dy=-6)
         chart.text(1.0, row, high_end, anchor="end", dy=-6)
     caption = (
-        "A line is a trial, from the values that it tried down to what it reached. Objectives are turned so that right "
-        "is better. Lines end where a trial does not have a key."
+        "Each line is a trial: the values it tried above, the objectives it reached below. Right is better for every "
+        "objective. Lines end where a trial does not have a key."
     )
     return svg.figure("parallel", "From keys to objectives", [chart], caption, _legend(choice, lines=True))
 
@@ -161,10 +161,10 @@ def hypervolume(choice: Choice) -> Figure:
     chart.line(after, volumes, FRONT, steps=True)
     stated = ", ".join(f"{title(choice, j)} {value:g}" for j, value in enumerate(reference))
     caption = (
-        f"How much the Pareto set covers, measured from {stated}. A curve that has been level for long says that more "
+        f"The volume that the Pareto set dominates, measured from {stated}. If the curve has long been flat, more "
         "trials of this kind would hardly help."
     )
-    return svg.figure("hypervolume", "Whether it was searched enough", [chart], caption)
+    return svg.figure("hypervolume", "Was the search long enough?", [chart], caption)
 
 
 def _importances(choice: Choice, keys: Sequence[str], shares: Floats) -> Figure:
@@ -181,9 +181,9 @@ def _importances(choice: Choice, keys: Sequence[str], shares: Floats) -> Figure:
         high=1.0,
     )
     caption = (
-        f"The share of the differences between {len(choice.trials)} trials that each key explains, by itself or with "
-        "others (functional analysis of variance of a forest fitted to the trials). Columns sum to 100 %. It speaks "
-        "of this space and these trials: a key that was varied little explains little."
+        f"The share of the variance between {len(choice.trials)} trials that each key explains, alone or in "
+        "interactions (functional ANOVA of a random forest). Columns sum to 100 %. Shares depend on the search space: "
+        "a key that was varied little explains little."
     )
     return svg.figure("importances", "Which keys matter", [chart], caption)
 

@@ -75,7 +75,7 @@ class UnseenSection(Section):
             for key, usual in (("held", 0.5), ("joining", "recalibrate")):
                 if (value := getattr(self, key)) != usual:
                     raise ConfigError(
-                        f"evaluation.unseen.{key}: {value} concerns labelled rows of new hospitals, but "
+                        f"evaluation.unseen.{key}: {value} needs labelled rows of new hospitals, but "
                         "evaluation.unseen.onboarding is [0]; add numbers of rows there, or remove this key"
                     )
         return self
@@ -91,7 +91,7 @@ class UnseenSection(Section):
             names = [name for fold in value for name in ((fold,) if isinstance(fold, str) else fold)]
             repeated = next((name for name in names if names.count(name) > 1), None)
             if repeated is not None or not names or () in value:
-                which = f"'{repeated}' stands there twice" if repeated is not None else "a fold is empty"
+                which = f"'{repeated}' occurs twice" if repeated is not None else "a fold is empty"
                 raise ValueError(f"{which}; leave each hospital out once")
         return value
 

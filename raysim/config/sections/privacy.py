@@ -149,7 +149,7 @@ class PrivacySection(Section):
     @classmethod
     def _names_kinds_once(cls, value: dict[str, NoisyStatistic]) -> dict[str, NoisyStatistic]:
         if (repeated := _repeated(value)) is not None:
-            raise ValueError(f"'{repeated}' is there twice, with and without an s; keep one of the two")
+            raise ValueError(f"'{repeated}' is named twice, with and without an s; keep one of the two")
         return value
 
     @field_validator("noise_multiplier")
@@ -169,27 +169,34 @@ class PrivacySection(Section):
             )
         if self.rate is not None and self.effective_mode != "pooled":
             raise ConfigError(
-                f"privacy.rate: {self.rate:g} is the sampling probability of a patient in privacy.mode: pooled, "
-                "which is not set; take it out"
+                f"privacy.rate: {self.rate:g} is the sampling probability of patients, which only privacy.mode: "
+                "pooled uses; remove the key"
             )
         self.refuse_idle("privacy", "unit", {"rows_per_patient": ("patient",)})
         if not (self.own_steps or self.equal_epsilon):
             raise ConfigError(
-                "privacy.equal_epsilon: false needs unit: patient or example and mode: local, "
-                f"not {self.unit} and {self.effective_mode}; take it out"
+                "privacy.equal_epsilon: false needs privacy.unit: patient or example and privacy.mode: local, not "
+                f"{self.unit} and {self.effective_mode}; remove the key"
             )
         self._check_statistics()
         if self.adaptive is not None and (self.unit != "hospital" or self.effective_mode == "local"):
             raise ConfigError(
                 "privacy.adaptive: is for privacy.unit: hospital and privacy.mode: central or distributed, not for "
-                f"{self.unit} and {self.effective_mode}; take it out"
+                f"{self.unit} and {self.effective_mode}; remove the key"
             )
         if self.unit != "hospital" and self.weights == "capped":
-            raise ConfigError(f"privacy.weights: capped is for privacy.unit: hospital, not for {self.unit}")
+            raise ConfigError(
+                f"privacy.weights: capped is for privacy.unit: hospital, not for {self.unit}; remove the key"
+            )
         if self.weights == "capped" and self.cap is None:
-            raise ConfigError("privacy.weights: capped counts rows up to privacy.cap, which is not set; give it")
+            raise ConfigError(
+                "privacy.weights: capped counts rows up to privacy.cap, which is not set; set privacy.cap"
+            )
         if self.weights != "capped" and self.cap is not None:
-            raise ConfigError(f"privacy.cap: {self.cap} has an effect only with privacy.weights: capped; set that too")
+            raise ConfigError(
+                f"privacy.cap: {self.cap} has an effect only with privacy.weights: capped; set privacy.weights, or "
+                "remove privacy.cap"
+            )
         return self
 
     def _check_statistics(self) -> None:
@@ -211,7 +218,9 @@ class PrivacySection(Section):
                     "cannot be combined with privacy.unit: hospital; declare the kind public, or choose unit patient"
                 )
             if plain(kind) in map(plain, WITHOUT_NOISE):
-                raise ConfigError(f"{named}: '{kind}' is never released with noise; declare it public, or take it out")
+                raise ConfigError(
+                    f"{named}: '{kind}' is never released with noise; declare it public, or remove the key"
+                )
             if statistic.epsilon is not None and statistic.noise_multiplier is not None:
                 raise ConfigError(
                     f"{named}.noise_multiplier: {statistic.noise_multiplier:g} is normal noise, and epsilon: "
@@ -219,9 +228,8 @@ class PrivacySection(Section):
                 )
             if statistic.range is not None and plain(kind) != plain(METRICS):
                 raise ConfigError(
-                    f"{named}.range: {list(statistic.range)} limits the label for noisy metrics of models, "
-                    "so it belongs only to "
-                    f"'{METRICS}'; remove it"
+                    f"{named}.range: {list(statistic.range)} is a range of the label, which only the noisy statistic "
+                    f"'{METRICS}' uses; remove the key"
                 )
             if any(plain(kind) == plain(public) for public in self.declared_public):
                 raise ConfigError(

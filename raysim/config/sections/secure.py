@@ -68,7 +68,7 @@ class SecureSection(Section):
     @classmethod
     def _hides(cls, value: int) -> int:
         if value < 3:
-            raise ValueError(f"{value}: in a sum of {value} each hospital can subtract its own update; write 3 or more")
+            raise ValueError(f"{value}: a sum of {value} can reveal single updates; write 3 or more")
         return value
 
     @field_validator("neighbours")

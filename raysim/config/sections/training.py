@@ -127,7 +127,7 @@ class TuneSection(BaseModel):
     def _some_seeds(cls, value: Any) -> Any:
         if isinstance(value, list | tuple):
             if not value or not all(_whole(seed, 0) and value.count(seed) == 1 for seed in value):
-                raise ValueError(f"{as_yaml(value)} is not a list of seeds, each once")
+                raise ValueError(f"{as_yaml(value)} is not a list of different seeds")
         elif value is not None and not _whole(value, 1):
             raise ValueError(f"{as_yaml(value)} is neither a whole number of at least 1 nor a list of seeds")
         return value
@@ -142,7 +142,9 @@ class TuneSection(BaseModel):
             if key not in keys and not of_model:
                 raise ConfigError(f"tune.{key}: is not a key of training or model to tune; {nearest(key, keys)}")
             if not isinstance(values, list) or not values or any(values.count(value) > 1 for value in values):
-                raise ConfigError(f"tune.{key}: {as_yaml(values)} is not a list of values, each once; name some to try")
+                raise ConfigError(
+                    f"tune.{key}: {as_yaml(values)} is not a list of different values; list the values to try"
+                )
             for value in () if of_model else values:
                 validated(TrainingSection, {key.removeprefix("training."): value}, "tune.training")
         if self.models and self.per == "comparison":
@@ -157,7 +159,10 @@ class TuneSection(BaseModel):
                         f"tune.models.{learner}.{key}: is not a key of model or training; {nearest(key, keys)}"
                     )
                 if not values or any(values.count(value) > 1 for value in values):
-                    raise ConfigError(f"tune.models.{learner}.{key}: {as_yaml(values)} does not list values, each once")
+                    raise ConfigError(
+                        f"tune.models.{learner}.{key}: {as_yaml(values)} is not a list of different values; list the "
+                        "values to try"
+                    )
             if (here := math.prod(map(len, grid.values()))) != settings:
                 raise ConfigError(
                     f"tune.models.{learner}: has {here} settings, but the other models have {settings}; "

@@ -142,7 +142,7 @@ class _Checks:
             remedy = f"it is almost the label; drop it (data.drop: ['{name}']) unless it is known beforehand"
             return Suspect(name, "warn", f"{ranks}: {remedy}")
         if _passes(strength, ASK):
-            return Suspect(name, "ask", f"{ranks}: when is it recorded, after the outcome?")
+            return Suspect(name, "ask", f"{ranks}: is it recorded only after the outcome?")
         return Suspect(name, "list", ranks)
 
     def _of(self, event: int) -> str:
@@ -190,7 +190,10 @@ class _Checks:
         bottom = (before.min(axis=1) < -_RISES) & (after.min(axis=1) < -_RISES)
         if not (top | bottom).any():
             return None
-        text = f"feature '{name}' holds {len(values)} whole numbers along which the share of events rises and falls"
+        text = (
+            f"feature '{name}' has {len(values)} different whole numbers, along which the share of events rises and "
+            "falls"
+        )
         return Suspect(name, "ask", f"{text}: are they codes? list it in data.categorical")
 
 

@@ -203,8 +203,8 @@ class _Checks:
         )
         if np.abs((high - offset) / factor / low - 1).max() <= near:
             fits = iter([(np.inf, "as degrees Celsius and Fahrenheit are")])
-        for found, called in fits:
-            medians = f"medians near {low[1]:.3g} and near {high[1]:.3g}, {called}"
+        for found, name in fits:
+            medians = f"medians near {low[1]:.3g} and near {high[1]:.3g}, {name}"
             few = f"the smaller group is {self._named(less)}: convert all to one unit"
             text = f"feature '{column.name}' has {medians}; {few}"
             return Suspect(column.name, "warn" if found > _LARGE else "ask", text)
@@ -261,7 +261,7 @@ def _of_label(y: NDArray[Any], classes: Sequence[str]) -> Iterator[Suspect]:
         text = f"the event '{classes[1]}' is the commoner class ({share:.1%} of rows)"
         yield Suspect("", "warn", f"{text}: if '{classes[0]}' is what is predicted, name it (data.positive)")
     if len(classes) > _CLASSES and all(is_number(name) for name in classes):
-        text = f"the label has {len(classes):,} classes, which all are numbers"
+        text = f"the label has {len(classes):,} classes, all of them numbers"
         yield Suspect("", "warn", f"{text}: if it is a quantity, set data.task: regression")
 
 

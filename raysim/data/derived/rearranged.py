@@ -79,7 +79,7 @@ def _order(
     return np.concatenate(index), bounds
 
 
-def halves(federation: Federation, rng: np.random.Generator) -> NDArray[np.bool_]:
+def random_half(federation: Federation, rng: np.random.Generator) -> NDArray[np.bool_]:
     """Choose a random half of each hospital's rows, validation rows excluded; return a mask ``[N]``."""
     trained = np.zeros(len(federation.y), bool)
     for start, train, validation, stop in federation.bounds.tolist():

@@ -36,7 +36,7 @@ class AcsIncome(Pooled):
     def files(self) -> Iterator[Path]:
         files = sorted(self.path.rglob("psam_p*.csv"))
         if not files:
-            raise DataError(f"data.path: {self.path} has no psam_p<state>.csv; point it at folktables' data folder")
+            raise DataError(f"data.path: {self.path} has no psam_p<state>.csv; name folktables' data folder")
         if self.states is None:
             return iter(files)
         of_state = {file: file.stem.removeprefix("psam_p") for file in files}
@@ -55,7 +55,7 @@ class AcsIncome(Pooled):
             parts.append(table[eligible])
         rows = pd.concat(parts, ignore_index=True)
         if rows.empty:
-            raise DataError(f"data.path: {self.path} has no adult who earns; give more states")
+            raise DataError(f"data.path: {self.path} has no adult with an income; name more states")
         y = (rows["PINCP"].to_numpy() > ABOVE).astype(np.int64)
         note = f"ACSIncome: {len(rows):,} persons of {len(parts)} files"
         return rows[FEATURES].astype(np.float32), y, (f"up to {ABOVE}", f"above {ABOVE}"), note

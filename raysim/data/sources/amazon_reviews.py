@@ -54,7 +54,8 @@ def _reviews(file: Path, silo: str) -> pd.DataFrame:
     if len(strange):
         value = reviews["Cat1"].iloc[strange[0]]
         raise DataError(
-            f"data.path: {file} has category '{value}' in row {strange[0] + 1:,}; it is one of {', '.join(CATEGORIES)}"
+            f"data.path: {file} has category '{value}' in row {strange[0] + 1:,}, which is not one of "
+            f"{', '.join(CATEGORIES)}; fetch it again"
         )
     check_texts(reviews["Text"], str(file))
     check_homes(reviews["userId"], silo, str(file))

@@ -69,7 +69,7 @@ def coalition_sets(
     Raises ``ValueError`` where there are more groups than hospitals.
     """
     if not 1 <= groups <= hospitals:
-        raise ValueError(f"groups: {groups} is not between 1 and the {hospitals} hospitals")
+        raise ValueError(f"groups: {groups} is not between 1 and the number of hospitals, {hospitals}")
     low, high = SIZES[task]
     sizes = rng.integers(low, high + 1, hospitals)
     weights = rng.standard_normal((groups, features))
@@ -110,7 +110,7 @@ class Coalitions(BaseModel):
     """Whether the label is a class or a number."""
     hospitals: int = Field(10, ge=1)
     """Number of hospitals."""
-    groups: int = Field(3, ge=1, description="groups of hospitals that share a law")
+    groups: int = Field(3, ge=1, description="groups of hospitals that share a true model")
     features: int = Field(50, ge=1)
     """Number of features."""
     tests: int = Field(10, ge=1, description="test sets of a hospital")

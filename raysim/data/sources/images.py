@@ -70,7 +70,9 @@ class Cifar10(Pooled):
         for file in self.files():
             content = np.fromfile(file, dtype=np.uint8)
             if len(content) == 0 or len(content) % 3073:
-                raise DataError(f"data.path: {file} is not whole rows of 3,073 bytes; fetch CIFAR-10's binary version")
+                raise DataError(
+                    f"data.path: {file} does not consist of rows of 3,073 bytes; fetch CIFAR-10's binary version"
+                )
             rows.append(content.reshape(-1, 3073))
         table = np.concatenate(rows)
         check_labels(table[:, 0], 10, str(self.path))
@@ -85,14 +87,14 @@ def _check(images: NDArray[Any], labels: NDArray[Any], what: str) -> None:
     """
     if images.dtype != np.uint8 or images.shape[1:] != (28, 28) or len(images) == 0:
         raise DataError(
-            f"data.path: {what} holds images of shape {images.shape} and type {images.dtype}; "
-            "Fashion-MNIST's are [n, 28, 28], of uint8; fetch it again"
+            f"data.path: {what} holds images of shape {images.shape} and type {images.dtype}; images of Fashion-MNIST "
+            "have shape [n, 28, 28] and type uint8; fetch it again"
         )
     check_labels(labels, len(FASHION), what)
     if len(images) != len(labels):
         raise DataError(
-            f"data.path: {what} holds {len(images):,} images and {len(labels):,} labels; Fashion-MNIST has as many of "
-            "each; fetch it again"
+            f"data.path: {what} holds {len(images):,} images and {len(labels):,} labels; Fashion-MNIST has one label "
+            "for each image; fetch it again"
         )
 
 
@@ -114,7 +116,7 @@ def _idx(file: Path, dimensions: int) -> NDArray[np.uint8]:
     try:
         content = gzip.decompress(file.read_bytes())
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"data.path: {file} is not a whole gzip file ({error}); fetch it again") from None
+        raise DataError(f"data.path: {file} is not a complete gzip file ({error}); fetch it again") from None
     head = 4 + 4 * dimensions
     shape = tuple(np.frombuffer(content[4:head], dtype=">u4").astype(int)) if len(content) >= head else ()
     if content[:4] != bytes([0, 0, 8, dimensions]) or len(content) != head + int(np.prod(shape)):

@@ -20,38 +20,37 @@ from raysim.core.streams import stream
 
 TRIES = 1000
 
+TEST = 0.2
+"""The share of a hospital's rows that are for test."""
 
-def dirichlet(labels: Ids, hospitals: int, alpha: float, seed: int, *, min_size: int = 10, balance: bool = True) -> Ids:
+
+def dirichlet(labels: Ids, hospitals: int, alpha: float, seed: int, *, min_size: int = 10) -> Ids:
     """Return the hospital of each row, ``[n]``, with shares of every class sampled from a symmetric
     Dirichlet(``alpha``).
 
     Each class of ``labels [n]`` in turn is shuffled and divided among the hospitals in shares that are sampled for this
-    class. With ``balance`` a hospital that already has ``n / hospitals`` rows gets no rows of later classes. Small
+    class. A hospital that already has ``n / hospitals`` rows gets no rows of later classes. Small
     ``alpha`` gives hospitals of few classes. With large ``alpha`` all hospitals are like the pool.
 
     Sampling is repeated up to 1000 times while a hospital has fewer than ``min_size`` rows. Raises ``DataError`` where
-    all tries fail, and for a number of hospitals, ``alpha`` or ``min_size`` that cannot be used.
+    all tries fail, for more hospitals than the rows allow, and for an ``alpha`` that is too large to sample with.
     """
     _check(labels, hospitals)
-    if not 0 < alpha < np.inf:
-        raise DataError(f"data.partition.alpha: {alpha} is not a finite number above 0")
     if not np.isfinite(2 * alpha * hospitals):  # sampling would divide by a sum of about alpha * hospitals
         raise DataError(
-            f"data.partition.alpha: {alpha:g} over {hospitals} hospitals is too large to sample with; take a "
-            "smaller alpha (from 1e+06 on, hospitals are nearly equal)"
+            f"data.partition.alpha: {alpha:g} over {hospitals} hospitals is too large for sampling; use a smaller "
+            "alpha (from 1e+06 on, hospitals are nearly equal)"
         )
-    if min_size < 0:
-        raise DataError(f"data.partition.min_size: {min_size} is not at least 0")
     if hospitals * min_size > len(labels):
         raise DataError(
-            f"data.clients: {hospitals} with at least {min_size} rows each need {hospitals * min_size:,} rows, "
-            f"but there are {len(labels):,}; take fewer hospitals or a lower min_size"
+            f"data.clients: {hospitals} with at least {min_size} rows each need {hospitals * min_size:,} rows, but "
+            f"there are {len(labels):,}; use fewer hospitals or a lower min_size"
         )
     classes, codes = np.unique(labels, return_inverse=True)
     of_class = np.bincount(codes, minlength=len(classes))
     best = -1
     for attempt in range(TRIES):
-        parts = _draw(of_class, hospitals, alpha, stream(seed, "dirichlet", attempt), balance)
+        parts = _draw(of_class, hospitals, alpha, stream(seed, "dirichlet", attempt))
         if parts is None:
             continue
         smallest = int(parts.sum(axis=0).min())
@@ -61,7 +60,7 @@ def dirichlet(labels: Ids, hospitals: int, alpha: float, seed: int, *, min_size:
     closest = f"; the smallest hospital had at best {best}" if best >= 0 else ""
     raise DataError(
         f"data.partition.alpha: {alpha:g} over {hospitals} hospitals and {len(classes)} classes left a hospital with "
-        f"fewer than {min_size} rows in each of {TRIES} tries{closest}; take a larger alpha, fewer hospitals or a "
+        f"fewer than {min_size} rows in each of {TRIES} tries{closest}; use a larger alpha, fewer hospitals or a "
         "lower min_size"
     )
 
@@ -74,12 +73,10 @@ def similarity(labels: Ids, hospitals: int, share: float, seed: int) -> Ids:
     the same way: of ``m`` rows, hospital j of H gets positions ``floor(j m / H)`` to ``floor((j + 1) m / H) - 1``. A
     share of 1 gives hospitals that are all alike, 0 gives shards of one or few classes.
 
-    Raises ``DataError`` for a number of hospitals or ``share`` that cannot be used, and if a hospital would get no row,
-    which is possible if both parts have fewer rows than there are hospitals.
+    Raises ``DataError`` if a hospital would get no row, which is possible if both parts have fewer rows than there are
+    hospitals.
     """
     _check(labels, hospitals)
-    if not 0 <= share <= 1:
-        raise DataError(f"data.partition.share: {share} is not in [0, 1]")
     order = stream(seed, "similarity").permutation(len(labels))
     alike = round(share * len(labels))
     mixed, rest = order[:alike], order[alike:]
@@ -91,26 +88,24 @@ def similarity(labels: Ids, hospitals: int, share: float, seed: int) -> Ids:
     if without:
         raise DataError(
             f"data.partition.share: {share:g} divides {len(mixed):,} rows at random and {len(rest):,} by label among "
-            f"{hospitals} hospitals, which leaves {without} without a row; take fewer hospitals, or a share of 0 or 1"
+            f"{hospitals} hospitals, which leaves {without} without a row; use fewer hospitals, or a share of 0 or 1"
         )
     return home
 
 
-def holdout(labels: Ids, home: Ids, seed: int, *, test: float = 0.2) -> NDArray[np.int8]:
-    """Return the part of each row, ``[n]``, as in ``Records.part``: 0 train, 2 test; a share ``test`` of each
-    hospital's rows is for test.
+def holdout(labels: Ids, home: Ids, seed: int) -> NDArray[np.int8]:
+    """Return the part of each row, ``[n]``, as in ``Records.part``: 0 train, 2 test; a fifth of each hospital's rows is
+    for test.
 
     The part is stratified by class at a hospital with at least two rows of each of its classes. Counts are rounded to
-    the nearest, and at least one row is for training. Raises ``DataError`` unless ``test`` is a fraction below 1.
+    the nearest, and at least one row is for training.
     """
-    if not 0 <= test < 1:
-        raise DataError(f"holdout: a test share of {test} is not in [0, 1)")
     part = np.zeros(len(labels), dtype=np.int8)
     by_hospital = np.argsort(home, kind="stable")
     starts = np.searchsorted(home[by_hospital], np.arange(int(home.max(initial=-1)) + 2))
     for h, (start, stop) in enumerate(pairwise(starts)):
         rows = stream(seed, "holdout", h).permutation(by_hospital[start:stop])
-        tested = min(int(test * len(rows) + 0.5), len(rows) - 1)
+        tested = min(int(TEST * len(rows) + 0.5), len(rows) - 1)
         if tested <= 0:
             continue
         _, codes, counts = np.unique(labels[rows], return_inverse=True, return_counts=True)
@@ -126,16 +121,14 @@ def holdout(labels: Ids, home: Ids, seed: int, *, test: float = 0.2) -> NDArray[
     return part
 
 
-def _draw(of_class: Ids, hospitals: int, alpha: float, rng: np.random.Generator, balance: bool) -> Ids | None:
+def _draw(of_class: Ids, hospitals: int, alpha: float, rng: np.random.Generator) -> Ids | None:
     """Sample the number of rows of each class for each hospital, ``[C, H]``. Return None if the sampled shares of all
     hospitals that are not yet full are 0."""
     held = np.zeros(hospitals, dtype=np.int64)
     even = of_class.sum() / hospitals
     parts = np.zeros((len(of_class), hospitals), dtype=np.int64)
     for c, rows in enumerate(of_class):
-        shares = rng.dirichlet(np.full(hospitals, alpha))
-        if balance:
-            shares = np.where(held < even, shares, 0.0)
+        shares = np.where(held < even, rng.dirichlet(np.full(hospitals, alpha)), 0.0)
         total = shares.sum()
         if not total > 0:  # a tiny alpha underflows, or gives all rows to hospitals that are full
             return None
@@ -156,7 +149,5 @@ def _dealt(codes: Ids, parts: Ids, seed: int, attempt: int) -> Ids:
 
 
 def _check(labels: Ids, hospitals: int) -> None:
-    if hospitals < 1:
-        raise DataError(f"data.clients: {hospitals} is not at least 1")
     if hospitals > len(labels):
         raise DataError(f"data.clients: {hospitals} is more than the {len(labels):,} rows; every hospital needs one")

@@ -234,7 +234,7 @@ def existing(path: Path, names: list[str], what: str) -> list[Path]:
     """Return the files ``names`` in the folder ``path``; raises ``DataError`` naming the first missing file."""
     for name in names:
         if not (path / name).is_file():
-            raise DataError(f"data.path: {path} has no {name}; point it at the folder of {what}")
+            raise DataError(f"data.path: {path} has no {name}; name the folder of {what}")
     return [path / name for name in names]
 
 
@@ -242,14 +242,14 @@ def check_labels(labels: NDArray[Any], classes: int, what: str) -> None:
     """Raise ``DataError`` unless ``labels`` are ``[n]`` whole numbers in ``0..classes-1``."""
     if labels.ndim != 1 or labels.dtype.kind not in "iuf":
         raise DataError(
-            f"data.path: {what} holds labels of shape {labels.shape} and type {labels.dtype}, not one whole "
-            "number per row; it is not in its publisher's layout"
+            f"data.path: {what} holds labels of shape {labels.shape} and type {labels.dtype}, not one whole number "
+            "per row; fetch the publisher's files again"
         )
     strange = np.flatnonzero(~((labels >= 0) & (labels < classes) & (labels == np.floor(labels))))
     if len(strange):
         raise DataError(
             f"data.path: {what} holds labels outside 0..{classes - 1}, the first {labels[strange[0]]} in row "
-            f"{strange[0] + 1:,}; it is not in its publisher's layout"
+            f"{strange[0] + 1:,}; fetch the publisher's files again"
         )
 
 

@@ -59,7 +59,9 @@ def _tweets(file: Path, silo: str) -> pd.DataFrame:
     strange = np.flatnonzero(~tweets["polarity"].isin(POLARITIES))
     if len(strange):
         value = tweets["polarity"].iloc[strange[0]]
-        raise DataError(f"data.path: {file} has polarity '{value}' in row {strange[0] + 1:,}; it is 0, 2 or 4")
+        raise DataError(
+            f"data.path: {file} has polarity '{value}' in row {strange[0] + 1:,}, not 0, 2 or 4; fetch it again"
+        )
     check_texts(tweets["text"], str(file))
     check_homes(tweets["user"], silo, str(file))
     return tweets[["polarity", "user", "text"]]

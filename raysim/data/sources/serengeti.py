@@ -56,7 +56,7 @@ class Serengeti(Homed):
     def files(self) -> Iterator[Path]:
         files = sorted(self.path.glob(PATTERN))
         if not files:
-            raise DataError(f"data.path: {self.path} has no {PATTERN}; point it at LILA's folder of annotations")
+            raise DataError(f"data.path: {self.path} has no {PATTERN}; name LILA's folder of annotations")
         if len(files) > 1:
             raise DataError(f"data.path: {self.path} has {files[0].name} and {files[1].name}; keep one")
         return iter(files)

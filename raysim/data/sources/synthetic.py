@@ -72,9 +72,15 @@ class Synthetic(BaseModel):
     site_effects: float = Field(0.25, ge=0, description="deviation of a site's coefficients, relative to their size")
     group_shift: float = Field(0.2, ge=0, description="standard deviation of a group's shift of what is recorded")
     missing: float = Field(0.2, ge=0, lt=1, description="mean share of missing values, of features that can be missing")
-    group_practice: float = Field(0.3, ge=0, description="standard deviation between groups of measuring, in probits")
-    site_practice: float = Field(0.3, ge=0, description="standard deviation between hospitals of measuring, in probits")
-    sicker_measured: float = Field(0.5, ge=0, description="probits by which one unit of severity adds to measuring")
+    group_practice: float = Field(
+        0.3, ge=0, description=("standard deviation between groups of how often a feature is measured, in probits")
+    )
+    site_practice: float = Field(
+        0.3, ge=0, description=("standard deviation between hospitals of how often a feature is measured, in probits")
+    )
+    sicker_measured: float = Field(
+        0.5, ge=0, description=("increase of the measuring frequency per unit of severity, in probits")
+    )
     label_noise: float = Field(0.02, ge=0, le=1, description="share of labels sampled without regard to the patient")
     noise: float = Field(1.0, ge=0, description="standard deviation of the noise in a regression label")
     seed: Seed = Field(0, description="seed of the federation; the run has a separate seed")
@@ -99,7 +105,7 @@ class Synthetic(BaseModel):
         fields = type(self).model_fields
         for name in names if idle else ():
             if (value := getattr(self, name)) != fields[name].default:
-                raise ValueError(f"{name}: {value} has no effect with {why}; take it out")
+                raise ValueError(f"{name}: {value} has no effect with {why}; remove the key")
 
     @property
     def predicts(self) -> str:

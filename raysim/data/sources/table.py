@@ -46,12 +46,12 @@ class Table(BaseModel):
         None, description="the column that names the hospital; None: the hospitals are named by the files of path"
     )
     label: str = Field(description="the column to predict")
-    task: Literal["classification", "regression"] = Field("classification", description="what the label is")
+    task: Literal["classification", "regression"] = Field("classification", description="the kind of label")
     unlabelled: Literal["refuse", "drop"] = Field("refuse", description="rows without a label: refuse, or drop them")
     positive: str | None = Field(None, description="the class of a binary label that is the event")
     numeric: list[str] | None = Field(None, description="numeric features; None: every further column of numbers")
     categorical: list[str] | None = Field(None, description="categorical features; None: every further column of text")
-    drop: list[str] = Field([], description="columns that are no features")
+    drop: list[str] = Field([], description="columns that are not features")
     na_values: list[str] | dict[str, list[str]] = Field(
         [], description="values that mean a missing value: of all features (-999, ?), or {column: [-999]}"
     )
@@ -68,8 +68,10 @@ class Table(BaseModel):
     group: str | None = Field(None, description="the column that names the patient, for split.by: patient")
     part: str | None = Field(None, description="the column that names the part, as split.column")
     sex: str | None = Field(None, description="the column of the patient's sex; it stays a feature unless dropped")
-    ethnicity: str | None = Field(None, description="the column of the patient's ethnicity, likewise")
-    age: str | None = Field(None, description="the column of the patient's age, likewise")
+    ethnicity: str | None = Field(
+        None, description=("the column of the patient's ethnicity; it stays a feature unless dropped")
+    )
+    age: str | None = Field(None, description="the column of the patient's age; it stays a feature unless dropped")
     age_unit: Literal["years", "months", "days"] | None = Field(
         None, description="the unit of the age; None: years, and a name or values unlike years are refused"
     )
@@ -116,7 +118,9 @@ class Table(BaseModel):
     @model_validator(mode="after")
     def _consistent(self) -> Table:
         if self.silo is None and not is_pattern(self.path.expanduser()):
-            raise ValueError("silo: missing; name the column of the hospital, or a file for each (path: sites/*.csv)")
+            raise ValueError(
+                "silo: missing; name the column of the hospital, or give one file for each hospital (path: sites/*.csv)"
+            )
         if self._silo == self.label:
             raise ValueError(f"label: '{self.label}' is the silo column too; name another")
         if self.task == "regression" and self.positive is not None:
@@ -124,7 +128,9 @@ class Table(BaseModel):
         for field in ("numeric", "categorical"):
             for name in getattr(self, field) or ():
                 if name in self._never_features():
-                    raise ValueError(f"{field}: '{name}' is the silo, label, group, part or a dropped column")
+                    raise ValueError(
+                        f"{field}: '{name}' is the silo, label, group, part or a dropped column; remove it from {field}"
+                    )
         both = (set(self.numeric or ()) & set(self.categorical or ())) - {FURTHER}
         if both:
             raise ValueError(f"categorical: '{min(both)}' is in numeric too; keep one")
@@ -277,8 +283,7 @@ class Table(BaseModel):
         names = table.column_names
         if len(names) == 1:
             raise DataError(
-                f"data.path: '{self.path}' has a single column, '{names[0]}'; say what separates columns "
-                "(data.separator)"
+                f"data.path: '{self.path}' has a single column, '{names[0]}'; set the separator (data.separator)"
             )
         named: list[tuple[str, str | None]] = [
             ("silo", self._silo),

@@ -77,7 +77,7 @@ class Yaib(BaseModel):
         """Return the cohort's files and the eICU tables used. Raises ``DataError`` where a needed file is missing."""
         for name in _FILES:
             if not (path := self._file(name)).is_file():
-                raise DataError(f"data.path: {self.path} has no {path.name}; point it at the folder of one YAIB task")
+                raise DataError(f"data.path: {self.path} has no {path.name}; name the folder of one YAIB task")
             yield path
         yield from self._tables().values()
 

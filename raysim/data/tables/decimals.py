@@ -136,7 +136,7 @@ def _mark(
     first, (commas, _) = next(iter(decimals.items()))
     other = "stands between thousands" if thousands else "part of a text"
     raise DataError(
-        f"{field}: column '{first}' of {where} has {counted(commas, 'number')} with a comma{why}; say whether it is "
+        f"{field}: column '{first}' of {where} has {counted(commas, 'number')} with a comma{why}; set whether it is "
         f"the decimal mark (data.decimal: ',') or {other} (data.decimal: '.')"
     )
 

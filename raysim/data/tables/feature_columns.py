@@ -97,7 +97,7 @@ def feature_columns(
             text = asked is None and is_texts(table.column(name).type)
             if text and not np.any(values % 1 > 0) and with_zeros(table.column(name)):
                 warnings.append(
-                    f"column '{name}' is read as numbers, some written with zeros before them (007); list it in "
+                    f"column '{name}' is read as numbers, some of them with leading zeros (007); list it in "
                     f"data.categorical ([{scalar(name)}, ...]) if they are codes"
                 )
             if days := None if asked else dates_of(name, values):
@@ -128,7 +128,9 @@ def feature_columns(
         more = f"; the same for {counted(len(others), 'more column')}: {_quoted(others)}" if others else ""
         raise DataError(f"data.path: {refused[first_name]}{more}")
     if left:
-        notes.append(f"no features, as data.numeric or data.categorical list others: {_quoted(left)}")
+        notes.append(
+            f"not used as features, because data.numeric or data.categorical lists other columns: {_quoted(left)}"
+        )
     return FeatureColumns(pd.DataFrame(columns), tuple(notes), tuple(warnings))
 
 
@@ -250,7 +252,7 @@ def _doubts(name: str, found: Finding | None, categories: int) -> list[str]:
         )
     elif found.categories > MANY_CATEGORIES:
         doubts.append(f"column '{name}' has {found.categories:,} categories, each a separate feature")
-    return [f"{doubt}; list it in data.categorical ([{scalar(name)}, ...]) if that is meant" for doubt in doubts]
+    return [f"{doubt}; list it in data.categorical ([{scalar(name)}, ...]) if this is intended" for doubt in doubts]
 
 
 def _alone(name: str, column: pa.ChunkedArray) -> pa.Table:

@@ -243,7 +243,7 @@ def described(name: str, found: Finding, row: int | None, categories: bool = Tru
     several = found.units and not found.one_unit
     correct = f"convert its units ({', '.join(found.units[:_SHOWN])}) in the file" if several else "correct the file"
     settled = ", ".join(keys[:-1]) + f" or {keys[-1]}" if categories and keys[1:] else ", ".join(keys)
-    say = f"say what they are in data ({settled}), or " if keys else ""
+    say = f"set how to read them in data ({settled}), or " if keys else ""
     return (
         f"column '{name}' holds numbers in {counted(found.numbers, 'row')} and other marks in "
         f"{counted(found.recorded - found.numbers, 'row')} (first: row {row}): {found.examples}; {say}{correct}"

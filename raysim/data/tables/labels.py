@@ -150,11 +150,12 @@ def event_of(classes: Sequence[str]) -> str | None:
 def _event_doubted(name: str, classes: Sequence[str]) -> tuple[str, ...]:
     """Return a warning if the last of two classes becomes the event although the first may be meant."""
     if list(classes) == ["1", "2"]:
-        doubt = f"the event of label '{name}' is '2', as the later of 1 and 2"
+        doubt = f"the event of label '{name}' is '2', because it is the later of 1 and 2"
     elif (first := event_of(classes)) is not None:
         doubt = (
-            f"the event of label '{name}' is '{classes[1]}', as the last class, and '{first}' is named like an event"
+            f"the event of label '{name}' is '{classes[1]}', because it is the last class, but '{first}' is named "
+            "like an event"
         )
     else:
         return ()
-    return (f"{doubt}; name the event that is meant (data.positive: {scalar(classes[0])})",)
+    return (f"{doubt}; name the intended event (data.positive: {scalar(classes[0])})",)

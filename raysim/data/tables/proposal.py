@@ -214,9 +214,9 @@ def _hospital(columns: Sequence[_Column]) -> Choice:
     a place.
     """
     able = [column for column in columns if _may_be_hospitals(column)]
-    called = [column for column in able if _HOSPITAL.fullmatch(column.squashed)]
-    if called:
-        return _first(called, "its name says so")
+    by_name = [column for column in able if _HOSPITAL.fullmatch(column.squashed)]
+    if by_name:
+        return _first(by_name, "its name says so")
     places = [column for column in able if _PLACE.fullmatch(column.squashed)]
     if len(places) == 1:
         return _first(places, "no column is called hospital, site, centre or the like, and this one may name them")
@@ -230,15 +230,15 @@ def _may_be_hospitals(column: _Column) -> bool:
 
 def _patient(columns: Sequence[_Column]) -> Choice:
     many = [column for column in columns if column.distinct > column.found.rows / 20 and column.found.kind != "date"]
-    called = [column for column in many if _PATIENT.fullmatch(column.squashed)]
-    if not called:  # rows of one stay also belong together
-        called = [column for column in many if _STAY.fullmatch(column.squashed) and not column.every_row]
-    if not called:
+    by_name = [column for column in many if _PATIENT.fullmatch(column.squashed)]
+    if not by_name:  # rows of one stay also belong together
+        by_name = [column for column in many if _STAY.fullmatch(column.squashed) and not column.every_row]
+    if not by_name:
         return Choice(None, "no column has such a name")
     first = min(
-        called, key=lambda column: column.distinct
+        by_name, key=lambda column: column.distinct
     )  # the coarser column is the person: a person has several stays
-    rest = tuple(column.name for column in called if column is not first)
+    rest = tuple(column.name for column in by_name if column is not first)
     several = first.found.rows - first.distinct
     why = "its name says so" + ("; each has one row" if not several else "; some have several rows")
     return Choice(first.name, why, rest)
@@ -295,11 +295,11 @@ def _no_feature(column: _Column, outcomes: Sequence[str], label: str) -> str:
     if _FOLLOWED.fullmatch(column.name) and _EVENT.fullmatch(label):
         return "its name suggests the time of the outcome"
     if UNNAMED.fullmatch(column.name.strip()):
-        return "no name of its own"
+        return "no name"
     if column.every_row and (
         column.found.kind == "category" or (column.whole and (column.dense or _is_key(column.name)))
     ):
-        return "another value in every row"
+        return "a different value in every row"
     if column.whole and _is_key(column.name) and column.distinct > _MOST_CATEGORIES:
         return f"{column.distinct:,} different numbers, named like a key"
     if column.found.kind == "category" and column.distinct > _MOST_CATEGORIES:

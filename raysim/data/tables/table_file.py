@@ -101,7 +101,7 @@ def read_table(
         raise _no_names(path, field)
     if form is not None and holds_values(columns):
         raise DataError(
-            f"{field}: '{path}' begins with a row of values; it needs a first line of column names: put one above"
+            f"{field}: '{path}' begins with a row of values; add a first line with the names of the columns"
         )
     if len(columns) > MOST_COLUMNS:
         raise DataError(

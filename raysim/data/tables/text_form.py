@@ -240,7 +240,7 @@ def _separator(lines: Sequence[str], path: Path, field: str, usual: str | None) 
         remedy = "write its columns with commas between them, and texts that contain commas in quotation marks"
         raise DataError(
             f"{field}: '{path}' may be separated by {choices}; "
-            + ("say which (data.separator)" if field.startswith("data.") else remedy)
+            + ("name one (data.separator)" if field.startswith("data.") else remedy)
         )
     return alike[0]
 

@@ -47,7 +47,7 @@ def check_attacks(
     if aggregation is not None and aggregation.root in [names[i] for i in bad.tolist()]:
         raise ConfigError(
             f"aggregation.root: '{aggregation.root}' is one of the hospitals that adversary.share makes Byzantine; "
-            "trust another"
+            "name another"
         )
 
 
@@ -65,12 +65,10 @@ def warnings(adversary: AdversarySection | None, aggregation: AggregationSection
             needs = NEEDS[aggregation.name][0]
             lines.append(
                 f"warning: {key}: {f} of {hospitals} hospitals are more than '{aggregation.name}' tolerates, which "
-                "needs " + (needs if aggregation.name == "mean" else f"{needs} hospitals for f bad ones")
+                "needs " + (needs if aggregation.name == "mean" else f"{needs} hospitals for f Byzantine ones")
             )
     if adversary is not None and adversary.share > aggregation.assumed:
-        lines.append(
-            f"warning: adversary.share: {adversary.share} is more than aggregation.assumed: {aggregation.assumed}"
-        )
+        lines.append(f"warning: adversary.share: {adversary.share} is above aggregation.assumed: {aggregation.assumed}")
     return lines
 
 

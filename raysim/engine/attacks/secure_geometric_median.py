@@ -120,8 +120,8 @@ def points(update: Update) -> Floats:
     """Return the points ``[G, P]`` after a pass; 0 for a discarded sum."""
     if update.numbers is None:
         raise ValueError("the update has no pulls")
-    pulls = update.numbers[:, None]
-    return np.asarray(np.divide(update.sums, pulls, out=np.zeros_like(update.sums), where=pulls > 0))
+    weights = update.numbers[:, None]
+    return np.asarray(np.divide(update.sums, weights, out=np.zeros_like(update.sums), where=weights > 0))
 
 
 def passing(problem: LocalProblem) -> LocalProblem:

@@ -102,8 +102,8 @@ class HospitalGroup:
                 if not of_full_memory(error):
                     raise
                 raise ResourceError(
-                    f"resources.gpus_per_actor: the GPU's share has too little memory for the model "
-                    f"({str(error).splitlines()[0]}); raise it, take a smaller model or set resources.device: cpu"
+                    "resources.gpus_per_actor: the GPU's share has too little memory for the model "
+                    f"({str(error).splitlines()[0]}); raise it, use a smaller model or set resources.device: cpu"
                 ) from error
         return self._models[key]
 

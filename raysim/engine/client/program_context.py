@@ -143,7 +143,9 @@ class HospitalContext:
         """See :class:`raysim.strategies.programs.Context`. Raises ``ValueError`` if the program does not declare that
         it validates."""
         if not self._run.call.program.validates or self.hospital == POOLED:
-            raise ValueError("validation: a program that reads validation rows has to declare validates")
+            raise ValueError(
+                "validation: a program that reads validation rows must declare it; set validates = True in its class"
+            )
         rows = self._federation.rows(self.hospital, "validation")
         return self._made(self._federation.X[rows], self._federation.y[rows], rows)
 

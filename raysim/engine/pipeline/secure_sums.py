@@ -76,7 +76,7 @@ class SecureSums(Step):
         if secure is None:
             raise ConfigError(
                 f"secure.minimum: {section.minimum} is more than the {len(call.ids)} hospitals that strategy "
-                f"'{self._name}' calls; lower it, or let more take part"
+                f"'{self._name}' calls; lower it, or sample more hospitals"
             )
         self._masking = Masking((secure,), section.mode == "execute")
         return self._masking
@@ -128,7 +128,7 @@ class SecureSums(Step):
         if sent is None or POOLED in ids:
             return None
         reasons = {
-            "needs each update by itself": sent.single,
+            "needs each update separately": sent.single,
             "sends whole models": sent.what == "parameters",
             "sends a vector for each group of patients": problem.groups is not None,
         }

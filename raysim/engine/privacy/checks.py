@@ -111,8 +111,8 @@ def _check_attacks(job: Job) -> None:
         shared = " (random_k with common indices, and grid without feedback, can)"
         which = shared if section.effective_mode in ("pooled", "distributed") else ""
         raise ConfigError(
-            f"compression.name: '{compression.name}' can lengthen updates beyond privacy.clip or weaken the "
-            f"noise, so it cannot go with privacy.mode: {section.effective_mode}{which}; leave one of the two out"
+            f"compression.name: '{compression.name}' can lengthen updates beyond privacy.clip or weaken the noise, so "
+            f"it cannot be combined with privacy.mode: {section.effective_mode}{which}; leave one of the two out"
         )
     if adversary is not None and adversary.effective_knowledge != "own":
         raise ConfigError(
@@ -142,7 +142,7 @@ def _check_figures(job: Job, federation: Federation) -> None:
     if declared is not None and federation.classes:
         raise ConfigError(
             f"{named}.range: {list(declared)} is for a label that is a number, and data.label has "
-            f"{len(federation.classes)} classes; take it out"
+            f"{len(federation.classes)} classes; remove the key"
         )
     if declared is None and not federation.classes:
         raise ConfigError(
@@ -223,7 +223,7 @@ def _check_strategy(job: Job) -> None:
     fitting = needs.kind != "refused" and (section.unit == "hospital" or needs.kind == "programs" or not needs.why)
     fitting = fitting or (section.own_steps and needs.own_steps)
     if not fitting or strategy.asynchrony() is not None:
-        why = needs.why or "merges updates as they come"
+        why = needs.why or "merges updates as they arrive"
         raise ConfigError(
             f"strategy.name: '{job.name}' {why}, which privacy.mode: {section.effective_mode} does not cover, so "
             f"privacy.unit: {section.unit} cannot be guaranteed; choose another strategy or leave privacy out"

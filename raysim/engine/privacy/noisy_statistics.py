@@ -39,8 +39,8 @@ def statistic_noise(section: PrivacySection | None, program: Program) -> Statist
         return None
     if any(send.bound is None or send.bound.l1 is None or send.kind != kind for send in program.sends.values()):
         raise ConfigError(
-            f"privacy.statistics.{kind}: hospitals do not send sums over rows, and noise would not hide a "
-            f"{section.unit} in their messages; take it out"
+            f"privacy.statistics.{kind}: hospitals do not send this kind as sums over rows, so noise would not hide a "
+            f"{section.unit} in it; remove the key"
         )
     if getattr(program, "privacy_epsilon", None) is not None:
         raise ConfigError(

@@ -113,7 +113,7 @@ def check_hides(section: PrivacySection, call: Call, turns: int, name: str, ever
     sends = program.sends.items()
     whole, joints = section.unit == "hospital", {send.joint or each for each, send in sends}
     reasons = {
-        **{f"sends '{each}' by itself": send.how == "each" for each, send in sends},
+        **{f"sends '{each}' separately": send.how == "each" for each, send in sends},
         **{f"sends '{each}' without a bound": send.bound is None for each, send in sends},
         **{
             f"bounds '{each}' by {send.bound.unit}": (send.bound.unit == "hospital") != whole
@@ -121,9 +121,9 @@ def check_hides(section: PrivacySection, call: Call, turns: int, name: str, ever
             if send.bound is not None
         },
         **{f"sends '{each}' into several sums": send.groups > 1 for each, send in sends},
-        "bounds its sums one by one": len(joints) > 1,
+        "bounds its sums separately": len(joints) > 1,
         # Memory computed from rows has no noise, and later sums depend on it.
-        "remembers at hospitals what follows from rows": not whole and bool(program.keeps),
+        "stores values computed from rows at hospitals": not whole and bool(program.keeps),
         # With fewer hospitals, each share of the noise would be larger than the share a peer is assumed to
         # know.
         f"calls {len(call.ids)} of {everyone} hospitals": len(call.ids) < everyone,

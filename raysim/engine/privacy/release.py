@@ -138,10 +138,10 @@ def check_sent(problem: LocalProblem, name: str) -> None:
     if sent is None:
         return
     reasons = {
-        "sends each update by itself": sent.single,
+        "sends each update separately": sent.single,
         "sends hospitals' losses": sent.losses,
         "sends whole models": sent.what == "parameters",
-        "puts an update into several sums": sent.weight is not None and sent.weight.ndim > 1,
+        "adds an update to several sums": sent.weight is not None and sent.weight.ndim > 1,
         "trains on groups of patients": problem.groups is not None,
     }
     for reason, applies in reasons.items():
@@ -168,15 +168,15 @@ def check_patient_problem(problem: LocalProblem, name: str, *, pooled: bool, con
         # A model made only by noisy steps is as private as the update.
         "starts from models that stay at hospitals": problem.then is not None and bool((problem.start < 0).any()),
         "has a contrastive term": objective.contrast is not None and (pooled or not contrasts),
-        "trains by a client program of its own": problem.program is not None,
+        "trains with its own client program": problem.program is not None,
         "freezes parameters": objective.frozen is not None,
-        "goes on with an earlier optimiser": problem.training.carry,
+        "continues with an earlier optimiser": problem.training.carry,
     }
     if pooled:
         reasons |= {
             "starts from models that stay at hospitals": bool((problem.start < 0).any()),
-            "puts an update into several sums": sent.weight is not None and sent.weight.ndim > 1,
-            "sends each update by itself": sent.single,
+            "adds an update to several sums": sent.weight is not None and sent.weight.ndim > 1,
+            "sends each update separately": sent.single,
             "sends whole models": sent.what == "parameters",
         }
     for reason, applies in reasons.items():

@@ -1,7 +1,8 @@
 """A run of a job, from its beginning or a checkpoint to its outcome.
 
-Each round has one message down and one up. In round ``t`` all hospitals first evaluate the models of round ``t - 1``,
-and the sampled hospitals then train from these models. Evaluation therefore needs no separate message.
+A round sends each actor one message, and each actor replies with one. In round ``t`` all hospitals first evaluate the
+models of round ``t - 1``, and the sampled hospitals then train from these models. Evaluation therefore needs no
+separate message.
 """
 
 from __future__ import annotations

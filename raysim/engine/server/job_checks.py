@@ -51,8 +51,8 @@ def check_together(job: Job) -> None:
     if job.compression is not None and not job.compression.linear:
         raise ConfigError(
             f"secure.mode: '{job.secure.mode}' adds messages of hospitals, and compression.name: "
-            f"'{job.compression.name}' makes messages that cannot be added; take grid, or random_k with common "
-            "indices, and no ef21"
+            f"'{job.compression.name}' makes messages that cannot be added; use grid, or random_k with common "
+            "indices, without feedback: ef21"
         )
     if job.strategy.asynchrony() is not None:
         raise ConfigError(
@@ -103,7 +103,7 @@ def check_declared(job: Job, where: str, label: str) -> None:
         if field.name in used and field.default is not None and value != used[field.name]:
             raise ConfigError(
                 f"{where}.{field.name}: {value!r}, but hospitals train with training.{field.name}: "
-                f"{used[field.name]!r}; set both alike, or read it from the view{label}"
+                f"{used[field.name]!r}; set both to the same value, or read it from the view{label}"
             )
 
 
@@ -112,11 +112,11 @@ def _check_classes(evaluation: EvaluationSection, classes: int) -> None:
     label."""
     kind = f"the label has {classes} classes" if classes else "the label is a number"
     if classes != 2 and evaluation.clinical not in (None, ClinicalSection()):
-        raise ConfigError(f"evaluation.clinical: its figures are for two classes, but {kind}; take it out")
+        raise ConfigError(f"evaluation.clinical: its figures are for two classes, but {kind}; remove the section")
     if not classes and evaluation.minimum_events != EvaluationSection().minimum_events:
         raise ConfigError(
-            f"evaluation.minimum_events: {evaluation.minimum_events} counts rows of the rarer class, but {kind}; take "
-            "it out"
+            f"evaluation.minimum_events: {evaluation.minimum_events} counts rows of the rarer class, but {kind}; "
+            "remove the key"
         )
 
 

@@ -39,17 +39,20 @@ def check_programs(job: Job) -> None:
             job.aggregation is not None,
             "robust rules compare single updates of one model, not sums",
         ),
-        "compression": (compressed, "what it leaves out of an update is sent later, but sums are used at once"),
+        "compression": (
+            compressed,
+            "entries that it leaves out are sent in a later round, but sums of programs are needed at once",
+        ),
         "system": (
             job.system is not None,
-            "the virtual clock knows the time of a pass of local training alone",
+            "the virtual clock can only compute the time of local training",
         ),
     }
     for section, (present, why) in sections.items():
         if present:
             raise ConfigError(
-                f"{section}: {why}, and strategy '{job.name}' calls client programs in place of it; leave it out, or "
-                "choose another strategy"
+                f"{section}: {why}, but strategy '{job.name}' uses client programs; remove the section, or choose "
+                "another strategy"
             )
     if job.privacy is not None:
         _check_private(job, job.privacy)

@@ -61,7 +61,7 @@ def audit(
         asked = None if config.privacy is None else config.privacy.audit
         canaries = (asked or AuditSection()).canaries
     if canaries < 0:
-        raise ConfigError(f"--canaries: {canaries} is negative; name 0 or more")
+        raise ConfigError(f"--canaries: {canaries} is negative; give 0 or more")
     for name, count in (("shadows", shadows), ("canaries", canaries)):
         if count > MOST[name]:
             raise ConfigError(f"--{name}: {count:,} are more than the maximum of {MOST[name]:,}; name fewer")
@@ -141,6 +141,6 @@ def _write(experiment: Experiment, result: Audit) -> Path:
     seed, frozen = experiment.config.seed, experiment.config.frozen_run()
     counted = not experiment.config.hides_sizes
     about = page_provenance(frozen, {seed: federation}, "raysim audit config.yaml", counted=counted)
-    title = f"{experiment.config.name}: what the run tells of its patients"
+    title = f"{experiment.config.name}: what the run reveals about its patients"
     out.text("audit.html", audit_page(title, summary, result.membership, result.inverted, about))
     return experiment.folder

@@ -19,7 +19,7 @@ from raysim.audit import inversion, one_run
 from raysim.audit.inversion import rows_read
 from raysim.audit.membership import FALSE_POSITIVES, confidence, detection, lira
 from raysim.core.streams import stream
-from raysim.data.derived.rearranged import Added, halves, rearranged, trained_on
+from raysim.data.derived.rearranged import Added, random_half, rearranged, trained_on
 from raysim.data.federation import Federation
 from raysim.engine.job import Job, Outcome
 from raysim.experiment.session import Session
@@ -110,7 +110,7 @@ class Auditor:
         Both arrays are ``[count, N]``.
         """
         federation, seed = self._federation, self._job.work.seed
-        members = np.stack([halves(federation, stream(seed, "shadow", j)) for j in range(count)])
+        members = np.stack([random_half(federation, stream(seed, "shadow", j)) for j in range(count)])
         confidences = []
         for j, trained in enumerate(members):
             confidences.append(confidence(*self._played(trained, Added.none(federation), f"shadow {j}", seed)[:2]))

@@ -7,8 +7,8 @@ The configuration is a configuration for ``compare`` with one more section:
     curve: {field: clusters, values: [3, 4, 5], figure: log_loss}
 
 Each strategy that does not set ``field`` itself is run with each of the values and becomes a curve. A strategy that
-sets ``field``, or has no such field, becomes a horizontal line. The plot has the mean and the variance over hospitals
-of one of their figures.
+sets ``field``, or has no such field, becomes a horizontal line. The plot has the mean and the variance of one figure
+over hospitals.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def begin(
 
 
 def go_on(folder: Path, config: Config, console: Console, *, in_process: bool, verbose: bool) -> Path:
-    """Resume the stopped curve in ``folder``; ``config`` is its comparison. Returns the folder."""
+    """Resume the stopped curve in ``folder``; ``config`` configures its comparison. Returns the folder."""
     config = reading.resolve(config, reads=reading.COMPARISON)
     curve, lines = _begun(folder / SECTION)
     return _play(config, curve, lines, folder, console, in_process=in_process, verbose=verbose, again=True)
@@ -192,7 +192,10 @@ def read(source: Source, overrides: Sequence[str]) -> tuple[Config, Curve, dict[
             expanded.append({**settings, "label": label} | ({} if value is None else {curve.field: value}))
             lines[label] = (line, value)
     if not any(value is not None for _, value in lines.values()):
-        raise ConfigError(f"strategies: none has an unset key {curve.field}; list one with this key, and do not set it")
+        raise ConfigError(
+            f"strategies: no strategy has the key {curve.field} and leaves it unset; list a strategy with this key, "
+            "and do not set the key"
+        )
     return reading.resolve({**tree, "strategies": expanded}, reads=reading.COMPARISON), curve, lines
 
 
@@ -209,10 +212,10 @@ def write_curve(
     evaluated = hospitals[hospitals[f"n_{part}"] > 0]
     table = curve_table(evaluated, curve, lines)
     out.csv(FILE, table)
-    called = {line: titles[label].removesuffix(label.removeprefix(line)) for label, (line, _) in lines.items()}
-    plot = curve_figure(table, curve.field, curve.figure, curve.scale, called)
+    names = {line: titles[label].removesuffix(label.removeprefix(line)) for label, (line, _) in lines.items()}
+    plot = curve_figure(table, curve.field, curve.figure, curve.scale, names)
     out.text(DRAWING, plot.standalone())
-    answer = found(evaluated, curve.field, curve.figure, lines, called)
+    answer = found(evaluated, curve.field, curve.figure, lines, names)
     out.json(ANSWER, answer.as_json())
     return plot, answer
 

@@ -118,7 +118,7 @@ class Found:
             same = len(set(means)) == 1
             ends = [f"{point.value:g}" for point in (min(line.points, key=_mean), max(line.points, key=_mean))]
             return (
-                f"{line.name}: {self.field} changes no {word}."
+                f"{line.name}: {self.field} has no effect on {word}."
                 if same
                 else f"{line.name}: mean {word} is lowest at {self.field} {ends[0]} and highest at {ends[1]}."
             )
@@ -129,10 +129,10 @@ class Found:
         if self.seeds == 1:
             text = f"{at} {has}, for these trained models; repeat with 3 seeds to compare values."
         elif open_:
-            text = f"{at} {has}, but {some(open_)} cannot be told apart from it."
+            text = f"{at} {has}, but no difference from {some(open_)} was demonstrated."
         else:
             text = f"{at} is the best of {counted(len(means), 'value')}: it {has}."
-        return f"{text} It is the {line.edge} value tried: try beyond." if line.edge else text
+        return f"{text} It is the {line.edge} value tried: also try values beyond it." if line.edge else text
 
 
 def found(
@@ -140,11 +140,11 @@ def found(
     field: str,
     name: str,
     lines: Mapping[str, tuple[str, float | None]],
-    called: Mapping[str, str],
+    names: Mapping[str, str],
 ) -> Found:
     """Compare the values of ``field`` by the figure ``name`` of the evaluated ``hospitals``.
 
-    ``lines``: each strategy's line and value, by label. ``called``: the readable names of lines. A strategy that uses
+    ``lines``: each strategy's line and value, by label. ``names``: the readable names of lines. A strategy that uses
     several models is represented by its last model, the headline.
     """
     by_line: dict[str, dict[float | None, pd.DataFrame]] = {}
@@ -152,7 +152,7 @@ def found(
         rows = hospitals[hospitals["strategy"] == label]
         rows = rows[rows["model"] == rows["model"].iloc[-1]]
         by_line.setdefault(line, {})[value] = rows.pivot(index="seed", columns="hospital", values=name).astype(float)
-    made = [_line(called.get(line, line), field, name, tables) for line, tables in by_line.items()]
+    made = [_line(names.get(line, line), field, name, tables) for line, tables in by_line.items()]
     return Found(field, name, tuple(made), int(hospitals["seed"].nunique()))
 
 

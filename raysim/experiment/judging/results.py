@@ -144,7 +144,7 @@ def outcome_of(
 ) -> Outcome:
     """Make the outcome of a run whose models make these predictions.
 
-    ``all_rows [N]`` are the hospitals' numbers of rows, if these are more than the judged ones.
+    ``all_rows [N]`` are the hospitals' numbers of rows, if hospitals have more rows than the judged ones.
     """
     everyone, ledger = np.arange(len(federation.hospitals)), Ledger()
     evaluation = Evaluation(

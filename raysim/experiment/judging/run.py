@@ -209,7 +209,7 @@ def _backwards(hospitals: pd.DataFrame) -> list[str]:
     for model, of in hospitals.groupby("strategy", sort=False):
         defined = of[of["auroc"].notna()]
         if len(defined) and (defined["auroc_high"] < 0.5).any() and (defined["auroc"] < 0.5).all():
-            notes.append(f"{model} ranks worse than a coin at every hospital: the label may be the other way round")
+            notes.append(f"{model} has an AUROC below .5 at every hospital: its labels are probably reversed")
     return notes
 
 
@@ -242,7 +242,7 @@ class Search:
         return text
 
     def as_json(self) -> dict[str, object]:
-        """The content of ``search`` in ``answer.json``."""
+        """Return the content of ``search`` in ``answer.json``."""
         found = self.found
         return {
             "tried": found.tried,

@@ -3,10 +3,11 @@
 A row is the prediction of one model, trained with one seed, for one test row. Required columns are ``hospital``,
 ``label`` (two values), ``model``, ``seed``, ``probability``, and ``row`` or ``patient``. Optional columns are
 ``margin`` (log-odds, in place of probabilities), ``part``, ``train_rows`` and ``all_rows`` of the hospital, ``bytes``
-that the model moved, ``role`` (:data:`ROLES`), ``learner`` (the family of the model, the simplest first), and
-``group_*``. The table that a comparison writes has a column ``strategy``; its column ``model`` is the model used.
+that the method exchanged, ``role`` (:data:`ROLES`), ``learner`` (the family of the model; families first occur in the
+order of their complexity), and ``group_*``. The table that a comparison writes has a column ``strategy``; its column
+``model`` is the model used.
 
-An error is one line with the first row concerned, counted from 1 below the header, and with what to do.
+An error is one line: the first wrong row, counted from 1 below the header, and the remedy.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ GROUP = "group_"
 """The prefix of columns with attributes of patients."""
 
 IN_FILE = "row in the file"
-"""The name of an index that numbers the rows of a file from 0, where blank rows were skipped."""
+"""The name of a data frame's index that numbers the rows of a file from 0, including skipped blank rows."""
 
 ROLES = ("", "reference", "alone")
 """The values of ``role``: a method, a reference that is not a federated method, or training alone."""
@@ -130,7 +131,7 @@ def checked(table: pd.DataFrame, reading: Reading, reference: str) -> Prediction
 def _named(table: pd.DataFrame, warnings: list[str]) -> pd.DataFrame:
     repeated = table.columns[table.columns.duplicated()]
     if len(repeated):
-        raise DataError(f"column '{repeated[0]}' is there twice; keep one")
+        raise DataError(f"column '{repeated[0]}' occurs twice; keep one")
     if not len(table):
         raise DataError("the table has no rows; write a row for each model, seed and test row")
     if "strategy" in table:  # the table of a comparison
@@ -192,7 +193,7 @@ def _events(label: pd.Series, event: str | None) -> tuple[NDArray[np.int64], str
         raise DataError(f"label: has {count}; it needs two values, event and no event")
     known = values[1] if tuple(each.casefold() for each in values) in _ORDERED else None
     if event is None and known is None:
-        raise ConfigError(f"--event: the label is '{values[0]}' or '{values[1]}'; say which of them is the event")
+        raise ConfigError(f"--event: the label is '{values[0]}' or '{values[1]}'; name the event")
     if event is not None and event not in values:
         raise ConfigError(f"--event: '{event}' is not a value of the label; {nearest(event, values)}")
     chosen = str(known if event is None else event)
@@ -222,14 +223,16 @@ def _margins(frame: pd.DataFrame, reading: Reading, warnings: list[str]) -> NDAr
     if low < 0 or high > 100:
         wrong = pd.Series((p < 0) | (p > 100), frame.index)
         raise DataError(
-            f"row {_first(wrong)}: probability {p[wrong][0]:.4g} is not a probability; give --logits if it is log-odds"
+            f"row {_first(wrong)}: probability {p[wrong][0]:.4g} is not between 0 and 1; give --logits if "
+            "probabilities are log-odds"
         )
     if reading.percent:
         p /= 100.0
     elif high > 1:
         wrong = pd.Series(p > 1, frame.index)
         raise DataError(
-            f"row {_first(wrong)}: probability {p[wrong][0]:.4g} exceeds 1; give --percent if it is per cent"
+            f"row {_first(wrong)}: probability {p[wrong][0]:.4g} is above 1; give --percent if probabilities are in "
+            "per cent"
         )
     from scipy.special import logit  # imported late to start runs faster
 
@@ -313,11 +316,11 @@ def _same_rows(frame: pd.DataFrame, common: bool) -> tuple[pd.DataFrame, int]:
         there = set(zip(row["model"], row["served"], strict=True))
         served = dict.fromkeys(zip(of_seed["model"], of_seed["served"], strict=True))
         model, name = next(each for each in served if each not in there)
-        called = f"{model} ({name})" if sum(each == model for each, _ in served) > 1 else model
+        lacking = f"{model} ({name})" if sum(each == model for each, _ in served) > 1 else model
         lacks = counted(int((~full)[seed].sum()), "row")
         raise DataError(
-            f"{called} seed {seed} lacks {lacks} that another model has, the first of {row['hospital'].iloc[0]}; "
-            "add them, or give --common to judge the rows that all models have"
+            f"{lacking} seed {seed} lacks {lacks} that another model has, the first at hospital "
+            f"{row['hospital'].iloc[0]}; add them, or give --common to judge the rows that all models have"
         )
     complete = frame.set_index(["seed", "identity"]).index.isin(full.index[full.to_numpy()])
     return frame[complete].reset_index(drop=True), int((~full).sum())

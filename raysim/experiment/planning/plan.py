@@ -156,7 +156,7 @@ def _planned_configs(config: Config) -> tuple[Config, ...]:
 
 
 def available(nodes: str | None) -> tuple[Node, ...]:
-    """Return the nodes of ``--nodes``, else those of the cluster at ``RAY_ADDRESS``, else this machine."""
+    """Return the nodes of ``--nodes``, else the nodes of the cluster at ``RAY_ADDRESS``, else this machine."""
     if nodes is not None:
         try:
             return parse_nodes(nodes)

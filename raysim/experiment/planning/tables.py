@@ -17,7 +17,7 @@ from raysim.experiment.planning.plan import Plan, PlannedActor
 from raysim.report.terminal.progress import say
 from raysim.report.terminal.tables import titled
 
-SHOWN = 32
+LISTED = 32
 """If there are more actors than this, the table has one row per node."""
 
 NARROW = 110
@@ -71,7 +71,7 @@ def _actors(plan: Plan, *, narrow: bool) -> Table:
     actors = plan.actors()
     title = f"{counted(len(actors), 'actor')}; memory is about what each needs"
     title += f"; from {NARROW} characters on: its largest hospitals" if narrow else ""
-    if len(actors) > SHOWN:
+    if len(actors) > LISTED:
         actors = [_summed([actor for actor in actors if actor.node == node]) for node in set(plan.placement.nodes)]
     table = titled(title)
     _add_columns(table, ["node", "actors", "hospitals"], ["rows", "CPUs", "GPUs", "memory"])
@@ -105,7 +105,7 @@ def _rounds(plan: Plan, *, narrow: bool) -> Table:
     )
     timed = any(t.virtual_seconds is not None for t in plan.traffic.values())
     seconds = ["virtual s" if narrow else "virtual seconds, the first"] if timed else []
-    table = titled("a round: what hospitals receive and send, and what Ray moves for it" if narrow else "a round")
+    table = titled("one round: bytes that hospitals receive and send, and that Ray transfers" if narrow else "a round")
     _add_columns(table, ["strategy"], [*(short if narrow else wide), *added, *seconds])
     for label, t in plan.traffic.items():
         sizes = [_bytes(value) for value in (t.down, t.up, t.plan, t.partials)]

@@ -51,12 +51,14 @@ def next_one(pooled: Mapping[Any, Any], digits: int) -> str:
     """Return a clause with the prediction interval for the next hospital; empty if unknown."""
     if not np.isfinite(pooled["next_low"]):
         return ""
-    return f"; at the next one {interval(pooled['next_low'], pooled['next_high'], digits)}"
+    return f"; at the next hospital {interval(pooled['next_low'], pooled['next_high'], digits)}"
 
 
 def _line(figures: Mapping[str, Mapping[str, float]], unserved: int, taking_part: str, act_at: float) -> Line:
     if AUROC not in figures or not np.isfinite(figures[AUROC]["estimate"]):
-        text = f"It cannot serve a hospital that takes no part without labelled rows ({counted(unserved, 'hospital')})"
+        text = (
+            f"It cannot be used without labelled rows where a hospital took no part ({counted(unserved, 'hospital')})"
+        )
         if not unserved:
             text = "Too few hospitals that took no part can be judged"
         remedy = "more hospitals, or a method with one model"
@@ -78,8 +80,8 @@ def _line(figures: Mapping[str, Mapping[str, float]], unserved: int, taking_part
         benefit, low, high = (100 * gain[end] for end in ("estimate", "low", "high"))
         gains = figure(benefit, Limits(low, high), 1, sign=True)
         text += (
-            f" Acting at {percent(act_at)} gains {gains} true alarms net per 100 patients there, against the better of "
-            "acting on everyone and on nobody."
+            f" Acting at {percent(act_at)} there gains {gains} net true alarms per 100 patients over the better of "
+            "acting on everyone and acting on nobody."
         )
         numbers |= {f"{GAINED}{end}": json_number(gain[at]) for end, at in ENDS.items()}
     remedy = "recalibrate at a new hospital"
@@ -116,7 +118,8 @@ def plots(found: Found, models: Mapping[Key, str], looks: Mapping[Key, Style]) -
         return []
     caption = (
         f"{name} at each hospital when it was left out of training, with 95 % intervals over its patients (seed "
-        f"{of['seed'].iloc[0]}). Below them the mean with its interval, and where the next hospital may lie."
+        f"{of['seed'].iloc[0]}). Below them are the mean with its interval, and the prediction interval for the next "
+        "hospital."
     )
     pooled = _of(found.summary, key)
     pooled = pooled[pooled["k"] == pooled["k"].iloc[0]]
@@ -138,7 +141,7 @@ def _joining(table: pd.DataFrame, models: Mapping[Key, str], styles: Mapping[Key
     )
     charts: list[svg.Chart] = []
     hospitals, looks = 0, {name: styles.get(key, PLAIN) for key, name in models.items()}
-    for column, heading in (("log_loss", "log loss"), ("off", "risks are off by, |ln O/E|")):
+    for column, heading in (("log_loss", "log loss"), ("off", "miscalibration, |ln O/E|")):
         means, complete = _means(table, models, column, steps)
         if len(steps) < 2 or not complete:
             continue
@@ -162,11 +165,11 @@ def _joining(table: pd.DataFrame, models: Mapping[Key, str], styles: Mapping[Key
         return []
     among = f"{hospitals:,} of {counted(table['hospital'].nunique(), 'hospital')}"
     caption = (
-        f"{' and '.join(models.values())} after a hospital has joined, the mean over {among} with rows for every step, "
-        "on the same rows."
+        f"{' and '.join(models.values())} after a hospital has joined with labelled rows. Means are over {among} that "
+        "have enough rows for every step; all steps are judged on the same rows."
     )
     legend = svg.legend(list(looks.items()), lines=True) if len(models) > 1 else None
-    return [svg.figure("joining", "What labelled rows of a newcomer buy", charts, caption, legend)]
+    return [svg.figure("joining", "Benefit of labelled rows at a new hospital", charts, caption, legend)]
 
 
 def _means(
@@ -192,7 +195,7 @@ def forests(
 ) -> Sequence[Figure]:
     """Return two forest plots, of AUROC and of observed over expected events.
 
-    They show the hospitals with the most rows, and below them the mean and the next hospital of the ``summary``;
+    The plots have the hospitals with the most rows, and below them the mean and the next hospital of the ``summary``;
     ``look`` is the style of the model.
     """
     of = table[table[AUROC].notna()].sort_values("rows", ascending=False).head(MOST)

@@ -22,7 +22,7 @@ LEAVE_ONE = 20
 """Largest number of hospitals for which leave-one-site-out is the default."""
 
 FOLDS = 10
-"""Default number of folds for more hospitals."""
+"""Default number of folds if there are more than :data:`LEAVE_ONE` hospitals."""
 
 MANY = 50
 """Above this many folds the command suggests fewer: each fold has its own rows in the cache."""
@@ -66,12 +66,12 @@ def check(config: Config) -> None:
         return
     if config.tune is not None:
         raise ConfigError(
-            "evaluation.unseen: tuning chooses values on the rows of all hospitals, also of those left out; give the "
-            "chosen values, without lists"
+            "evaluation.unseen: cannot be combined with tune, which chooses values on rows of all hospitals, "
+            "including hospitals that are left out; set the values without tune"
         )
     for key, given in (("privacy", config.privacy), ("system", config.system), ("adversary", config.adversary)):
         if given is not None:
-            raise ConfigError(f"evaluation.unseen: is not defined with {key}; leave one of the two out")
+            raise ConfigError(f"evaluation.unseen: cannot be combined with {key}; remove one of the two")
     if config.evaluation.part != "test":
         raise ConfigError("evaluation.unseen: uses all rows of a hospital as test rows; set evaluation.part: test")
     if config.data.split.unseen:
@@ -136,8 +136,8 @@ def folds_of(section: UnseenSection, federation: Federation, seed: int) -> list[
         rest = len(names) - len(left_out)
         if rest < FEWEST:
             raise ConfigError(
-                f"evaluation.unseen.folds: {counted(rest, 'hospital')} would take part without "
-                f"{', '.join(left_out)}; {FEWEST} are needed"
+                f"evaluation.unseen.folds: only {counted(rest, 'hospital')} would take part without "
+                f"{', '.join(left_out)}; leave out fewer, so that {FEWEST} take part"
             )
         taught = present[~np.isin(federation.hospitals, left_out)].any(axis=0)
         if taught.sum() == 1:

@@ -1,4 +1,4 @@
-"""The use of a joining hospital's first labelled rows, apart from recalibrating the model used for it.
+"""What a joining hospital does with its labelled rows, other than recalibrating its model.
 
 The step depends on the strategy:
 
@@ -39,8 +39,8 @@ RIDGE = 1.0
 """The ridge on the weights of a head that a joining hospital fits to its rows."""
 
 SAME = 1e-9
-"""Smallest relative standard deviation of an output of the body that varies, relative to its mean, or to 1 if
-larger."""
+"""An output of the body counts as constant if its standard deviation is at most this share of the magnitude of its
+mean, or of 1 if that is larger."""
 
 
 NOBODY = "nobody"
@@ -60,9 +60,9 @@ def joined(
 ) -> Joined | None:
     """Return the model ``served`` of hospital ``h`` after the hospital has used its labelled ``rows``.
 
-    The step follows from the strategy if hospitals train alone or have their own heads. Otherwise it is ``how``, for
-    which only ``fine_tune`` gives a model here. ``defined``: whether a model can be used at the hospital without
-    labelled rows. Returns None if the step gives no model.
+    The step follows from the strategy if hospitals train alone or have their own heads. Otherwise the step is ``how``;
+    only ``fine_tune`` gives a new model here. ``defined``: whether a model can be used at the hospital without labelled
+    rows. Returns None if the step gives no model.
     """
     if run.result.alone:
         return trained_alone(run, served, h, rows)

@@ -58,7 +58,7 @@ def measured(
 ) -> list[Unseen]:
     """Evaluate every strategy, model used and seed for every number of labelled rows, and every existing score once.
 
-    ``federation`` has the rows of all hospitals, from which the scale of a score is known.
+    ``federation`` has the rows of all hospitals, which decide whether a score is a probability.
     """
     groups: dict[tuple[str, str, int, Joins], list[JudgedRows]] = {}
     for each in left_out:

@@ -1,4 +1,4 @@
-"""The runs without the hospitals of each fold: where their data are made and removed, and which results are stored."""
+"""Executes the runs without the hospitals of each fold, and makes and removes the folds' data."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from raysim.storage import resume
 from raysim.storage.manifest import Manifest
 
 SHELF, LOCK = "folds-", ".lock"
-"""The prefix of a comparison's folder in the cache, which its id follows, and the suffix of that folder's lock file."""
+"""A comparison's folder in the cache is named by this prefix and the comparison's id; its lock file adds the suffix."""
 
 COLUMNS = ("prepared", "raw")
 """Names of a fold's two versions of columns: as the configuration's own model uses them, or as other models use
@@ -56,8 +56,8 @@ class FoldRuns:
     """The runs of all strategies and seeds without the hospitals of each fold.
 
     The federation of a fold is made when its first run begins, and removed after its last run, because the federations
-    of many folds would fill the disk. The runs of ``together`` folds alternate. This is the number of concurrent runs,
-    so that no two processes make the same federation.
+    of many folds would fill the disk. Runs of ``together`` folds alternate; ``together`` is the number of concurrent
+    runs. No two processes therefore make the same federation.
     """
 
     def __init__(

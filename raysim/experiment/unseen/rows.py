@@ -1,6 +1,6 @@
 """The rows on which hospitals of a fold are judged, by model and number of labelled rows that join.
 
-They are taken from a run when it ends. Neither its models nor its federation are needed afterwards.
+The rows are taken from a run when it ends. The run's models and federation are not needed afterwards.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ def notes_of(run: LeftOut) -> Iterator[str]:
                 if share:
                     yield (
                         f"{share:.0%} of the rows of {name} have a '{column.name}' that no participant has: they are "
-                        "scored with none of its categories."
+                        "scored with 0 for every category."
                     )
         if empty and np.size(X):
-            yield f"{name} has no value of {listed(empty, 5)}: what participants fill in stands there."
+            yield f"{name} has no value of {listed(empty, 5)}: it is filled in as at the participants."
 
 
 Joins = int | Literal["all"]
@@ -111,7 +111,9 @@ def notes(left_out: Sequence[Judged]) -> list[str]:
     folds = {each.fold.number: each for each in reversed(left_out)}  # all runs of a fold have the same notes
     texts = [text for fold in sorted(folds) for text in folds[fold].notes]
     more = len(texts) - MOST_NOTES
-    return [*texts[:MOST_NOTES], f"So it is in {more:,} more columns of hospitals left out."] if more > 0 else texts
+    return (
+        [*texts[:MOST_NOTES], f"The same holds for {more:,} more columns of hospitals left out."] if more > 0 else texts
+    )
 
 
 def judge(run: LeftOut, section: UnseenSection) -> Judged:

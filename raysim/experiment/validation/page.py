@@ -67,8 +67,8 @@ def page(
             hospitals,
             summary,
             "Every hospital",
-            f"{name} at each hospital, with 95 % intervals over its patients. Below them the mean with its interval, "
-            "and where the next hospital may lie.",
+            f"{name} at each hospital, with 95 % intervals over its patients. Below them are the mean with its "
+            "interval, and the prediction interval for the next hospital.",
         ),
         **set_by("raysim validate MODEL config.yaml", config, Rows_judged=f"{hospitals['rows'].sum():,}"),
     }

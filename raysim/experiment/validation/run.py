@@ -67,12 +67,12 @@ class Validated:
         pooled = {str(row["figure"]): row for row in self.summary.to_dict("records")}
         auroc = pooled.get(tables.AUROC)
         if auroc is None or not np.isfinite(auroc["estimate"]):
-            return "Too few hospitals can be judged: nothing is said of the model."
+            return "Too few hospitals can be judged: no statement about the model is possible."
         over = counted(int(auroc["hospitals"]), "hospital")
         text = f"AUROC {mean(auroc, 3)} over {over}{next_one(auroc, 2)}."
         ratio = pooled.get(tables.RATIO)
         if ratio is not None and np.isfinite(ratio["estimate"]):
-            text += f" At a hospital events are {mean(ratio, 2)} times those expected{next_one(ratio, 2)}."
+            text += f" At a hospital there are {mean(ratio, 2)} times the expected events{next_one(ratio, 2)}."
         return text
 
 
@@ -156,7 +156,7 @@ def _write(
     if undefined := int(table[tables.AUROC].isna().sum()):
         sentences.append(f"{counted(undefined, 'hospital')} of {len(table):,} without both classes have no AUROC.")
     if unseen.scores is None:
-        sentences.append("It is not a probability: it ranks, and has no calibration.")
+        sentences.append("The score is no probability: only its ranking is judged, not its calibration.")
     else:
         sentences += [_over_all(unseen.scores), _off(calibration_by_hospital(unseen.scores), federation.hospitals)]
     folder = choose_folder(out, "validation")
@@ -174,7 +174,7 @@ def _over_all(scores: ScoreCounts) -> str:
     """Return a sentence on observed over expected events of all rows together."""
     of = calibration_by_hospital(scores.together())
     ratio = with_interval(float(of.ratio[0]), float(of.low[0]), float(of.high[0]), 2)
-    return f"Over all rows events are {ratio} times those expected."
+    return f"Over all rows there are {ratio} times the expected events."
 
 
 def _off(calibration: HospitalCalibration, hospitals: Sequence[str]) -> str:

@@ -50,8 +50,8 @@ def plots(results: Sequence[Result], first: Sequence[str] = ()) -> list[Figure]:
 
     Runs with a label in ``first`` are preferred; the figure of any other run is collapsed.
     """
-    for result, called in having(COEFFICIENTS, results, first):
-        figure = of_table(of_global_model(result.folder / COEFFICIENTS), called)
+    for result, name in having(COEFFICIENTS, results, first):
+        figure = of_table(of_global_model(result.folder / COEFFICIENTS), name)
         if figure is not None:
             return [replace(figure, more=bool(first) and result.label not in first)]
     return []
@@ -67,10 +67,10 @@ def having(file: str, results: Sequence[Result], first: Sequence[str]) -> Iterat
             yield result, "" if len(results) == 1 else f"{result.title or result.label}, seed {result.seed}"
 
 
-def of_table(table: pd.DataFrame, called: str = "") -> Figure | None:
+def of_table(table: pd.DataFrame, name: str = "") -> Figure | None:
     """Plot the rows of the global model in coefficients.csv; None if no coefficient has a standard error.
 
-    ``called`` is the model's name, used as the table's caption; empty: no caption.
+    ``name`` is the model's name, used as the table's caption; empty: no caption.
     """
     known = table[(table["feature"] != INTERCEPT) & np.isfinite(table["se"]) & (table["se"] > 0)]
     if known.empty:
@@ -97,7 +97,7 @@ def of_table(table: pd.DataFrame, called: str = "") -> Figure | None:
     return Figure(
         "coefficients",
         "Coefficients",
-        _table(rows, axis, title, robust, called),
+        _table(rows, axis, title, robust, name),
         _caption(len(known), robust),
         (_chart(rows, title, axis, robust),),
     )
@@ -109,15 +109,15 @@ def _triple(values: np.ndarray) -> tuple[float, float, float]:
 
 
 def _caption(known: int, robust: bool) -> str:
-    which = "All coefficients" if known <= MOST else f"The {MOST} of {known} coefficients that are surest not to be 0"
-    parts = [f"{which}, the surest first, with 95 % intervals; coefficients.csv has all."]
+    which = "All coefficients" if known <= MOST else f"The {MOST} of {known} coefficients with the strongest evidence"
+    parts = [f"{which}, ordered by |z|, with 95 % intervals; coefficients.csv has all."]
     if robust:
         parts.append(
-            "The line, and the figures beside it, are of the interval that holds where hospitals differ; the band "
-            "behind it is of the likelihood, as if they did not."
+            "Lines and numbers are intervals that allow hospitals to differ; bands are likelihood intervals, which "
+            "assume that they do not."
         )
     parts.append("A category or a flag is compared with its absence.")
-    parts.append("They describe the model and are no effects of treatments.")
+    parts.append("Coefficients describe the model, not effects of treatments.")
     return " ".join(parts)
 
 
@@ -134,7 +134,7 @@ def _short(value: float) -> str:
     return number(value, min(max(FIGURES - 1 - size, 0), FIGURES))
 
 
-def _table(rows: Sequence[Row], axis: Axis, title: str, robust: bool, called: str) -> Markup:
+def _table(rows: Sequence[Row], axis: Axis, title: str, robust: bool, name: str) -> Markup:
     head = element(
         "tr",
         element("th", "Column", scope="col"),
@@ -157,7 +157,7 @@ def _table(rows: Sequence[Row], axis: Axis, title: str, robust: bool, called: st
             )
         )
     foot = element("tr", element("td", ""), ticks(axis), element("td", ""), element("td", ""))
-    caption = (element("caption", called),) if called else ()
+    caption = (element("caption", name),) if name else ()
     return element(
         "table", *caption, element("thead", head), element("tbody", *body), element("tfoot", foot), class_="forest"
     )

@@ -27,7 +27,7 @@ def curve_figure(
     ``scale`` sets the vertical axes. ``names`` are the display names of the lines.
     """
     lines = list(dict.fromkeys(table["line"]))
-    called = {line: (names or {}).get(line, line) for line in lines}
+    titles = {line: (names or {}).get(line, line) for line in lines}
     styles = svg.styles([(line, "global") for line in lines])
     unit = UNITS.get(figure, figure)
     word = unit.partition(",")[0]
@@ -42,7 +42,7 @@ def curve_figure(
             x,
             y,
             name=f"curve-{column}",
-            description=_description(over, called, field, label),
+            description=_description(over, titles, field, label),
             width=1.5 * PANEL,
             height=280,
         )
@@ -57,12 +57,12 @@ def curve_figure(
             chart.dots(values, points["mean"], style)
         charts.append(chart)
     seeds = table["seed"].nunique()
-    caption = f"Lines are means over {seeds} seeds, bands one deviation over seeds." if seeds > 1 else "One seed."
+    caption = f"Lines are means over {seeds} seeds, bands one standard deviation." if seeds > 1 else "One seed."
     level = [line for line in lines if over[line].index.isna().all()]
     if level:
         verb = "has" if len(level) == 1 else "have"
-        caption += f" Level: {', '.join(called[line] for line in level)}, which {verb} no {field} to vary."
-    entries = [(called[line], styles[line, "global"]) for line in lines]
+        caption += f" Horizontal: {', '.join(titles[line] for line in level)}, which {verb} no {field} to vary."
+    entries = [(titles[line], styles[line, "global"]) for line in lines]
     return svg.figure("curve", f"{capitalised(word)} by {field}", charts, caption, svg.legend(entries, lines=True))
 
 
@@ -77,12 +77,12 @@ def _across(values: pd.Series, field: str) -> Axis:
     return svg.spaced(field, tried, whole=bool((tried % 1 == 0).all()))
 
 
-def _description(over: dict[str, pd.DataFrame], called: Mapping[str, str], field: str, label: str) -> str:
+def _description(over: dict[str, pd.DataFrame], titles: Mapping[str, str], field: str, label: str) -> str:
     sentences = []
     for line, points in over.items():
         each = ", ".join(
             f"{mean:.4g}" + ("" if np.isnan(value) else f" at {value:g}")
             for value, mean in zip(points.index.to_numpy(float), points["mean"], strict=True)
         )
-        sentences.append(f"{called[line]}: {each}")
+        sentences.append(f"{titles[line]}: {each}")
     return f"{label}, by {field}. {'; '.join(sentences)}."

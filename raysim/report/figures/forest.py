@@ -121,18 +121,18 @@ def _caption(evidence: Evidence, worst: bool, empty: int) -> str:
     if empty:
         wide = f"{counted(empty, 'interval')} of the mean {'is' if empty == 1 else 'are'} wider than {WIDEST:g}"
         parts.append(f"{wide} and {'says' if empty == 1 else 'say'} nothing; add seeds or hospitals.")
-    parts.append("A line that crosses 0: no difference shown.")
+    parts.append("If an interval includes 0, no difference is demonstrated.")
     pairs = len(evidence.differences)
-    together = f"95 % intervals of the mean hold together for all {pairs} pairs" if pairs > 1 else "95 % intervals"
-    parts.append(f"{together}.")
+    adjusted = f"95 % intervals of the mean are adjusted for all {pairs} pairs of methods"
+    parts.append(f"{adjusted}." if pairs > 1 else "Intervals are at 95 %.")
     if evidence.alone is not None and len(evidence.entries) > 1:
-        parts.append("Those of training alone hold together for all methods.")
+        parts.append("Intervals against training alone are adjusted for all methods.")
     by_itself = ["other references"] if any(r != evidence.alone for r in range(len(evidence.references))) else []
     by_itself += ["the worst tenth"] if worst else []
     if by_itself:
-        parts.append(f"Those of {listed(by_itself)} hold by themselves.")
+        parts.append(f"Intervals of {listed(by_itself)} are not adjusted.")
     if evidence.one_seed:
-        parts.append("They are of these trained models: one seed cannot compare ways of training.")
+        parts.append("They apply to these trained models: one seed cannot compare methods.")
     return " ".join(parts)
 
 
@@ -140,7 +140,7 @@ def equal_sentences(evidence: Evidence) -> list[str]:
     """Return one sentence on each group of methods with the same figure at every hospital."""
     sentences = []
     for entry in (*evidence.entries, *evidence.references):
-        others = [short(each) for each in entry.called if each != entry.name]
+        others = [short(each) for each in entry.names if each != entry.name]
         if others:
             sentences.append(f"{listed(others)}: the same figures as {short(entry.name)}.")
     return sentences
@@ -161,7 +161,7 @@ def _table(rows: Sequence[Row], headings: Sequence[str], against: str, larger: b
     ]
     head = element(
         "tr",
-        element("th", "", element("span", "Way", class_="unseen"), scope="col"),
+        element("th", "", element("span", "Method", class_="unseen"), scope="col"),
         *(element("th", explained(heading), scope="col", colspan=2) for heading in headings),
     )
     body = []

@@ -26,8 +26,8 @@ LOOK: Final = Style(0, "circle")
 
 def plots(results: Sequence[Result], first: Sequence[str] = ()) -> list[Figure]:
     """Return the figures of the first run that has them, or none; runs with a label in ``first`` are preferred."""
-    for result, called in having(IMPORTANCE, results, first):
-        task, begin = result.federation.task, f"{called}: " if called else ""
+    for result, name in having(IMPORTANCE, results, first):
+        task, begin = result.federation.task, f"{name}: " if name else ""
         curves = _read(result.folder / DEPENDENCE, "column", "kind", "value")
         return [
             _importance(_read(result.folder / IMPORTANCE, "column"), task, begin),
@@ -40,7 +40,7 @@ def _read(path: Path, *names: str) -> pd.DataFrame:
     return csv_files.read_csv(path, dtype=dict.fromkeys(names, str), keep_default_na=False, na_values=[""])
 
 
-def _importance(table: pd.DataFrame, task: TaskKind, called: str) -> Figure:
+def _importance(table: pd.DataFrame, task: TaskKind, model: str) -> Figure:
     rows = table.head(MOST)
     values, low, high = (rows[name].to_numpy(float) for name in ("importance", "low", "high"))
     digits = task.decimals(values.tolist())
@@ -64,13 +64,13 @@ def _importance(table: pd.DataFrame, task: TaskKind, called: str) -> Figure:
         chart.text(chart.x.high, i, text, dx=8.0)
     which = "All columns" if len(table) <= MOST else f"The {MOST} most important of {len(table)} columns"
     caption = (
-        f"{called}{which}: how much worse the model is where a column is permuted within each hospital, with 95 % "
-        f"intervals over hospitals. Columns that tell the same share their importance. {IMPORTANCE} has all."
+        f"{model}{which}: how much worse the model is if a column is permuted within each hospital, with 95 % "
+        f"intervals over hospitals. Correlated columns share their importance. {IMPORTANCE} has all columns."
     )
     return svg.figure("importance", "Importance of columns", [chart], caption)
 
 
-def _dependence(table: pd.DataFrame, task: TaskKind, called: str) -> Figure:
+def _dependence(table: pd.DataFrame, task: TaskKind, model: str) -> Figure:
     means = table["mean"].to_numpy(float)
     title = "mean risk" if task.larger else "mean prediction"
     charts = []
@@ -94,9 +94,9 @@ def _dependence(table: pd.DataFrame, task: TaskKind, called: str) -> Figure:
             chart.dots(numbers, heights, LOOK, size=5.0)
         charts.append(chart)
     caption = (
-        f"{called}The mean prediction over all rows, were the column the same in each: at nine shares of the rows of a "
-        f"column of numbers, or for each of its most frequent categories. It describes the model, which may never have "
-        f"met such patients, and is no effect of a treatment."
+        f"{model}The mean prediction over all rows if the column had the same value in each: nine quantiles of a "
+        f"number, or the most frequent categories. It describes the model, not an effect of treatment. The model may "
+        f"not have been trained on such patients."
     )
     return svg.figure("dependence", "Predictions along the most important columns", charts, caption)
 

@@ -83,8 +83,8 @@ def by_size(
         (rest if first and model_key not in first else few).append(chart)
     dot = "a hospital's mean over seeds" if several else "a hospital"
     caption = (
-        f"Each dot is {dot}. A line has the size bias as its slope: it describes these rows, and says nothing of other "
-        "hospitals without its interval."
+        f"Each dot is {dot}. The slope of a line is the size bias on these rows; without an interval it does not "
+        "extend to other hospitals."
     )
     title = f"{kind.title} by hospital size"
     figures = [svg.figure("by-size", title, few, caption)] if few else []
@@ -150,15 +150,15 @@ def trade_offs(table: pd.DataFrame, names: Names, looks: Looks) -> list[svg.Figu
             chart.whiskers([y - dy], [y + dy], [x], looks[key], upright=True, class_="whisker thin")
             chart.dots([x], [y], looks[key], size=5.0)
         charts.append(chart)
-    more = "" if kind.larger else " Of errors, less is better."
+    more = "" if kind.larger else " For errors, lower is better."
     return [
         svg.figure(
             "trade-offs",
-            "Accuracy, the worst served, size bias and Gini",
+            "Accuracy, worst tenth, size bias and Gini",
             charts,
-            "Each panel sets two figures against each other: high is better for the mean and the worst tenth, left is "
-            f"better for size bias and Gini.{more} Lines are one deviation over seeds. Distances between means show no "
-            "difference by themselves; the intervals above do.",
+            "Each panel plots two figures: high is better for the mean and the worst tenth, left is better for size "
+            f"bias and Gini.{more} Lines are one standard deviation over seeds. Only the intervals in the decision can "
+            "demonstrate differences.",
             svg.legend([(names[key], looks[key]) for key in keys]),
         )
     ]
@@ -223,9 +223,9 @@ def curves(
     entries = [
         (names.get(model_key, model_key[0]), looks.get(model_key, svg.style(*model_key))) for model_key, *_ in lines
     ]
-    chart.ends([(short(called), value, look) for (called, look), value in zip(entries, ends, strict=True)])
+    chart.ends([(short(name), value, look) for (name, look), value in zip(entries, ends, strict=True)])
     text = caption or f"Mean {kind.title} over hospitals after each round."
-    band = " Bands: one deviation over seeds." if several else ""
+    band = " Bands are one standard deviation over seeds." if several else ""
     return [svg.figure(name, title, [chart], text + band, svg.legend(entries, lines=True))]
 
 
@@ -251,7 +251,7 @@ def from_reference(
     )
     chart = svg.Chart(
         svg.share("share of hospitals, from the least to the most gain"),
-        svg.linear(f"{word} less that of {name}", np.concatenate(list(gains.values())), include=(0.0,), signed=True),
+        svg.linear(f"{word} minus that of {name}", np.concatenate(list(gains.values())), include=(0.0,), signed=True),
         name=f"{figure}-from-reference",
         description=f"Line plot of sorted differences. {description}.",
         right=svg.ENDS,
@@ -265,8 +265,8 @@ def from_reference(
             f"{figure}-from-reference",
             f"{capitalised(word)} at hospitals, against {name}",
             [chart],
-            f"Hospitals from the one that loses most to the one that gains most, each line in its own order. Where a "
-            f"line is above 0, hospitals have more {word} than with {name}.",
+            f"Each line orders hospitals by their own difference. Where it is above 0, hospitals have more {word} than "
+            f"with {name}.",
             svg.legend([(names[key], looks[key]) for key in gains], lines=True),
         )
     ]

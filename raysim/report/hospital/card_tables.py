@@ -17,7 +17,7 @@ from raysim.report.sections.protection import sent_in
 ACTING = ("Sensitivity (95 % interval)", "Alerts per 100 patients", "Predictive value of an alert")
 SENT = ("Took part", "Kinds and bytes")
 
-SHOWN = ("observed_over_expected", "sensitivity", "ppv")
+PRINTED = ("observed_over_expected", "sensitivity", "ppv")
 """The figures of ``clinical.csv`` that are printed here with two decimals."""
 
 At = tuple[str, str, str, float]
@@ -61,23 +61,23 @@ def measured(results: Sequence[Result], keys: Sequence[Key]) -> Measured:
         files = [result.folder / "clinical.csv" for result in results if result.label == label]
         written, models = [file for file in files if file.exists()], {model for of, model in keys if of == label}
         if written:
-            stacked.append(read_rows(written, model=models, figure=set(SHOWN)).assign(strategy=label))
+            stacked.append(read_rows(written, model=models, figure=set(PRINTED)).assign(strategy=label))
     if not stacked:
         return Measured()
     rows = pd.concat(stacked, ignore_index=True)
     rows = rows[rows["hospital"] != ""].reset_index(drop=True)
     names = ["strategy", "model", "hospital", "at"]
     first, estimates = over_runs(rows, [*names, "figure"])
-    texts: dict[str, dict[At, str]] = {figure: {} for figure in SHOWN}
+    texts: dict[str, dict[At, str]] = {figure: {} for figure in PRINTED}
     where = first[names].fillna({"at": -1.0}).itertuples(index=False, name=None)
     columns = zip(first["figure"], *(each.tolist() for each in estimates), strict=True)
     for at, (figure, value, low, high, seeds) in zip(where, columns, strict=True):
         if seeds:
             texts[figure][at] = with_interval(value, low, high, 2)
-    called = rows[rows["figure"] == "ppv"].groupby(names, sort=False)[["of", "n"]].sum()
-    called = called[called["n"] > 0]
-    alerts = dict(zip(called.index.tolist(), (called["of"] / called["n"]).tolist(), strict=True))
-    thresholds = tuple(sorted(set(called.index.get_level_values("at"))))
+    ppv = rows[rows["figure"] == "ppv"].groupby(names, sort=False)[["of", "n"]].sum()
+    ppv = ppv[ppv["n"] > 0]
+    alerts = dict(zip(ppv.index.tolist(), (ppv["of"] / ppv["n"]).tolist(), strict=True))
+    thresholds = tuple(sorted(set(ppv.index.get_level_values("at"))))
     present = frozenset((str(a), str(b)) for a, b in first[["strategy", "model"]].drop_duplicates().to_numpy())
     return Measured(present, texts, alerts, thresholds)
 

@@ -82,20 +82,21 @@ def _table(served: Sequence[ClinicalRows], part: str, suffix: str = "") -> Figur
     overall: Columns = [(name, None, head, digits) for name, head, digits in OVERALL if name in served[0].by_figure]
     decided: Columns = [(name, at, heading, digits) for at in thresholds for name, heading, digits in AT_THRESHOLDS]
     rows = served[0].rows.replace(" rows", f" {part} rows")
-    of = f"{rows}. Below each figure its 95 % interval over patients."
+    of = f"{rows}. Below each figure is its 95 % interval over patients."
     if (seeds := served[0].seeds) > 1:
-        of = f"Means over {seeds} training seeds, each on {rows}. Below each figure its 95 % interval, seeds included."
+        of = f"Means over {seeds} training seeds, each on {rows}. Below each is its 95 % interval (patients and seeds)."
     every = ": all methods" if suffix else ""
     regions = [
         _region(served, f"Calibration and operating points{every}", of, overall),
-        _region(served, f"Acting from a threshold on{every}", _acting(served[0], thresholds), decided),
+        _region(served, f"Acting at a threshold{every}", _acting(served[0], thresholds), decided),
     ]
     caption = (
-        "A slope below 1: predictions are too extreme. In the large, above 0: risks are predicted too low. Few "
-        "rows alone make the calibration error larger: below its interval stands what perfectly calibrated predictions "
-        "reach in one of 20 federations. The thresholds for a specificity or sensitivity are chosen on validation "
-        "rows; in a run without such rows they are chosen on these, which flatters. A dash is undefined. "
-        "Every figure, for every hospital, is in clinical.csv of the run."
+        "Slope below 1: predictions are too extreme. Calibration in the large above 0: risks are predicted too low. "
+        "Few "
+        'rows increase the calibration error: "by chance to" is what perfectly calibrated predictions exceed in one of '
+        "20 federations. Thresholds for a specificity or sensitivity are chosen on validation rows; without these they "
+        "are chosen on the rows judged here, which is optimistic. A dash means undefined. clinical.csv of the run has "
+        "the figures of every hospital."
     )
     return Figure(f"clinical-table{suffix}", "Calibration and decisions", joined(regions), caption)
 
@@ -106,9 +107,9 @@ def _acting(model: ClinicalRows, thresholds: Sequence[float]) -> str:
     for at in thresholds:
         alerts, row = 100 * model.alerts(at), model.row("ppv", at)
         if row is not None and np.isfinite(alerts * row["value"]):
-            parts.append(f"from {at:.0%} {number(alerts, 1)}, of them {number(alerts * (1 - row['value']), 1)} false")
+            parts.append(f"{number(alerts, 1)} from {at:.0%} ({number(alerts * (1 - row['value']), 1)} false)")
     sentence = f" Alerts per 100 patients with {model.name}: {'; '.join(parts)}." if parts else ""
-    return f"Acting from a threshold on; rows as above.{sentence}"
+    return f"Acting on risks from a threshold on, for the same rows.{sentence}"
 
 
 def _region(served: Sequence[ClinicalRows], name: str, caption: str, columns: Columns) -> Markup:
@@ -177,8 +178,8 @@ def _calibration(served: Sequence[ClinicalRows], of: str, suffix: str = "") -> F
         chart.dots(bins["predicted"], bins["observed"], each.style)
         charts.append(chart)
     caption = (
-        f"Each dot is the rows of a bin of predicted risk, with the 95 % interval of its share of events ({of}, all "
-        "together). On the dashed line predictions are right; dots below it: risks are predicted too high."
+        f"Each dot is a bin of predicted risk over all hospitals, with the 95 % interval of its share of events "
+        f"({of}). On the dashed line risks are right; below it they are too high."
     )
     return svg.figure(f"calibration{suffix}", "Are the predicted risks right?", charts, caption)
 
@@ -212,12 +213,16 @@ def _decision_curve(served: Sequence[ClinicalRows], of: str, suffix: str = "") -
     chart.ends([*(one for one in ends if np.isfinite(one[1])), ("act on nobody", 0.0, PLAIN)])
     entries = [(each.name, each.style) for each in served]
     caption = (
-        f"{'; '.join(answers[:2])}. Net benefit is, per patient, the events that are acted on less false alarms, "
-        f"weighted by the odds of the threshold ({of}). A model is worth using at a threshold where it is above both "
-        "acting on all and acting on nobody. Intervals are in net_benefit.csv of the run."
+        f"{'; '.join(answers[:2])}. Net benefit per patient is true alarms minus false alarms, where false alarms are "
+        f"weighted by the odds of the threshold ({of}). A model is worth using where it is above both acting on all "
+        "and acting on nobody. net_benefit.csv of the run has intervals."
     )
     return svg.figure(
-        f"decision-curve{suffix}", "Is acting on it worth it?", [chart], caption, svg.legend(entries, lines=True)
+        f"decision-curve{suffix}",
+        "Is acting on the predictions worth it?",
+        [chart],
+        caption,
+        svg.legend(entries, lines=True),
     )
 
 
@@ -231,7 +236,7 @@ def worth_using(curve: pd.DataFrame) -> str:
     worth = _ranges(at, value > np.maximum(everyone, 0.0) + ROUNDING)
     below = _ranges(at, value < -ROUNDING)
     first = f"worth using {worth}" if worth else "worth using at no threshold"
-    return f"{first}; below 0 {below}" if below else first
+    return f"{first}; net benefit below 0 {below}" if below else first
 
 
 def _ranges(at: NDArray[np.float64], holds: NDArray[np.bool_]) -> str:

@@ -87,7 +87,7 @@ class ClinicalRows:
         overall = self.figures[self.figures["at"].isna()]
         if overall.empty or min(overall["events"].min(), (overall["n"] - overall["events"]).min()) < least:
             return None
-        enough = {at for at in self.figures["at"].dropna() if min(self._called(float(at))) >= least}
+        enough = {at for at in self.figures["at"].dropna() if min(self._confusion(float(at))) >= least}
         by_threshold = ~self.figures["figure"].isin(["sensitivity_at_specificity", "specificity_at_sensitivity"])
         figures = self.figures[self.figures["at"].isna() | (self.figures["at"].isin(enough) & by_threshold)]
         bins = self.calibration
@@ -98,14 +98,14 @@ class ClinicalRows:
             return None
         return replace(self, figures=figures.reset_index(drop=True), calibration=large, net_benefit=curve)
 
-    def _called(self, at: float) -> tuple[float, float, float, float]:
+    def _confusion(self, at: float) -> tuple[float, float, float, float]:
         """Count patients by whether they reach the threshold ``at`` and have the event; 0 if unknown."""
         rows = {name: row for name, each in self.by_figure.items() for row in each if row["at"] == at}
         if not {"sensitivity", "ppv"} <= set(rows) or np.isnan(rows["sensitivity"]["value"]):
             return 0.0, 0.0, 0.0, 0.0
-        n, events, called = rows["ppv"]["n"], rows["ppv"]["events"], rows["ppv"]["of"]
+        n, events, alerts = rows["ppv"]["n"], rows["ppv"]["events"], rows["ppv"]["of"]
         right = rows["sensitivity"]["value"] * events
-        return right, called - right, events - right, n - called - (events - right)
+        return right, alerts - right, events - right, n - alerts - (events - right)
 
 
 def of_runs(runs: Sequence[tuple[str, str, Path]], hospital: str = EVERYWHERE) -> list[ClinicalRows]:

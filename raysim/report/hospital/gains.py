@@ -74,26 +74,26 @@ class Gains:
         """Return sentences on how many hospitals gain and lose, and how many of these by more than chance."""
         up = self.sign * self.value[np.isfinite(self.value)]
         if not len(up):
-            return [f"No hospital has a defined {self.kind.title} under both, so no gain can be told."]
+            return [f"No hospital has a defined {self.kind.title} with both models, so gains cannot be computed."]
         gain, lose = int((up > 0).sum()), int((up < 0).sum())
         much = f" ({int((up < -MUCH).sum())} by more than {MUCH:g})" if self.kind.larger else ""
         first = (
             f"Of {len(up)} judged hospitals, {gain} gain over {self.against}, {lose} lose{much}, and "
-            f"{len(up) - gain - lose} stay as they are."
+            f"{len(up) - gain - lose} do not change."
         )
         judged = int((np.isfinite(self.low) & self._judged()).sum())
         if not judged:
             return [first]
         of = (
-            "over patients, of these trained models (one training seed)"
+            "over patients (one training seed)"
             if self.trained == 1
             else f"over patients and {self.trained} training seeds"
         )
         return [
             first,
-            f"The 95 % interval {of} shows a gain at {counted(int(self.gaining().sum()), 'hospital')} and a loss at "
-            f"{int(self.losing().sum())}. Each interval holds by itself: were all truly alike, up to about "
-            f"{max(1, round(0.025 * judged))} would seem to gain by chance, and as many to lose.",
+            f"The 95 % interval {of} demonstrates a gain at {counted(int(self.gaining().sum()), 'hospital')} and a "
+            f"loss at {int(self.losing().sum())}. Intervals are not adjusted for the number of hospitals: without true "
+            f"differences, about {max(1, round(0.025 * judged))} would gain by chance, and as many lose.",
         ]
 
 
@@ -217,8 +217,8 @@ def standing(figures: OverSeeds, kind: TaskKind, model: str) -> list[svg.Figure]
             "caterpillar",
             f"{kind.title} of each hospital, {MODELS.get(model, f'{model} model')}",
             [chart],
-            "A dot is a hospital; its line is the 95 % interval over that hospital's patients. Where lines are long, "
-            "the order says little.",
+            "A dot is a hospital; its line is the 95 % interval over that hospital's patients. With long lines the "
+            "order means little.",
         )
     ]
 
@@ -239,9 +239,13 @@ def figure(gains: Gains) -> list[svg.Figure]:
             "caterpillar",
             f"What each hospital gains: {gains.better} against {gains.against}",
             [chart],
-            f"A dot is a hospital, {of}, each by itself.",
+            f"A dot is a hospital's gain, {of}. Intervals are not adjusted for the number of hospitals.",
             svg.legend(
-                [("gains beyond chance", GAIN), ("loses beyond chance", LOSS), ("no difference shown", svg.PLAIN)]
+                [
+                    ("gains beyond chance", GAIN),
+                    ("loses beyond chance", LOSS),
+                    ("no difference demonstrated", svg.PLAIN),
+                ]
             ),
         )
     ]

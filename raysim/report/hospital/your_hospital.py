@@ -42,7 +42,7 @@ CLINICAL = {
 }
 """The figures of ``clinical.csv`` that a card shows for the recommended model."""
 
-LEFT = "What left this hospital, exactly. No patient rows, unless rows are listed; all else is computed from them."
+LEFT = "What this hospital sent. Patients' rows are among it only if the kind 'rows' is listed."
 
 
 def cards(
@@ -119,8 +119,8 @@ def cards(
     heading += ["Observed/expected events (1 is right)"] if measured.keys else []
     over = f"mean of {trained} training seeds" if trained > 1 else f"seed {results[0].seed}"
     captions = [
-        {"caption": f"How each model serves it ({over})", "columns": ["Model", *heading]},
-        {"caption": "Acting on it", "columns": ["From a risk of", *card_tables.ACTING]},
+        {"caption": f"Figures of each model at this hospital ({over})", "columns": ["Model", *heading]},
+        {"caption": "Acting on the predictions", "columns": ["From a risk of", *card_tables.ACTING]},
         {"caption": LEFT, "columns": ["Strategy", *card_tables.SENT]},
     ]
     return {"hospitals": built, "tables": captions}
@@ -135,7 +135,7 @@ def own_headline(gains: Gains | None, figures: OverSeeds, name: str, h: int, kin
     value = float(figures.value[h])
     digits = kind.decimals([value])
     if not np.isfinite(value):
-        return [f"These data do not judge this hospital: {kind.undefined}, or its model was never trained."]
+        return [f"This hospital cannot be judged: {kind.undefined}, or its model was never trained."]
     if gains is None or not np.isfinite(gains.value[h]):
         reached = _reached(figures, h, kind, digits)
         return [f"{capitalised(name)}: {kind.title} {reached} at this hospital."]
@@ -148,13 +148,13 @@ def own_headline(gains: Gains | None, figures: OverSeeds, name: str, h: int, kin
         both = f"the interval of {gains.better} against {gains.against} {gained}"
     if not (up[h] or down[h]):
         again = "" if np.isfinite(gains.low[h]) else " It has no interval."
-        return [f"No difference is shown at this hospital: {both}.{again}"]
+        return [f"No difference is demonstrated at this hospital: {both}.{again}"]
     better = gains.better if up[h] else gains.against
     alike = int((up if up[h] else down).sum())
     return [
-        f"It does better {'alone' if better == ALONE else f'with {better}'}: {both}.",
-        f"Its own interval says so; of {judged} judged hospitals {alike} {'does' if alike == 1 else 'do'} better this "
-        f"way by theirs, and up to {chance} would by chance.",
+        f"This hospital does better {'alone' if better == ALONE else f'with {better}'}: {both}.",
+        f"Of {judged} judged hospitals, {alike} {'has' if alike == 1 else 'have'} an interval that demonstrates this; "
+        f"about {chance} would by chance.",
     ]
 
 
@@ -238,7 +238,7 @@ def _clinical(results: Sequence[Result], main: Key) -> dict[str, list[list[str]]
         if not seeds:
             text = f"undefined: {undefined}"
         elif figure == "calibration_error" and hospital in chance:
-            text += f" (if calibrated, to {chance[hospital]:.2f} by chance)"
+            text += f" (up to {chance[hospital]:.2f} by chance if calibrated)"
         elif np.isnan(low):
             text += ", no interval"
         if 0 < seeds < len(files):
@@ -278,4 +278,4 @@ def _clusters(result: Result, name: str, trained: int) -> tuple[str, list[str]] 
         shares = f", which more often have {' and '.join(more)}" if more and others else ""
         texts[cluster] = f"{cluster}, with {others} other {'hospital' if others == 1 else 'hospitals'}{shares}"
     name += f" (seed {result.seed})" if trained > 1 else ""
-    return name, [texts.get(row, "none: the global model serves it") for row in rows.tolist()]
+    return name, [texts.get(row, "none: it uses the global model") for row in rows.tolist()]

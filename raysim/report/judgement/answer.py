@@ -83,7 +83,7 @@ def answer_from(
 
 
 def _equal(evidence: Evidence) -> list[str]:
-    groups = [entry.called for entry in evidence.entries if len(entry.members) > 1]
+    groups = [entry.names for entry in evidence.entries if len(entry.members) > 1]
     return [
         f"{listed(names)} have the same {evidence.kind.title} at every hospital and count as one." for names in groups
     ]
@@ -91,9 +91,9 @@ def _equal(evidence: Evidence) -> list[str]:
 
 def _worse(evidence: Evidence) -> list[str]:
     best, name = evidence.best, evidence.entries[evidence.best].name
-    beaten = [i for i in range(len(evidence.entries)) if i not in evidence.unbeaten]
-    from_best = [f"{evidence.entries[i].name}: {_words(evidence, i, best)}" for i in beaten if evidence.better[best, i]]
-    others = [evidence.entries[i].name for i in beaten if not evidence.better[best, i]]
+    worse = [i for i in range(len(evidence.entries)) if i not in evidence.unbeaten]
+    from_best = [f"{evidence.entries[i].name}: {_words(evidence, i, best)}" for i in worse if evidence.better[best, i]]
+    others = [evidence.entries[i].name for i in worse if not evidence.better[best, i]]
     sentences = [f"Worse than {name}: {'; '.join(from_best)}."] if from_best else []
     if others:
         verb = "is" if len(others) == 1 else "are"
@@ -110,7 +110,7 @@ def _others(evidence: Evidence) -> list[str]:
         return []
     name = evidence.entries[best].name
     if evidence.one_seed:
-        return [f"For these trained models, against {name}: {'; '.join(rest)}."]
+        return [f"Differences from {name} for these trained models: {'; '.join(rest)}."]
     return [f"No difference from {name} was found: {'; '.join(rest)}."]
 
 
@@ -119,7 +119,7 @@ def _front(evidence: Evidence) -> list[str]:
     left = [evidence.entries[i].name for i in np.flatnonzero(evidence.front)]
     if len(left) == len(evidence.entries):
         return []
-    return [f"No other method dominates on mean {evidence.kind.title} and worst decile: {listed(left)}."]
+    return [f"Not dominated by another method on mean {evidence.kind.title} and worst decile: {listed(left)}."]
 
 
 def _references(evidence: Evidence) -> list[str]:
@@ -161,7 +161,7 @@ def _caution(evidence: Evidence) -> str:
         against = next(iter({0, 1} - {evidence.best})) if evidence.base in (None, evidence.best) else evidence.base
         notes = evidence.pair(evidence.best, against).notes()
     if len(evidence.differences) > 1:
-        notes.append(f"intervals hold together for all {len(evidence.differences)} pairs, by Holm's procedure")
+        notes.append(f"intervals are adjusted for all {len(evidence.differences)} pairs of methods (Holm's procedure)")
     text = "; ".join(notes)
     return f"{capitalised(text)}." if text else ""
 

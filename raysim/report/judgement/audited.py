@@ -34,7 +34,7 @@ def read_out(inversion: Mapping[str, Any]) -> str:
     exactly = "exactly" if inversion["exact"] else f"to within {inversion['deviation']:.1g}"
     text = (
         f"A patient's row, {inversion['features']} features and the label, was read {exactly} from the update of a "
-        "hospital that trains on it alone"
+        "hospital that trains on this row alone"
     )
     if inversion["protected"]:
         return f"{text}, before the noise or secure aggregation that this run adds."
@@ -61,12 +61,12 @@ def members(summary: Mapping[str, Any]) -> str:
     if not found:
         return ""
     if not defined:
-        return "Whether rows that were trained on are recognised is undefined."
+        return "Whether training rows are recognised could not be measured."
     title, best = max(defined.items(), key=lambda item: float(item[1]["auroc"]))
     text = f"{title}'s AUROC {_auroc(best)}"
     if best["auroc_low"] is not None and best["auroc_low"] > 0.5:
-        return f"Rows that were trained on are recognised better than by chance: {text}."
-    return f"No attack recognises the rows that were trained on better than chance does: {text}."
+        return f"Training rows are recognised better than by chance: {text}."
+    return f"No attack recognises training rows better than chance: {text}."
 
 
 def canaries(bound: Mapping[str, Any]) -> str:
@@ -76,14 +76,14 @@ def canaries(bound: Mapping[str, Any]) -> str:
     if _refuted(bound):
         return (
             f"{guessed}, so that epsilon is at least {least:.2f} (95 %). The run claims {claimed:.3g}: its guarantee "
-            "is broken, and its models are not to go out."
+            "is broken. Do not publish its models."
         )
     better = f"better than chance: epsilon is at least {least:.2f} (95 %)" if least > 0 else "no better than chance"
     if claimed is None or not math.isfinite(claimed):
         return f"{guessed}, {better}. No privacy guarantee is claimed against {_auditor(bound)}."
     return (
-        f"{guessed}, {better}. That does not refute the epsilon of {claimed:.3g} that the run claims; so many records "
-        f"can show {bound['ceiling']:.2f} at most."
+        f"{guessed}, {better}. That does not refute the epsilon of {claimed:.3g} that the run claims; this many "
+        f"records can demonstrate at most {bound['ceiling']:.2f}."
     )
 
 

@@ -265,19 +265,19 @@ def _act_at(useful: Usefulness | None) -> str:
     return "" if useful is None else percent(useful.at)
 
 
-def _federate(called: Evidence) -> tuple[Federate, Line]:
-    if called.alone is None:
+def _federate(evidence: Evidence) -> tuple[Federate, Line]:
+    if evidence.alone is None:
         return "not tested", federating.NOT_TESTED
-    taken, alone = called.entries[called.best], called.references[called.alone]
+    taken, alone = evidence.entries[evidence.best], evidence.references[evidence.alone]
     return federating.federate(
-        called.kind,
+        evidence.kind,
         taken.name,
         plain(alone.name),
-        called.over_alone[called.best],
-        called.over_alone_intervals[called.best],
-        called.over_alone_small,
+        evidence.over_alone[evidence.best],
+        evidence.over_alone_intervals[evidence.best],
+        evidence.over_alone_small,
         alone.level.difference,
-        called.over_alone_two_classes,
+        evidence.over_alone_two_classes,
         taken.level.hospitals,
     )
 

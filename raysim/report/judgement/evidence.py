@@ -48,7 +48,7 @@ class Entry:
     """The bytes that the member ``key`` sends, set-up included, as the mean over seeds."""
     members: tuple[Key, ...]
     """The keys of all strategies and models with equal final models."""
-    called: tuple[str, ...]
+    names: tuple[str, ...]
     """The names of ``members``."""
     level: Paired
     """The mean headline figure, stored as its difference from 0."""
@@ -116,7 +116,7 @@ class Evidence:
         """Return the same evidence with other names for strategies and models."""
 
         def entry(original: Entry) -> Entry:
-            return replace(original, name=names[original.key], called=tuple(names[key] for key in original.members))
+            return replace(original, name=names[original.key], names=tuple(names[key] for key in original.members))
 
         return replace(self, entries=tuple(map(entry, self.entries)), references=tuple(map(entry, self.references)))
 
@@ -341,7 +341,7 @@ def _entries(
         cheapest = min(group, key=lambda each: (traffic[each], keys.index(each)))
         if traffic[cheapest] <= LESS * traffic[key]:
             key = cheapest
-        entries.append(Entry(names[key], key, traffic[key], tuple(group), _called(group), panel.level(key)))
+        entries.append(Entry(names[key], key, traffic[key], tuple(group), _names_of(group), panel.level(key)))
     return entries
 
 
@@ -352,7 +352,7 @@ def _same(panel: Panel, first: Key, second: Key) -> bool:
     return pair.equal and alone == [pair.hospitals] * 2
 
 
-def _called(keys: Sequence[Key]) -> tuple[str, ...]:
+def _names_of(keys: Sequence[Key]) -> tuple[str, ...]:
     """Return the labels; the model's name follows if a label occurs more than once."""
     alone = len({strategy for strategy, _ in keys}) == len(keys)
     return tuple(strategy if alone else f"{strategy} ({model})" for strategy, model in keys)

@@ -13,28 +13,30 @@ from raysim.core import words
 from raysim.report.naming import number, signed
 from raysim.statistics.patient_groups.within import WithinGap
 
-CANNOT = "within hospitals it cannot be judged"
+CANNOT = "gaps within hospitals cannot be judged"
 
 
 def sentences(gaps: Sequence[WithinGap]) -> list[str]:
     """Describe the gaps of all attributes within hospitals, and whether groups attend different hospitals."""
     lines = [
-        f"Within hospitals the model {ranking(gap)} by {gap.attribute}: {figures(gap)}."
+        f"Within hospitals, by {gap.attribute}, the model {ranking(gap)}: {figures(gap)}."
         for gap in gaps
         if gap.demonstrated
     ]
     open_ones = [gap for gap in gaps if gap.judged and not gap.demonstrated]
     if len(open_ones) == 1:
         first, second = open_ones[0].groups
-        lines.append(f"No difference between {first} and {second} shown within hospitals ({figures(open_ones[0])}).")
+        lines.append(
+            f"No difference between {first} and {second} demonstrated within hospitals ({figures(open_ones[0])})."
+        )
     elif open_ones:
         listed = "; ".join(
-            f"{gap.attribute}, {gap.groups[0]} less {gap.groups[1]}: {figures(gap)}" for gap in open_ones
+            f"{gap.attribute}, {gap.groups[0]} minus {gap.groups[1]}: {figures(gap)}" for gap in open_ones
         )
-        lines.append(f"No difference between groups of patients shown within hospitals: {listed}.")
+        lines.append(f"No difference between groups of patients demonstrated within hospitals: {listed}.")
     without = [gap.attribute for gap in gaps if not gap.judged]
     if without:
-        lines.append(f"Groups by {' and '.join(without)}: {CANNOT}, as no hospital has enough patients of two of them.")
+        lines.append(f"Groups by {' and '.join(without)}: {CANNOT}, as no hospital has enough patients of two groups.")
     return [*lines, *(sentence for gap in gaps if (sentence := treated(gap)))]
 
 
@@ -43,7 +45,7 @@ def ranking(gap: WithinGap) -> str:
     first_better = (gap.estimate > 0) == gap.larger
     better, worse = gap.groups if first_better else gap.groups[::-1]
     if gap.larger:
-        return f"ranks {better} better than {worse}"
+        return f"ranks better for {better} than for {worse}"
     return f"errs less for {better} than for {worse}"
 
 
@@ -53,16 +55,14 @@ def figures(gap: WithinGap) -> str:
     value = f"{signed(gap.estimate, digits)}, {interval(gap)}"
     if gap.demonstrated:
         return f"{value}; {chance(gap)}"
-    found = (
-        f"; four of five tests would find {number(gap.pair.visible, digits)}" if np.isfinite(gap.pair.visible) else ""
-    )
+    found = f"; 80 % power for {number(gap.pair.visible, digits)}" if np.isfinite(gap.pair.visible) else ""
     return f"{value}{found}"
 
 
 def interval(gap: WithinGap) -> str:
     """Return the interval for these hospitals as text."""
     if not np.isfinite([gap.low, gap.high]).all():
-        return "no limits"
+        return "no interval"
     digits = _digits(gap)
     return f"{signed(gap.low, digits)} to {signed(gap.high, digits)}"
 
@@ -83,9 +83,9 @@ def treated(gap: WithinGap) -> str:
     figure = "AUROC" if gap.larger else "mean absolute error"
     return (
         f"{first} are treated at hospitals where the {figure} is {side} by {abs(of.estimate):.{digits}f} on average "
-        f"than where {second} are ({low:.{digits}f} to {high:.{digits}f}). That is no fault of the model. Over all "
-        f"patients they differ by {signed(gap.pooled, digits)}: {signed(gap.estimate, digits)} within hospitals and "
-        f"{signed(gap.mixed, digits)} by where they are treated."
+        f"than where {second} are ({low:.{digits}f} to {high:.{digits}f}). This difference lies between hospitals. "
+        f"Over all patients they differ by {signed(gap.pooled, digits)}: {signed(gap.estimate, digits)} within "
+        f"hospitals and {signed(gap.mixed, digits)} by where they are treated."
     )
 
 

@@ -88,16 +88,16 @@ def sentence(hospitals: pd.DataFrame, part: str) -> str:
     judged = [int(np.isfinite(table[kind.headline].to_numpy(float)).sum()) for table in tables]
     rows = [float(table["n_test"].sum()) for table in tables]
     start = f"{_judged(judged, len(tables[0]))}, on {_range(rows)} {part} rows"
-    by_seed = " (seeds differ in which rows these are)" if min(judged) < max(judged) or min(rows) < max(rows) else ""
+    by_seed = " (each seed splits rows differently)" if min(judged) < max(judged) or min(rows) < max(rows) else ""
     if not _has_events(hospitals):
         middle = np.median(_means(tables, "n_test"))
         return f"{start}{by_seed}; a hospital has {middle:,.0f} of these (median)."
     rows_of_rarer = _means(tables, "rarer")
     middle, few = np.nanmedian(rows_of_rarer), int((rows_of_rarer < FEW).sum())
-    of_seeds = "" if _alike(tables, "rarer") else f" in the mean of {len(tables)} seeds"
+    of_seeds = "" if _alike(tables, "rarer") else f" (mean of {len(tables)} seeds)"
     rest = (
-        f"{few:,} of {len(rows_of_rarer):,} {'has' if few == 1 else 'have'} fewer than ten, and a figure of one such "
-        "hospital says little"
+        f"{few:,} of {len(rows_of_rarer):,} {'has' if few == 1 else 'have'} fewer than ten, so figures of single "
+        "hospitals are uncertain"
     )
     return (
         f"{start} with {_events(tables)}{by_seed}. The median hospital has {number_of(middle)} "
@@ -119,10 +119,10 @@ def marks(hospitals: pd.DataFrame) -> dict[str, str]:
     }
 
 
-def not_trained(hospitals: pd.DataFrame, called: Mapping[Key, str]) -> list[str]:
+def not_trained(hospitals: pd.DataFrame, names: Mapping[Key, str]) -> list[str]:
     """Return sentences on hospitals without a trained model, and on hospitals whose model was trained on one class.
 
-    ``called`` are the names of strategies and models. The column ``trained`` of ``hospitals`` is from
+    ``names`` are the names of strategies and models. The column ``trained`` of ``hospitals`` is from
     :func:`raysim.storage.run_tables.hospitals_table`. A hospital is counted if it qualifies under any seed.
     """
     if "trained" not in hospitals:
@@ -132,21 +132,21 @@ def not_trained(hospitals: pd.DataFrame, called: Mapping[Key, str]) -> list[str]
         for state, lead in (
             (
                 "no",
-                "Not trained, so that every figure is undefined and comparisons leave the hospital out on both sides",
+                "Not trained, so figures are undefined and comparisons leave the hospital out",
             ),
-            ("one class", "Trained on rows of one class alone, and counted"),
+            ("one class", "Trained on rows of one class only, and included"),
         )
-        if (parts := _places(hospitals, state, called))
+        if (parts := _places(hospitals, state, names))
     ]
 
 
-def _places(hospitals: pd.DataFrame, state: str, called: Mapping[Key, str]) -> list[str]:
+def _places(hospitals: pd.DataFrame, state: str, titles: Mapping[Key, str]) -> list[str]:
     """List, for each model, the hospitals where ``trained`` is ``state``; models without such hospitals are omitted."""
     of, parts = hospitals["hospital"].nunique(), []
     keyed = hospitals if "strategy" in hospitals else hospitals.assign(strategy="")
     for (strategy, model), theirs in keyed[keyed["trained"] == state].groupby(["strategy", "model"], sort=False):
         names = [str(name) for name in theirs["hospital"].unique()]
-        name = called.get((str(strategy), str(model)), f"{strategy} {model}".strip())
+        name = titles.get((str(strategy), str(model)), f"{strategy} {model}".strip())
         parts.append(f"{name} at {len(names):,} of {counted(of, 'hospital')} ({some(names, NAMED)})")
     return parts
 
@@ -195,8 +195,8 @@ def events_figure(hospitals: pd.DataFrame, part: str) -> list[svg.Figure]:
             "events",
             "Rows of the rarer class at each hospital",
             [chart],
-            "An AUROC compares those with an event to those without. A hospital with fewer than ten of either has "
-            "almost no figure of its own, whichever model serves it."
-            + ("" if alike else f" Rows are the mean of {len(tables)} seeds, rounded."),
+            "AUROC compares patients with an event to patients without. With fewer than ten of either, a hospital's "
+            "AUROC is very uncertain, whichever model is used."
+            + ("" if alike else f" Rows are means over {len(tables)} seeds, rounded."),
         )
     ]

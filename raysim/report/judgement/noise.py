@@ -65,12 +65,12 @@ class Noise:
 def size_sentence(slope: SizeSlope) -> str:
     """Return a sentence on whether the AUROC demonstrably depends on hospital size."""
     if not np.isfinite([slope.slope, slope.low, slope.high]).all():
-        return "Whether AUROC depends on hospitals' size cannot be estimated."
+        return "Whether AUROC depends on hospital size cannot be estimated."
     doubling, low, high = (value * np.log(2.0) for value in (slope.slope, slope.low, slope.high))
     interval = f"{doubling:+.4f} AUROC for twice the stays ({low:+.4f} to {high:+.4f})"
     if not slope.demonstrated:
-        return f"That AUROC depends on hospitals' size cannot be shown: {interval}."
-    return f"{'Larger' if slope.slope > 0 else 'Smaller'} hospitals are served better: {interval}."
+        return f"No dependence of AUROC on hospital size was demonstrated: {interval}."
+    return f"AUROC is higher at {'larger' if slope.slope > 0 else 'smaller'} hospitals: {interval}."
 
 
 def slope_of(sums: PairSums, sizes: Sequence[int]) -> SizeSlope:

@@ -105,8 +105,8 @@ def proposal(results: Sequence[Result], key: Key, spread: float) -> Proposal | N
     needed = _needed(tested)
     if not held:
         text = (
-            f"Recalibration needs validation rows, and there are none: {ENOUGH_ROWS} of the rarer class at each "
-            f"hospital are about {needed:,} labelled rows that train nothing."
+            f"Recalibration needs validation rows, and there are none. {ENOUGH_ROWS} rows of the rarer class at each "
+            f"hospital need about {needed:,} labelled rows, which are then not used for training."
         )
         return Proposal(False, text, math.nan, needed)
     estimates = [benefit(counts, "eb", stream(0, "recalibration benefit")) for counts in held]
@@ -117,7 +117,7 @@ def proposal(results: Sequence[Result], key: Key, spread: float) -> Proposal | N
     labelled = float(np.median(np.mean([counts.rows for counts in held], axis=0)))
     text = (
         f"Shrunken recalibration on {counted(round(labelled), 'labelled row')} at the median hospital would "
-        f"{_changed(change)}; on average risks of a hospital are off by a factor of {math.exp(off):.2f}, and would be "
+        f"{_changed(change)}. A hospital's risks are off by a factor of {math.exp(off):.2f} on average, and would be "
         f"off by {math.exp(after):.2f}."
     )
     if np.median(rarer) < ENOUGH_ROWS:

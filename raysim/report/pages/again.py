@@ -41,7 +41,10 @@ def rewritten(folder: Path, hospital: str | None, out: Path | None, *, for_shari
     """
     path = folder / FILE
     if for_sharing and hospital is not None:
-        raise ConfigError("--for-sharing: hides which hospital is which; leave --hospital out")
+        raise ConfigError(
+            "--for-sharing: removes the names of hospitals, so it cannot be combined with --hospital; leave one of "
+            "them out"
+        )
     check_plain(folder)
     try:
         tree = bounded.read_json(path)

@@ -35,7 +35,7 @@ SHEET = Sheet(
             title="What the attacks found",
             markup=f'{ANSWER.markup}<p class="note">A stronger attack may find more.</p>\n',
         ),
-        Section("members", "Who was trained on", included("audit")),
+        Section("members", "Which rows were trained on", included("audit")),
         PICTURES,
         setting("What was run", facts=False),
     ),
@@ -77,11 +77,11 @@ def lead(summary: Mapping[str, Any]) -> list[str]:
 def by_size(attack: str, figures: Mapping[str, Any]) -> str:
     """Describe how successful an attack is, and whether small hospitals leak more."""
     separation = (
-        f"{TITLES[attack]}: rows that were trained on are told from others with AUROC {figures['auroc']:.3f} "
+        f"{TITLES[attack]}: training rows are distinguished from others with AUROC {figures['auroc']:.3f} "
         f"({figures['auroc_low']:.3f} to {figures['auroc_high']:.3f})"
     )
     if not _defined(figures["slope_low"]):
-        return f"{separation}; fewer than ten hospitals have no slope on size."
+        return f"{separation}; a slope on size needs ten hospitals."
     doubling = (
         f"{figures['slope_per_doubling']:+.4f} for twice the rows ({figures['slope_low']:+.4f} to "
         f"{figures['slope_high']:+.4f})"
@@ -90,7 +90,7 @@ def by_size(attack: str, figures: Mapping[str, Any]) -> str:
         return f"{separation}; smaller hospitals leak more: {doubling}."
     if figures["larger_leak_more"]:
         return f"{separation}; larger hospitals leak more: {doubling}."
-    return f"{separation}; that leakage depends on size cannot be shown: {doubling}."
+    return f"{separation}; no dependence of leakage on size was demonstrated: {doubling}."
 
 
 def leaks_by_size(membership: pd.DataFrame, summary: Mapping[str, Any]) -> svg.Figure:
@@ -127,11 +127,11 @@ def leaks_by_size(membership: pd.DataFrame, summary: Mapping[str, Any]) -> svg.F
         charts.append(chart)
     return svg.figure(
         "by-size",
-        "Who was trained on, by size of hospital",
+        "Which rows were trained on, by size of hospital",
         charts,
-        "How well an attack tells rows that a hospital trained on from others of the same hospital: 0.5, the dashed "
-        "line, is chance. Upright lines are 95 % intervals over rows; the other line is the slope on the logarithm of "
-        "size, of ten hospitals or more.",
+        "How well an attack distinguishes a hospital's training rows from its other rows. The dashed line, 0.5, is "
+        "chance. Vertical lines are 95 % intervals over rows. The sloped line is the trend with the logarithm of size, "
+        "from ten hospitals on.",
     )
 
 
@@ -154,8 +154,8 @@ def row_and_reading(inverted: pd.DataFrame) -> svg.Figure:
         "inversion",
         "A patient's row, read out of one update",
         [chart],
-        "A hospital that trains on one row sends that row: the change of a unit's weights, in the model's first layer, "
-        f"over the change of its intercept. {_deviation(inverted)}",
+        "The update of a hospital that trains on one row reveals that row: it is the change of a unit's weights in the "
+        f"first layer, divided by the change of its intercept. {_deviation(inverted)}",
         svg.legend([("the patient's row, as the model receives it", PATIENT), ("read out of the update", READ)]),
     )
 

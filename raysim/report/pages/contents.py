@@ -164,7 +164,7 @@ def noise_rows(table: pd.DataFrame, names: Sequence[str], noise: Mapping[Key, No
                 cells.append(Cell("undefined", ""))
                 continue
             low, excess, high = figure.excess
-            note = f"; beyond: {signed(excess, digits)} ({signed(low, digits)} to {signed(high, digits)})"
+            note = f"; beyond chance: {signed(excess, digits)} ({signed(low, digits)} to {signed(high, digits)})"
             cells.append(_with_chance(figure.value, figure.low, figure.high, digits, note))
         rows.append(Row(name, cells))
     return rows
@@ -172,7 +172,7 @@ def noise_rows(table: pd.DataFrame, names: Sequence[str], noise: Mapping[Key, No
 
 def noise_headings(table: pd.DataFrame, noise: Mapping[Key, Noise]) -> list[str]:
     """Return the headings of the noise table."""
-    return ["Shown to differ", *(heading for _, heading, _ in noise_columns(table, noise))]
+    return ["Do hospitals differ?", *(heading for _, heading, _ in noise_columns(table, noise))]
 
 
 def fairness_headings(table: pd.DataFrame, noise: Mapping[Key, Noise]) -> list[str]:
@@ -200,7 +200,7 @@ def fairness_rows(table: pd.DataFrame, names: Sequence[str], noise: Mapping[Key,
             if gap is None:
                 cells.append(Cell("\N{EN DASH}", ""))
             elif gap.judged:
-                note = f"{' less '.join(gap.groups)}: {fairness.interval(gap)}; {fairness.chance(gap)}"
+                note = f"{' minus '.join(gap.groups)}: {fairness.interval(gap)}; {fairness.chance(gap)}"
                 cells.append(Cell(signed(gap.estimate, digits), "", interval=note))
             else:
                 cells.append(Cell("cannot be judged", ""))

@@ -25,8 +25,8 @@ from raysim.report.pages.sentences import run_lead
 from raysim.report.panel import sent
 from raysim.report.sections.section import MOST_HOSPITALS, NOTHING, Figures, Links, Material, Supplement
 
-MANY_SAID = (
-    f"Of more than {MOST_HOSPITALS:,} hospitals this page shows none by itself; hospitals.csv has the figures of each."
+MANY_NOTE = (
+    f"With more than {MOST_HOSPITALS:,} hospitals, this page lists no single hospital; hospitals.csv has them all."
 )
 
 
@@ -67,19 +67,19 @@ def comparison_page(
     if differences is None:
         differences = tables.differences(per_seed, baseline, hospitals, sent=sent(results))
     table = tables.comparison(per_seed)
-    called = names(table, {result.label: result.title for result in results if result.title})
+    titles = names(table, {result.label: result.title for result in results if result.title})
     if card is None:
         card = comparison_card(
-            evidence, results, of_hospitals, Asked("the label", part, None, True), names=called, noise=noise or {}
+            evidence, results, of_hospitals, Asked("the label", part, None, True), names=titles, noise=noise or {}
         )
-    evidence = None if evidence is None else evidence.renamed(called)
-    distinct = _distinct(evidence, called)
+    evidence = None if evidence is None else evidence.renamed(titles)
+    distinct = _distinct(evidence, titles)
     folded = table[[(str(a), str(b)) in distinct for a, b in table[tables.KEYS].to_numpy()]].reset_index(drop=True)
     against = tables.baseline_of(table, baseline)
     material = Material(
         per_seed,
         folded,
-        called,
+        titles,
         distinct,
         figures.styles(table),
         results,
@@ -104,20 +104,20 @@ def comparison_page(
         provenance=provenance,
         card=card,
         several=len(provenance.seeds) > 1,
-        baseline=called[against] if against else "",
+        baseline=titles[against] if against else "",
     )
 
 
-def _distinct(evidence: Evidence | None, called: Mapping[Key, str]) -> dict[Key, str]:
+def _distinct(evidence: Evidence | None, titles: Mapping[Key, str]) -> dict[Key, str]:
     """Return the names of the models that differ; of a group of equal models, the one that names the group."""
     if evidence is None:
-        return dict(called)
+        return dict(titles)
     keys = {entry.key for entry in (*evidence.entries, *evidence.references)}
-    return {key: name for key, name in called.items() if key in keys}
+    return {key: name for key, name in titles.items() if key in keys}
 
 
 def _many(material: Material) -> list[str]:
-    return [] if material.one_by_one else [MANY_SAID]
+    return [] if material.one_by_one else [MANY_NOTE]
 
 
 def _page(name: str, material: Material, *, title: str, provenance: Provenance, card: Card, **further: Any) -> Page:
@@ -175,12 +175,12 @@ def run_page(
     """
     table = tables.comparison(per_model)
     models = [str(model) for model in table["model"]]
-    called: dict[Key, str] = {(str(a), str(b)): MODELS.get(str(b), str(b)) for a, b in table[tables.KEYS].to_numpy()}
+    titles: dict[Key, str] = {(str(a), str(b)): MODELS.get(str(b), str(b)) for a, b in table[tables.KEYS].to_numpy()}
     material = Material(
         per_model,
         table,
-        called,
-        called,
+        titles,
+        titles,
         figures.styles(table),
         [result] if result else [],
         supplement,

@@ -46,9 +46,9 @@ def undefined_sentence(hospitals: pd.DataFrame | None, table: pd.DataFrame, part
         verb, those = ("is", "This is") if len(names) == 1 else ("are", "These are")
         return f"{len(names)} of {counted(of, 'hospital')} with {part} rows {verb} undefined: {why}. {those} {named}."
     never = int((~tested.assign(defined=~undefined).groupby("hospital")["defined"].any()).sum())
-    none = f" {never} of them are undefined under all seeds and in no figure." if never else ""
+    none = f" {never} of them are undefined for all seeds, and in no figure." if never else ""
     return (
-        f"{len(names)} of {of} hospitals with {part} rows are undefined under at least one seed ({named}): {why}, and "
+        f"{len(names)} of {of} hospitals with {part} rows are undefined for at least one seed ({named}): {why}, and "
         f"they are left out of that seed's figures.{none}"
     )
 
@@ -62,7 +62,7 @@ def worst_served(hospitals: pd.DataFrame | None, part: str = "test") -> dict[str
         return {}
     means = tables.hospital_means(hospitals)
     model, kind = means["model"].iloc[-1], reporting(means)
-    figure, title, called = kind.headline, kind.title, MODELS.get(str(model), f"{model} model")
+    figure, title, model_title = kind.headline, kind.title, MODELS.get(str(model), f"{model} model")
     defined = means[(means["model"] == model) & means[figure].notna() & (means["n_test"] > 0)]
     defined = defined.sort_values(figure, ascending=kind.larger)
     digits = kind.decimals(defined[figure])
@@ -82,11 +82,11 @@ def worst_served(hospitals: pd.DataFrame | None, part: str = "test") -> dict[str
         for name, stays, tested, value in worst[["hospital", "stays", "n_test", figure]].to_numpy()
     ]
     if len(defined) < FEW_HOSPITALS:
-        caption = f"The hospital with the {kind.worst} {title} under the {called}, of {len(defined)}."
+        caption = f"The hospital with the {kind.worst} {title} under the {model_title}, of {len(defined)}."
     else:
-        caption = f"{which} with the {kind.worst} {title} under the {called}, {kind.worst} first."
-    caption += f" Few {part} rows: uncertain {title}."
-    caption += " Whoever is chosen for being last looks worse than it is." if limits else ""
+        caption = f"{which} with the {kind.worst} {title} under the {model_title}, {kind.worst} first."
+    caption += f" With few {part} rows, {title} is uncertain."
+    caption += " The worst of many noisy values is partly bad luck." if limits else ""
     return {"caption": caption, "rows": rows[:tenth], "title": title, "intervals": bool(limits)} if rows else {}
 
 
@@ -131,8 +131,8 @@ def run_lead(
         parts.append(" ".join(filter(None, (sentence, (sizes or {}).get(model, "")))))
     if any_limits:
         parts.append(
-            "In brackets are 95 % intervals for other patients of these hospitals. They are of these trained models: "
-            "what another training seed would give is not known."
+            "Brackets contain 95 % intervals for other patients of these hospitals and these trained models. They do "
+            "not include variation between training seeds."
         )
     return parts
 

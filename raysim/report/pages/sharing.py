@@ -19,8 +19,8 @@ SHEETS = ("comparison", "run")
 """The kinds of pages that may be shared."""
 
 NOTE = (
-    f"For sharing: hospitals have pseudonyms, counts of patients below {LEAST} are withheld, and so is what would give "
-    "one back. The complete page stays with its author."
+    f"For sharing: hospitals have pseudonyms. Counts of patients below {LEAST} are withheld, as are totals that would "
+    "reveal them. The complete page stays with its author."
 )
 
 WITHHELD = "withheld"
@@ -30,7 +30,7 @@ FIGURES = frozenset(
 )
 """The names of figures that contain nothing on a single hospital, and no count of patients."""
 
-KEPT = (
+SHARED_VALUES = (
     "title",
     "task",
     "part",
@@ -53,7 +53,7 @@ KEPT = (
 )
 """The values of a page that remain, except for names and small counts in their sentences."""
 
-DRAWN = ("first", "forest", "accuracy_figures", "equity", "costs", "method")
+PLOTS = ("first", "forest", "accuracy_figures", "equity", "costs", "method")
 """The values of a page that are lists of figures; only the figures in :data:`FIGURES` remain."""
 
 NAMING = frozenset(("harm", "calibration"))
@@ -74,28 +74,28 @@ def shared(tree: Mapping[str, Any]) -> dict[str, Any]:
     order = list(range(len(hospitals)))
     secrets.SystemRandom().shuffle(order)  # the order of hospitals would reveal their names
     names = [str(hospital["name"]) for hospital in hospitals]
-    called = {names[h]: name for h, name in zip(order, pseudonyms(names), strict=True)}
+    pseudonym_of = {names[h]: name for h, name in zip(order, pseudonyms(names), strict=True)}
     hidden = _hidden(hospitals)
     numbers = {h: k for k, h in enumerate(order) if not small(hospitals[h])}
-    cleaned = {key: _clean(values[key], called) for key in KEPT if key in values}
+    cleaned = {key: _clean(values[key], pseudonym_of) for key in SHARED_VALUES if key in values}
     empty: dict[str, Any] = {"events": [], "worst": {}, "links": [], "files": [], "runs": [], "fairness": []}
     return {
         **empty,
         **cleaned,
         "shared": NOTE,
         "provenance": _provenance(values["provenance"]),
-        "card": _card(values["card"], called),
-        "reasons": [_sentence(text, called) for text in values.get("reasons", [])],
-        "caution": _sentence(values.get("caution", ""), called),
-        "privacy": [_sentence(text, called) for text in values["privacy"]],
+        "card": _card(values["card"], pseudonym_of),
+        "reasons": [_sentence(text, pseudonym_of) for text in values.get("reasons", [])],
+        "caution": _sentence(values.get("caution", ""), pseudonym_of),
+        "privacy": [_sentence(text, pseudonym_of) for text in values["privacy"]],
         "evidence": "",
         "undefined": "",
         "traffic": [[name, rows, _kinds(sent)] for name, rows, sent in values["traffic"]],
         "cards": {
-            "hospitals": [_hospital(hospitals[h], called[names[h]], hidden) for h in order],
+            "hospitals": [_hospital(hospitals[h], pseudonym_of[names[h]], hidden) for h in order],
             "tables": values["cards"]["tables"],
         },
-        **{key: _figures(values.get(key, [])) for key in DRAWN},
+        **{key: _figures(values.get(key, [])) for key in PLOTS},
         "use": values.get("use_shared", []),
         "gain_figures": [_marked(figure, numbers) for figure in values["gain_figures"]],
     }
@@ -173,13 +173,13 @@ def _hospital(hospital: Mapping[str, Any], name: str, hidden: frozenset[str]) ->
     return {"name": name, "lead": hospital["lead"], "facts": facts, "tables": [rows, *([] for _ in others)]}
 
 
-def _card(card: Mapping[str, Any], called: Mapping[str, str]) -> dict[str, Any]:
+def _card(card: Mapping[str, Any], pseudonym_of: Mapping[str, str]) -> dict[str, Any]:
     """Return the card without lists of hospitals, because a name that is a number cannot be recognised."""
     lines = []
     for line in card["lines"]:
-        text = _without_lists(line["text"], called) if line["fact"] in NAMING else line["text"]
-        lines.append({**line, "text": _sentence(text, called), "remedy": _sentence(line["remedy"], called)})
-    return {**{key: _sentence(card[key], called) for key in ("what", "headline")}, "lines": lines}
+        text = _without_lists(line["text"], pseudonym_of) if line["fact"] in NAMING else line["text"]
+        lines.append({**line, "text": _sentence(text, pseudonym_of), "remedy": _sentence(line["remedy"], pseudonym_of)})
+    return {**{key: _sentence(card[key], pseudonym_of) for key in ("what", "headline")}, "lines": lines}
 
 
 def _without_lists(text: str, names: Iterable[str]) -> str:
@@ -221,24 +221,24 @@ def _kinds(sent: str) -> str:
     return "; ".join(re.sub(r" \d.*", "", part) for part in sent.split("; "))
 
 
-def _clean(value: Any, called: Mapping[str, str]) -> Any:
+def _clean(value: Any, pseudonym_of: Mapping[str, str]) -> Any:
     if isinstance(value, str):
-        return _sentence(value, called)
+        return _sentence(value, pseudonym_of)
     if isinstance(value, list):
-        return [_clean(each, called) for each in value]
+        return [_clean(each, pseudonym_of) for each in value]
     if isinstance(value, dict):
-        return {key: _clean(each, called) for key, each in value.items()}
+        return {key: _clean(each, pseudonym_of) for key, each in value.items()}
     return value
 
 
-def _sentence(text: str, called: Mapping[str, str]) -> str:
+def _sentence(text: str, pseudonym_of: Mapping[str, str]) -> str:
     """Replace names by pseudonyms, and remove numbers of patients below :data:`LEAST`.
 
     A name that is a number cannot be distinguished from other numbers, so parentheses that contain one are removed.
     """
-    text = _without_lists(text, [name for name in called if name.isdigit()])
-    words = sorted((name for name in called if name and not name.isdigit()), key=len, reverse=True)
+    text = _without_lists(text, [name for name in pseudonym_of if name.isdigit()])
+    words = sorted((name for name in pseudonym_of if name and not name.isdigit()), key=len, reverse=True)
     if any(name in text for name in words):
         pattern = "|".join(re.escape(name) for name in words)
-        text = re.sub(rf"(?<!\w)(?:{pattern})(?!\w)", lambda match: called[match[0]], text)
+        text = re.sub(rf"(?<!\w)(?:{pattern})(?!\w)", lambda match: pseudonym_of[match[0]], text)
     return SMALL.sub(lambda match: f"fewer than {LEAST}{match[2]}", text)

@@ -113,7 +113,7 @@ def _local(material: Material) -> list[svg.Figure]:
     hospitals, against = material.hospitals, material.against
     if hospitals is None or against is None or "accuracy" not in hospitals:
         return []
-    names = {**material.distinct, against: material.called[against]}
+    names = {**material.distinct, against: material.titles[against]}
     away = figures.from_reference(local_accuracy(hospitals), "accuracy", "accuracy", against, names, material.looks)
     return [replace(figure, more=True) for figure in away]
 

@@ -17,7 +17,7 @@ from raysim.engine.job import Outcome, Result
 def sentence(figures: AttackFigures, title: str) -> str:
     """Describe an attack and its effect in a sentence."""
     count = len(figures.bad)
-    who = f"{count} bad hospital{'' if count == 1 else 's'}"
+    who = f"{count} Byzantine hospital{'' if count == 1 else 's'}"
     headline = next(iter(figures.honest))
     text = (
         f"attack: {figures.attack} by {who} who know{'s' if count == 1 else ''} "
@@ -26,11 +26,12 @@ def sentence(figures: AttackFigures, title: str) -> str:
     if math.isfinite(figures.change[headline]):
         text += f" ({figures.change[headline]:+.3f}), worst decile {_number(figures.honest['worst_decile'])} "
         text += f"({figures.change['worst_decile']:+.3f})"
-        text += f"; harm beside bad hospitals {_number(figures.harm_in)}, elsewhere {_number(figures.harm_out)}"
+        text += f"; harm in clusters with Byzantine hospitals {_number(figures.harm_in)}"
+        text += f", elsewhere {_number(figures.harm_out)}"
     if math.isfinite(figures.price.get(headline, math.nan)):
-        text += f"; the rule without attack against uniform averaging {figures.price[headline]:+.3f}"
+        text += f"; cost of the rule without attack {figures.price[headline]:+.3f}"
     if math.isfinite(figures.success):
-        text += f"; the trigger's success {figures.success:+.3f}"
+        text += f"; success of the backdoor {figures.success:+.3f}"
     return text
 
 
@@ -58,15 +59,16 @@ def sentences(results: Sequence[Result]) -> tuple[str, ...]:
         first, title = runs[0], of_label[0].federation.task.title
         headline = next(iter(first.honest))
         heading = (
-            f"Attack on {label}: {first.attack} by {len(first.bad)} bad hospitals who know {KNOWLEDGE[first.knowledge]}"
+            f"Attack on {label}: {first.attack} by {len(first.bad)} Byzantine hospitals who know "
+            f"{KNOWLEDGE[first.knowledge]}"
         )
         parts = {
             f"change of honest hospitals' mean {title}": [run.change[headline] for run in runs],
-            "of their worst decile": [run.change["worst_decile"] for run in runs],
-            "harm beside bad hospitals": [run.harm_in for run in runs],
+            "change of their worst decile": [run.change["worst_decile"] for run in runs],
+            "harm in clusters with Byzantine hospitals": [run.harm_in for run in runs],
             "elsewhere": [run.harm_out for run in runs],
-            "the rule without attack against uniform averaging": [run.price.get(headline, math.nan) for run in runs],
-            "the trigger's success": [run.success for run in runs],
+            "cost of the rule without attack": [run.price.get(headline, math.nan) for run in runs],
+            "success of the backdoor": [run.success for run in runs],
         }
         measures = [f"{name} {_over_seeds(values)}" for name, values in parts.items() if np.isfinite(values).any()]
         lines.append("; ".join([heading, *measures]) + ".")
@@ -86,11 +88,11 @@ def _over_seeds(values: Sequence[float]) -> str:
 def _facts(outcome: Outcome) -> str:
     """Describe how an aggregation rule treated Byzantine updates; empty if the rule reports nothing."""
     words = {
-        "rejecting_precision": "bad among the updates that the rule rejected",
-        "rejecting_recall": "rejected among the bad ones",
-        "bad_share_admitted": "of what was learned came from bad ones",
-        "largest_bad_share": "the largest share of bad hospitals in a sum",
-        "largest_weight": "the largest share of one hospital in a sum's weight",
+        "rejecting_precision": "Byzantine share of the rejected updates",
+        "rejecting_recall": "rejected share of the Byzantine updates",
+        "bad_share_admitted": "Byzantine share of the aggregated update",
+        "largest_bad_share": "largest share of Byzantine hospitals in a sum",
+        "largest_weight": "largest weight of one hospital in a sum",
     }
     facts = {name: float(value) for name, value in outcome.facts.items() if name in words}
     return ", ".join(f"{words[name]}: {value:.2f}" for name, value in facts.items() if math.isfinite(value))

@@ -57,7 +57,7 @@ def bars(frame: pd.DataFrame, names: Names, looks: Looks) -> list[svg.Figure]:
             "costs",
             "What each strategy costs",
             charts,
-            "Bytes over all hospitals and rounds, the mean over seeds; a scalar is 4 bytes.",
+            "Bytes of all hospitals and rounds, means over seeds. A number takes 4 bytes.",
         )
     ]
 
@@ -117,8 +117,8 @@ def by_bytes(results: Sequence[Result], names: Names, looks: Looks) -> list[svg.
             "by-bytes",
             f"Mean {kind.title} by bytes",
             [chart],
-            "What each strategy reaches after so many bytes down and up, over all hospitals; means over seeds."
-            + (" Those that were evaluated once have no line." if len(lines) < models else ""),
+            f"Mean {kind.title} against the bytes that all hospitals have received and sent so far; means over seeds."
+            + (" Strategies that were evaluated once have no line." if len(lines) < models else ""),
             svg.legend([(names[model_key], looks[model_key]) for model_key, *_ in lines], lines=True),
         )
     ]
@@ -126,8 +126,8 @@ def by_bytes(results: Sequence[Result], names: Names, looks: Looks) -> list[svg.
 
 def values(material: Material) -> Values:
     """Return the section's figures."""
-    called, looks = material.called, material.looks
-    plots = [*bars(material.per_seed, called, looks), *by_bytes(material.results, called, looks)]
+    titles, looks = material.titles, material.looks
+    plots = [*bars(material.per_seed, titles, looks), *by_bytes(material.results, titles, looks)]
     return {"costs": [*plots, *material.supplement.cost]}
 
 

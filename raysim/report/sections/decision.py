@@ -16,7 +16,7 @@ def values(material: Material) -> Values:
     if material.evidence is not None and material.differences is not None:
         plots = forest(material.evidence, material.differences, material.looks)
     if hospitals is not None and (material.compared or not hospitals.empty):
-        evidence = [judged.sentence(hospitals, part), *judged.not_trained(hospitals, material.called)]
+        evidence = [judged.sentence(hospitals, part), *judged.not_trained(hospitals, material.titles)]
         events = judged.events_figure(hospitals, part)
     return {
         "first": list(material.first),

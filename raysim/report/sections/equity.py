@@ -40,14 +40,16 @@ def gain_by_size(results: Sequence[Result], key: Key, by_itself: Key | None) -> 
         return ""
     found = slope([(one, other) for one, other in pairs if one and other], results[0].federation.totals)
     if np.isnan(found.slope):
-        return f"Whether small hospitals gain more was not tested: {TENTH} judged hospitals of unlike sizes are needed."
+        return (
+            f"Whether small hospitals gain more was not tested: {TENTH} judged hospitals of different sizes are needed."
+        )
     low, high = (-end * float(np.log(2.0)) for end in (found.high, found.low))
     gain = f"{number(found.halving, 3, sign=True)} ({interval(low, high, 3, sign=True)})"
     more = "more" if found.halving > 0 else "less"
     begin = f"Small hospitals gain {more}" if found.demonstrated else "Not demonstrated that small hospitals gain more"
     return (
-        f"{begin} over training alone: half the size goes with {gain} AUROC of gain, {chance(found.p)} and, with "
-        f"HC3, {chance(found.robust_p)}."
+        f"{begin} over training alone: halving the size changes the gain in AUROC by {gain}, {chance(found.p)} (with "
+        f"HC3 {chance(found.robust_p)})."
     )
 
 
@@ -79,7 +81,7 @@ def values(material: Material) -> Values:
     """Return figures and tables of the models that differ."""
     table, noise, distinct = material.table, material.noise, material.distinct
     names = list(distinct.values())
-    clusters = hospital_clusters.clusters(material.results, material.called)
+    clusters = hospital_clusters.clusters(material.results, material.titles)
     best = material.best
     return {
         "gains_by_size": "" if best is None else minus(gain_by_size(material.results, best, material.alone)),
@@ -154,9 +156,9 @@ def served_alike(table: pd.DataFrame, names: Names, looks: Looks, noise: Mapping
     return [
         svg.figure(
             "alike",
-            "Are all hospitals served alike?",
+            "Do hospitals differ beyond chance?",
             charts,
-            f"A dot is the figure on these rows (seed {seed}); the grey band is where it would lie in 95 % of "
-            "federations of this size that serve all hospitals alike. A dot inside its band: no difference shown.",
+            f"A dot is the figure on these rows (seed {seed}). The grey band is its 95 % range if hospitals of these "
+            "sizes had no true differences. A dot inside its band: no difference is demonstrated.",
         )
     ]

@@ -70,16 +70,17 @@ def plots(means: pd.DataFrame, models: Sequence[Key], names: Names, looks: Looks
         _panel(str(attribute), group, limits, x, names, looks)
         for attribute, group in means.groupby("attribute", sort=False)
     ]
-    called = [short(names[key]) for key in models]
+    labels = [short(names[key]) for key in models]
     return [
         svg.figure(
             "attributes",
             "By kind of hospital",
             charts,
-            f"Mean {kind.title} of hospitals of each kind, in brackets how many define it. Lines are 95 % intervals "
-            "for hospitals like these; each holds by itself, and one hospital has none. Patients differ between kinds, "
-            f"too: this tells where a model does well, not why. {FILE} has all models.",
-            svg.legend([(name, looks[key]) for name, key in zip(called, models, strict=True)]),
+            f"Mean {kind.title} by kind of hospital, with the number of hospitals in brackets. Lines are 95 % "
+            "intervals for hospitals like these, not adjusted for several comparisons; a single hospital has none. "
+            f"Patients also differ between kinds of hospital, so this does not say why a model does well. {FILE} has "
+            "all models.",
+            svg.legend([(name, looks[key]) for name, key in zip(labels, models, strict=True)]),
         )
     ]
 

@@ -73,7 +73,7 @@ def clusters(results: Sequence[Result], names: Names) -> list[svg.Figure]:
                     np.abs(far),
                     name=f"clusters-{len(charts)}",
                     column_title="cluster (hospitals in it)",
-                    title=f"{title}: what hospitals sent",
+                    title=f"{title}: signatures",
                     description="; ".join(
                         f"{name}: {', '.join(line)}" for name, line in zip(feature_rows, texts, strict=True)
                     )
@@ -85,17 +85,17 @@ def clusters(results: Sequence[Result], names: Names) -> list[svg.Figure]:
     if not charts:
         return []
     signature_note = (
-        " What hospitals sent are their signatures, by which they were clustered: means over a cluster. Features are "
-        f"in deviations from the mean of all hospitals; shown are the {FEATURES} in which clusters differ most. "
-        "Darker is farther from that mean."
+        " Hospitals were clustered by the signatures that they sent; values are means over a cluster. Features are "
+        f"standardised over all hospitals; only the {FEATURES} with the largest differences between clusters are "
+        "listed. Darker is farther from the mean of all hospitals."
     ) * signed
     return [
         svg.figure(
             "clusters",
             "Who is in which cluster",
             charts,
-            "The share of a cluster's hospitals with each attribute; the number of its hospitals in brackets. Clusters "
-            f"are those of seed {results[0].seed}; their numbers mean nothing beyond one strategy.{signature_note}",
+            "The share of a cluster's hospitals with each attribute; its number of hospitals is in brackets. Clusters "
+            f"are from seed {results[0].seed}; their numbers cannot be compared between strategies.{signature_note}",
         )
     ]
 

@@ -17,16 +17,16 @@ def values(material: Material) -> Values:
         return {"cards": cards, "gain_figures": []}
     if material.one_by_one:
         cards = your_hospital.cards(
-            results, material.called, material.baseline, best, material.part, hospitals, material.alone
+            results, material.titles, material.baseline, best, material.part, hospitals, material.alone
         )
     gained = None
     if best is not None:
-        gained = your_hospital.recommended_gains(results, material.called, material.baseline, best, material.alone)
+        gained = your_hospital.recommended_gains(results, material.titles, material.baseline, best, material.alone)
     plots = []
     if material.one_by_one and gained is not None:
         plots = gains.figure(gained)
     if material.one_by_one and not material.compared:
-        (label, model), kind = list(material.called)[-1], reporting(material.table)
+        (label, model), kind = list(material.titles)[-1], reporting(material.table)
         plots = gains.standing(gains.served(results, (label, model)), kind, model)
     return {"cards": cards, "gain_figures": plots, "gains": [] if gained is None else gained.sentences()}
 

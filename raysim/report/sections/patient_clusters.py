@@ -93,7 +93,7 @@ def printed(folder: Path, reference: str) -> Table | None:
             cells += [f"{row[figure]:.4f}{margin}", _improved(row, figure)]
         table.add_row(name, *cells, *("" if np.isnan(row[column]) else f"{row[column]:.2f}" for column in tops))
     if tops:
-        table.caption = "top k: share of the k features with the largest coefficients that models of two clusters share"
+        table.caption = "top k: overlap of the k features with the largest coefficients between models of two clusters"
         table.caption_justify = "left"
     return table
 
@@ -117,9 +117,9 @@ def plot(composition: pd.DataFrame, titles: Mapping[str, str] | None = None) -> 
         "patient-clusters",
         "Clusters of patients",
         charts,
-        "The share of each hospital's training rows that is in each cluster, hospitals by size, the largest first; "
-        "clusters are numbered where they are widest. They are those of the first seed or fold, and their numbers mean "
-        "nothing beyond one strategy. By hospital they are in patient_clusters.csv.",
+        "The share of each hospital's training rows in each cluster, from the largest hospital to the smallest. "
+        "Clusters are from the first seed or fold; their numbers cannot be compared between strategies. "
+        "patient_clusters.csv has the shares of every hospital.",
     )
 
 

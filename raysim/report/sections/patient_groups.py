@@ -57,8 +57,8 @@ def printed(per_seed: pd.DataFrame, width: int, part: str = "test") -> Table | N
         return None
     title = reporting(per_seed).title
     table = titled(
-        f"patient groups: largest difference of {title}, over all hospitals, which mixes groups with their hospitals "
-        "(within a hospital, mostly noise); fairness.csv has the test"
+        f"largest difference of {title} between patient groups over all hospitals, which depends on where groups are "
+        "treated (in brackets: within hospitals, mostly noise); fairness.csv has the test"
     )
     table.add_column("model used", no_wrap=True)
     chosen = attributes(per_seed)
@@ -75,7 +75,7 @@ def printed(per_seed: pd.DataFrame, width: int, part: str = "test") -> Table | N
         )
     undefined = gap_table.groupby("attribute", sort=False)["undefined"].max().astype(int)
     counts = ", ".join(f"{count} by {attribute}" for attribute, count in undefined.items())
-    caption = f"groups with {part} rows whose {title} at their hospital is undefined: {counts}"
+    caption = f"pairs of hospital and group with {part} rows but undefined {title}: {counts}"
     note = unknown(per_seed, part)
     table.caption = escape("\n".join(filter(None, (caption, note))))
     table.caption_justify = "left"
@@ -96,7 +96,7 @@ def unknown(per_seed: pd.DataFrame, part: str = "test") -> str:
     if not parts:
         return ""
     name = last["strategy"].iloc[0]
-    return f"not known, and in no difference: {', '.join(parts)}, under {name}"
+    return f"not known, and left out of differences: {', '.join(parts)}, with {name}"
 
 
 def plots(
@@ -137,14 +137,14 @@ def plots(
     )
     for chart in charts[:1]:
         chart.description += f" Largest difference between groups: {description or 'undefined'}."
-    several = " Lines are one deviation over seeds." if patients["seed"].nunique() > 1 else ""
+    several = " Lines are one standard deviation over seeds." if patients["seed"].nunique() > 1 else ""
     return svg.figure(
         "patient-groups",
-        "Equity between patients",
+        "Equity between groups of patients",
         charts,
-        f"Each group's patients of all hospitals together, under the model that serves them; in brackets its {part} "
-        f"rows{_of_seed(patients)}.{several} Groups go to different hospitals, and this mixes how they are served with "
-        f"where: only differences within hospitals (fairness.csv) speak of the model. patients.csv has all models."
+        f"{kind.title} of each group over all hospitals; its {part} rows{_of_seed(patients)} are in brackets.{several} "
+        "Groups attend different hospitals, so differences here also depend on where patients are treated. Judge the "
+        "model by differences within hospitals (fairness.csv). patients.csv has all models."
         f"{_unknown_sentence(per_seed, part)}",
         svg.legend([(names[label], look) for label, look in looks.items()]),
     )

@@ -30,7 +30,7 @@ def sentences(results: Sequence[Result]) -> tuple[str, ...]:
     lines = [f"Privacy of one run of {label}: {each.sentence()}." for label, each in by_label.items()]
     without = sorted({label for label, each in statements if each is None})
     if without:
-        return (*lines, f"Nothing is guaranteed of all runs together, for {', '.join(without)} came without noise.")
+        return (*lines, f"All runs together have no guarantee, because {', '.join(without)} added no noise.")
     guaranteed = tuple(each for _, each in statements if each is not None)
     seeds = [result.seed for result in results if result.outcome.privacy is not None]
     # Auxiliary runs have the seed of the run that needed them.
@@ -49,10 +49,10 @@ def figures(statement: Statement | None) -> dict[str, float]:
 def _all(statements: tuple[Statement, ...], *, one_seed: bool) -> str:
     whole, delta, against = together(statements)
     plays = sum(len(each.plays) for each in statements)
-    among = "" if plays == len(statements) else f", {plays - len(statements)} of them trials or runs to compare with,"
+    among = "" if plays == len(statements) else f" ({plays - len(statements)} of them trials or runs for comparison)"
     epsilon = "infinite" if math.isinf(whole) else f"{whole:.4g}"
     return (
-        f"Whoever sees all {plays} runs of this page{among} learns more than from one: together epsilon = "
+        f"An observer of all {plays} runs of this page{among} learns more than from one: together epsilon = "
         f"{epsilon}, delta = {delta:.3g} for one {statements[0].unit} against the {against}"
         + (f"; this {SHARED}." if one_seed and any(each.noise == "seeded" for each in statements) else ".")
     )

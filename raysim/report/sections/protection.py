@@ -36,10 +36,13 @@ def protections(config: Config, results: Sequence[Result] = ()) -> Rows:
     titles = {result.title or result.label: bool(result.outcome.facts.get("secure_sums")) for result in results}
     hiding = [title for title, hides in titles.items() if hides]
     if hiding:
-        here = f"{none}; but for {listed(hiding)}" if len(hiding) < len(titles) else "on"
-        none = f"{here}: only sums can be read, as the regression's are by default"
+        here = f"{none}; except {listed(hiding)}" if len(hiding) < len(titles) else "on"
+        none = f"{here}: only sums can be read (the default of regressions)"
     return [
-        ["Differential privacy", "none: no noise was added" if privacy is None else f"on, for one {privacy.unit}"],
+        [
+            "Differential privacy",
+            "none: no noise was added" if privacy is None else f"on, protects each {privacy.unit}",
+        ],
         [
             "Secure aggregation",
             none if secure is None else f"on: only sums over at least {secure.minimum} hospitals can be read",

@@ -63,7 +63,7 @@ class Material:
     """One row for each strategy, model and seed."""
     table: pd.DataFrame
     """The table from :func:`raysim.report.tables.comparison`, for the models ``distinct``."""
-    called: Names
+    titles: Names
     """The display name of each model."""
     distinct: Names
     """The display names of the models that differ: a group of equal final models is represented by one of them."""

@@ -66,19 +66,19 @@ def sentence(convergence: Convergence | None, rounds: int, how: Stopped | None, 
     stopped = _stopped(how)
     if "few_points" in convergence.notes and not stopped:
         if convergence.last < convergence.before:
-            return f"{text}: too few to say whether it is trained. More rounds may change the figures."
+            return f"{text}: too few to judge convergence. More rounds may change the figures."
         other = " or another learning rate" * by_steps
         return f"{text}: it is not below its start. More rounds{other} may change the figures."
     if convergence.verdict == "falling" and not stopped:
-        fall = f"by {_percent(convergence.fall)} of its start over the last points"
+        fall = f"by {_percent(convergence.fall)} of its start over the last measurements"
         if convergence.trained:
-            return f"{text}. It still falls, but only {fall}: it counts as trained."
+            return f"{text}. It still falls, but only {fall}: it counts as converged."
         larger = " or a larger learning rate" * by_steps
         return f"{text}: still falling ({fall}). More rounds{larger} may change the figures."
     if convergence.verdict == "falling":
         return f"{text}. {stopped}"
-    still = f"{text}, and stands still." + (
-        " It never came below its start." if "no_progress" in convergence.notes else ""
+    still = f"{text}, and no longer changes." + (
+        " It never fell below its start." if "no_progress" in convergence.notes else ""
     )
     return f"{still} {stopped}".rstrip()
 
@@ -88,8 +88,8 @@ def _stopped(how: Stopped | None) -> str:
     if how is None or not how.early:
         return ""
     return (
-        f"The loss on validation rows fell no more, so it ended after round {how.last}; the models of round "
-        f"{how.served} serve ({how.loss:.4g} there)."
+        f"The validation loss no longer fell, so training ended after round {how.last}. The models of round "
+        f"{how.served} are used (validation loss {how.loss:.4g})."
     )
 
 
@@ -125,8 +125,8 @@ def plots(results: Sequence[Result]) -> list[svg.Figure]:
         name="training-loss",
         title="Training loss by round",
         axis="mean training loss over rows",
-        caption="What training minimises, over the training rows of all hospitals, before training (round 0) and after "
-        "rounds. A curve that still falls at its end is of a model that is not trained yet.",
+        caption="The loss that training minimises, over all hospitals' training rows; round 0 is before training. "
+        "A curve that still falls at its end has not converged.",
     )
 
 
@@ -151,7 +151,7 @@ def _diverged(results: Sequence[Result]) -> str:
                 where = f", seed {seed}" if len(of_seed) > 1 else ""
                 parts.append(f"{label} (training loss {worst.before:.3g} to {worst.last:.3g}{where})")
         if parts:
-            texts.append(f"Diverged, so that their figures say nothing: {listed(parts)}. {capitalised(mends)}.")
+            texts.append(f"Diverged, so figures are meaningless: {listed(parts)}. {capitalised(mends)}.")
     return " ".join(texts)
 
 
@@ -162,11 +162,11 @@ def _falling(results: Sequence[Result]) -> str:
     parts = []
     if falling:
         parts.append(
-            f"Not trained to the end (the training loss still fell, by so much of its start over the last points): "
+            f"Not trained to the end (fall of the training loss over the last measurements, relative to its start): "
             f"{listed(falling)}. More rounds or a larger learning rate may change which is best."
         )
     if short:
-        parts.append(f"Too few rounds to say whether they are trained: {listed(short)}.")
+        parts.append(f"Too few rounds to judge convergence: {listed(short)}.")
     return " ".join(parts)
 
 
@@ -176,7 +176,7 @@ def _idle(verdicts: dict[str, list[tuple[int, Convergence]]]) -> str:
         for label, of_seed in verdicts.items()
         if all(convergence.verdict == "converged" and "no_progress" in convergence.notes for _, convergence in of_seed)
     ]
-    return f"The training loss never came below its start: {listed(idle)}." if idle else ""
+    return f"The training loss never fell below its start: {listed(idle)}." if idle else ""
 
 
 def _percent(fall: float) -> str:

@@ -71,9 +71,9 @@ def plots(
             "virtual-time",
             f"{title} by virtual time and traffic",
             charts,
-            f"Mean {title} over hospitals after so much time of the simulated hospitals, and after so many bytes down "
-            "and up. Over several seeds, the mean from when all have a model; bands are one deviation. Training on "
-            "pooled rows has no such time and is not shown."
+            f"Mean {title} over hospitals against simulated time, and against the bytes received and sent so far. "
+            "Lines are means over seeds and begin when every seed has a model; bands are one standard deviation. "
+            "Pooled training has no simulated time and is left out."
             + ("" if target is None else " The dashed line is the target."),
             svg.legend([(names[key], looks[key]) for key in keys], lines=True),
         )

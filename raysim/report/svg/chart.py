@@ -9,12 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from raysim.report.svg.frame import LETTER, LINE, WIDTH, Frame
+from raysim.report.svg.frame import LETTER, LINE, Frame
 from raysim.report.svg.markup import element
 from raysim.report.svg.styles import PLAIN, Style
-
-LARGE_LABEL, LARGE_VALUE = 8.0, 7.5
-"""The width of a letter in labels and in values of charts as wide as the text; labels and values share a line."""
 
 ENDS = 185.0
 """The width on the right of a chart for the names of its lines, in units."""
@@ -166,15 +163,6 @@ class Chart(Frame):
             self._marks.append(element("path", d=f"M{self._left:.1f} {at:.1f}H{self._right:.1f}", class_=kind))
             if text:
                 self._marks.append(element("text", text, x=self._right - 2, y=at - 4, class_="note", text_anchor="end"))
-
-    def edge_labels(self, y: float, first: str, last: str) -> None:
-        """Write the text ``first`` at the left end of the chart and ``last`` at its right end, at height ``y``."""
-        at = float(self.up([y])[0]) + 4
-        label, value = (LARGE_LABEL, LARGE_VALUE) if self.width >= WIDTH else (LETTER, LETTER)
-        room = round((self.width - 4 - value * len(last)) / label) - 2
-        cut = first if len(first) <= room else f"{first[: room - 1]}…"
-        self._marks.append(element("text", cut, x=4.0, y=at, class_="label"))
-        self._marks.append(element("text", last, x=self._right, y=at, class_="value", text_anchor="end"))
 
     def text(self, x: float, y: float, text: str, *, anchor: str = "start", dx: float = 0.0, dy: float = 4.0) -> None:
         """Write a text at a point, moved by ``dx`` and ``dy``; a centred text is moved until it fits the chart."""

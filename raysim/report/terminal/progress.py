@@ -26,10 +26,7 @@ PLAIN_SECONDS = 5.0
 
 _ODD = 6  # the largest number of columns that a line names
 
-UNSAID = (
-    "what is odd in the data, and which columns may give the label away, is not said under privacy; raysim describe "
-    "says it"
-)
+UNSAID = "odd data and columns that may give the label away are not reported under privacy; raysim describe says it"
 """The line that replaces the findings on the data, which are not printed under a privacy guarantee."""
 
 

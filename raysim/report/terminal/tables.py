@@ -86,12 +86,12 @@ def comparison_table(rows: pd.DataFrame, reference: str, width: int) -> Table:
     captions = ["* a reference, not a federated method"] if rows["yardstick"].any() else []
     low = f"{kind.headline}_low"
     if width >= ROOM_FOR_DIFFERENCES and low in rows and rows[low].notna().any():
-        over = "other hospitals like these, patients and seeds, each by itself"
+        over = "other hospitals like these, patients and seeds; not adjusted for several comparisons"
         if seeds == 1:
-            over = "these trained models at other hospitals and patients; one seed says nothing of ways to train"
+            over = "these trained models at other hospitals and patients; one seed cannot compare methods"
         captions.append(f"[95 %]: for {over}")
     if width < ROOM_FOR_DIFFERENCES:
-        captions.append(f"from {ROOM_FOR_DIFFERENCES} characters on: the difference from {reference}")
+        captions.append(f"a terminal of {ROOM_FOR_DIFFERENCES} characters also has the difference from {reference}")
     if captions:
         table.caption = escape("\n".join(captions))
         table.caption_justify = "left"

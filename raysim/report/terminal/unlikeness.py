@@ -29,7 +29,7 @@ class Unlikeness:
 
     def table(self) -> Table:
         """Return a table of all measures."""
-        title = "how unlike hospitals are (training rows)"
+        title = "differences between hospitals (training rows)"
         table = Table(
             title=title, title_justify="left", title_style="bold", box=None, show_header=False, pad_edge=False
         )
@@ -62,10 +62,10 @@ def unlikeness(federation: Federation, epsilon: Smoothing = EPSILON) -> Unlikene
     features = heterogeneity.federation_feature_psi(federation, epsilon=epsilon)
     by_feature = np.nansum(features.terms * weights[:, None], axis=0)
     word = unlike(float(by_feature.max(initial=-math.inf)))
-    words.append(f"the most unlike feature '{federation.features[int(by_feature.argmax())]}' {word}" if word else "")
+    words.append(f"the most different feature '{federation.features[int(by_feature.argmax())]}' {word}" if word else "")
     total = f"the sum over features, weighted: {_short(features.weighted)}"
     named = _highest(by_feature, federation.features)
-    rows.append(("features", f"{word + ': ' if word else ''}most unlike: {named}; {total}"))
+    rows.append(("features", f"{word + ': ' if word else ''}most different: {named}; {total}"))
     smoothing = "half a row in every bin" if epsilon == "counts" else f"epsilon {epsilon:g}"
     rows.append(("PSI smoothed by", smoothing))
     rows.append(("sizes", _listed(dataclasses.asdict(heterogeneity.quantity(sizes)))))

@@ -79,24 +79,24 @@ class NoiseFloor:
         """Return a sentence on what the data show about the spread between hospitals."""
         if self.hospitals < FEWEST:
             judged = counted(self.hospitals, "judged hospital")
-            return f"With {judged} nothing can be said of differences between hospitals."
+            return f"With {judged}, differences between hospitals cannot be judged."
         if not np.isfinite(self.p):
             return f"The spread of {self.figure} between hospitals cannot be estimated."
         if self.demonstrated:
-            return f"Hospitals are served differently: {self._spread()}."
-        nothing = f"No difference between hospitals beyond test noise can be shown ({chance(self.p)})"
+            return f"Hospitals differ beyond chance: {self._spread()}."
+        nothing = f"No difference between hospitals beyond chance was demonstrated ({chance(self.p)})."
         low, high = self._range(self.visible)
         if not low:
-            return f"{nothing}; these data could not show any."
+            return f"{nothing} These data could not demonstrate any."
         return (
-            f"{nothing}; these data show a difference in four of five cases only where the true {self.figure} of 95 % "
-            f"of hospitals reaches from {low} to {high}."
+            f"{nothing} The test has 80 % power only if the true {self.figure} of 95 % of hospitals ranges from {low} "
+            f"to {high}."
         )
 
     def _spread(self) -> str:
         """Return a clause on how much hospitals differ, as far as this can be estimated."""
         (low, high), (least, most) = self._range(self.tau.estimate), self._range(self.tau.low)
-        excluded = f"the data exclude that they lie within {least} to {most}" if least else ""
+        excluded = f"the data exclude a range as narrow as {least} to {most}" if least else ""
         if low:
             between = f"the true {self.figure} of 95 % of them is estimated between {low} and {high}"
             return f"{between}, and {excluded}" if excluded else between

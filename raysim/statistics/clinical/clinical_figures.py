@@ -162,12 +162,12 @@ def _calibration_errors(counts: ScoreCounts, bins: int, rng: np.random.Generator
 def _decisions(counts: ScoreCounts, t: int, threshold: float) -> list[ClinicalFigure]:
     events, rows = counts.events, counts.rows
     hits, alarms = counts.called[:, t, 0], counts.called[:, t, 1]
-    called, others = hits + alarms, rows - events
+    predicted, others = hits + alarms, rows - events
     shares = (
         ("sensitivity", hits, events, NO_EVENT),
         ("specificity", others - alarms, others, NO_OTHER),
-        ("ppv", hits, called, NONE_CALLED),
-        ("npv", others - alarms, rows - called, ALL_CALLED),
+        ("ppv", hits, predicted, NONE_CALLED),
+        ("npv", others - alarms, rows - predicted, ALL_CALLED),
     )
     decided = [_share(name, threshold, threshold, x, of, reason, counts) for name, x, of, reason in shares]
     gain = net_benefits(hits, alarms, events, unless_broken(counts, rows), threshold)
@@ -183,11 +183,11 @@ def _at_point(counts: ScoreCounts, point: OperatingPoint, rng: np.random.Generat
 
     A hospital's figure may be measured on the rows on which the threshold was chosen.
     """
-    called = counts.bins >= point.bin
+    predicted = counts.bins >= point.bin
     if point.of_events:
-        right, of = counts.sums(counts.positives * called), counts.events
+        right, of = counts.sums(counts.positives * predicted), counts.events
     else:
-        right, of = counts.sums(counts.negatives * ~called), counts.rows - counts.events
+        right, of = counts.sums(counts.negatives * ~predicted), counts.rows - counts.events
     if np.isnan(point.bin):
         nothing = np.full(len(of), np.nan)
         reason = _reasons(counts, {NO_THRESHOLD: np.ones(len(of), dtype=bool)})

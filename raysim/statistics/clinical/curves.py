@@ -66,19 +66,19 @@ class NetBenefits(NamedTuple):
 def net_benefit_curve(counts: ScoreCounts, thresholds: Floats) -> NetBenefits:
     """Compute each hospital's decision curve at ``thresholds [T]``, moved to the nearest edges of bins."""
     events, rows = unless_broken(counts, counts.events), unless_broken(counts, counts.rows)
-    hits, alarms = (np.stack(each, axis=1) for each in zip(*called_at(counts, thresholds), strict=True))
+    hits, alarms = (np.stack(each, axis=1) for each in zip(*predicted_at(counts, thresholds), strict=True))
     return NetBenefits(*net_benefits(hits, alarms, events[:, None], rows[:, None], thresholds))
 
 
-def called_at(counts: ScoreCounts, thresholds: Floats) -> Iterator[tuple[Floats, Floats]]:
+def predicted_at(counts: ScoreCounts, thresholds: Floats) -> Iterator[tuple[Floats, Floats]]:
     """Yield for each threshold how many events and how many other rows of each hospital are called (classified as
     positive), ``[H]`` each.
 
     Thresholds are moved to the nearest edges of bins.
     """
     for first in _first_bins(thresholds):
-        called = counts.bins >= first
-        yield counts.sums(counts.positives * called), counts.sums(counts.negatives * called)
+        predicted = counts.bins >= first
+        yield counts.sums(counts.positives * predicted), counts.sums(counts.negatives * predicted)
 
 
 def probabilities(counts: ScoreCounts) -> Floats:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.metrics.score_counts import ScoreCounts
-from raysim.statistics.clinical.curves import CURVE, called_at, net_benefit_curve, unless_broken
+from raysim.statistics.clinical.curves import CURVE, net_benefit_curve, predicted_at, unless_broken
 from raysim.statistics.differences.paired import Limits, Paired, paired
 
 
@@ -52,27 +52,27 @@ def usefulness(seeds: Sequence[ScoreCounts], thresholds: Sequence[float], at: fl
         curve = net_benefit_curve(counts.together(), CURVE)
         gains.append(curve.value[0] - np.maximum(curve.everyone[0], 0.0))
     worth = np.mean(gains, axis=0) > 0
-    called = zip(*(called_at(counts, CURVE[worth]) for counts in seeds), strict=True)
+    predicted = zip(*(predicted_at(counts, CURVE[worth]) for counts in seeds), strict=True)
     demonstrated = np.zeros_like(worth)
     demonstrated[worth] = [
-        _limits(_gain(seeds, t, each)[0]).low > 0 for t, each in zip(CURVE[worth], called, strict=True)
+        _limits(_gain(seeds, t, each)[0]).low > 0 for t, each in zip(CURVE[worth], predicted, strict=True)
     ]
     default: Literal["everybody", "nobody"] = "everybody" if everybody else "nobody"
     return Usefulness(at, default, pair.difference, _limits(pair), _ranges(worth), _ranges(demonstrated), len(seeds))
 
 
 def _gain(
-    seeds: Sequence[ScoreCounts], at: float, called: Sequence[tuple[NDArray[Any], NDArray[Any]]]
+    seeds: Sequence[ScoreCounts], at: float, predicted: Sequence[tuple[NDArray[Any], NDArray[Any]]]
 ) -> tuple[Paired, bool]:
     """Return the net benefit at a threshold minus that of the better default, and whether this default is acting on
     everybody.
 
-    ``called`` has, for each seed, the numbers of called events and of other called rows, ``[H]`` each.
+    ``predicted`` has, for each seed, the numbers of called events and of other called rows, ``[H]`` each.
     """
     odds = at / (1 - at)
     events = np.stack([unless_broken(counts, counts.events) for counts in seeds])
     rows = np.stack([unless_broken(counts, counts.rows) for counts in seeds])
-    hits, alarms = (np.stack(each).astype(float) for each in zip(*called, strict=True))
+    hits, alarms = (np.stack(each).astype(float) for each in zip(*predicted, strict=True))
     everybody = bool(np.nansum(events - odds * (rows - events)) > 0)
     gained, lost = (events - hits, rows - events - alarms) if everybody else (hits, alarms)
     sign = -1.0 if everybody else 1.0  # only rows that are not called differ from acting on everybody

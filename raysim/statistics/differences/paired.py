@@ -126,17 +126,17 @@ class Paired:
         """Caveats for readers of the interval for hospitals like these."""
         notes = []
         if self.hospitals == 1:
-            notes.append("one hospital: nothing can be said of others like it")
+            notes.append("one hospital: nothing is known about other hospitals")
         elif self.hospitals < FEW_HOSPITALS:
             degrees = math.floor(10 * self.df) / 10  # rounding up could contradict the sentence: 1.99 is less than 2
             notes.append(f"{self.hospitals} hospitals, {degrees:.1f} degrees of freedom")
         if self.df < 2:
-            notes.append("fewer than 2 degrees of freedom: almost nothing can be shown")
+            notes.append("fewer than 2 degrees of freedom: almost nothing can be demonstrated")
         if self.seeds == 1:
-            notes.append("one training seed: intervals are of the trained models, not of the ways of training")
+            notes.append("one training seed: intervals apply to the trained models, not to the methods")
         elif self.seeds < ENOUGH_SEEDS:
             notes.append(
-                f"{self.seeds} training seeds: what they change is uncertain, and more of them narrow the intervals"
+                f"{self.seeds} training seeds: variation between seeds is uncertain; more seeds narrow the intervals"
             )
         return notes
 

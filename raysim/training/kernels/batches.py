@@ -32,7 +32,7 @@ class Gathered(NamedTuple):
     """Whether these are all steps of the local update, and each step uses all rows in their original order."""
 
 
-def visits(task: Task, optimizer: Optimizer) -> Iterator[Gathered]:
+def batches(task: Task, optimizer: Optimizer) -> Iterator[Gathered]:
     """Yield the batches of all steps of a local update.
 
     They are gathered for several steps at a time, with at most as many rows as the task has.

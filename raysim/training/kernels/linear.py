@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.training.base import Layout, Model, Optimizer, Task, Vector
-from raysim.training.kernels.batches import Gathered, visits
+from raysim.training.kernels.batches import Gathered, batches
 from raysim.training.kernels.clipped import DenseLayers, Traced
 from raysim.training.kernels.descent import BLAS, begin, end, largest, noise_of, one_by_one, softmax_residual
 from raysim.training.kernels.linear_clip import LinearClip
@@ -235,7 +235,7 @@ class _Buffers:
         np.copyto(self._copied[:n, :-1], X)
         divisor = None if task.private is None else task.private.divisor
         plain = logistic and weights is None and clip is None and not lift
-        for gathered in visits(task, optimizer):
+        for gathered in batches(task, optimizer):
             self._fill(gathered, columns, self._unit)
             if plain:
                 for rows, turned, labels, z, b in map(self._batch, gathered.cuts):
@@ -293,7 +293,7 @@ class _Buffers:
             X, columns = clip.X, [*columns, *clip.columns]
         np.copyto(self._copied[:n, :-1], X)
         divisor = None if task.private is None else task.private.divisor
-        for gathered in visits(task, optimizer):
+        for gathered in batches(task, optimizer):
             self._fill(gathered, columns, self._unit)
             for step, cut in enumerate(gathered.cuts, gathered.step):
                 rows, turned, labels, z, b = self._batch(cut)

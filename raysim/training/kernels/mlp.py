@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from raysim.core.words import as_yaml
 from raysim.training.base import ContrastTerm, Layout, Model, Optimizer, Task, Vector
-from raysim.training.kernels.batches import visits
+from raysim.training.kernels.batches import batches
 from raysim.training.kernels.clipped import DenseLayers, Traced
 from raysim.training.kernels.contrast import directions
 from raysim.training.kernels.descent import begin, end, largest, noise_of, one_by_one, softmax_residual
@@ -205,7 +205,7 @@ class MlpModel(DenseLayers):
         if private is not None:
             clip, noise = MlpClip(private, X, buffer, passes), noise_of(private, update)
         keep = update.keep, update.keep + update.lift
-        for gathered in visits(task, optimizer):
+        for gathered in batches(task, optimizer):
             order = gathered.rows
             if not gathered.whole:
                 if clip is None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from raysim.data.build import build
 from raysim.data.checks.leaks import check, unusually_high
 from raysim.data.checks.suspects import Leaks
-from raysim.data.derived.rearranged import Added, halves, rearranged
+from raysim.data.derived.rearranged import Added, random_half, rearranged
 from raysim.data.raw_columns import RawColumns
 from raysim.data.sources.bundled import BreastCancer, Digits
 from raysim.data.sources.patient_types import PatientTypes
@@ -187,7 +187,7 @@ def test_a_federation_keeps_what_was_found(tmp_path: Path) -> None:
     assert [(each.feature, each.level) for each in federation.quality] == [("chol", "ask")]
     folder = tmp_path / "halves"
     folder.mkdir()
-    again = rearranged(federation, halves(federation, np.random.default_rng(0)), Added.none(federation), folder)
+    again = rearranged(federation, random_half(federation, np.random.default_rng(0)), Added.none(federation), folder)
     assert (again.leaks, again.quality) == (federation.leaks, federation.quality)
     lines = data_warnings([federation, again], private=False)
     assert lines == [

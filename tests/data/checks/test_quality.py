@@ -162,7 +162,7 @@ def test_a_label_that_may_be_another_than_meant() -> None:
     ages = [str(age) for age in range(30, 80)]
     (suspect,) = found(x, y=np.arange(H * ROWS) % 50, classes=ages)
     assert suspect.text == (
-        "the label has 50 classes, which all are numbers: if it is a quantity, set data.task: regression"
+        "the label has 50 classes, all of them numbers: if it is a quantity, set data.task: regression"
     )
     assert not found(x, y=np.arange(H * ROWS) % 50, classes=[f"ward {age}" for age in ages])
     assert not found(x, y=normal(0, 1), classes=())

@@ -44,31 +44,31 @@ REFUSED: list[tuple[str, dict[str, list[str]], dict[str, Any], str]] = [
         {"lactate": with_marks("<0.3")},
         {},
         "data.path: column 'lactate' holds numbers in 59 rows and other marks in 1 row (first: row 60): '<0.3' (1); "
-        'say what they are in data (censored: {"<": half} or categorical: [lactate, ...]), or correct the file',
+        'set how to read them in data (censored: {"<": half} or categorical: [lactate, ...]), or correct the file',
     ),
     (
         "a value above a limit",
         {"inr": with_marks("> 8", ">8")},
         {},
         "data.path: column 'inr' holds numbers in 58 rows and other marks in 2 rows (first: row 59): '> 8' (1), '>8' (1"
-        '); say what they are in data (censored: {">": limit} or categorical: [inr, ...]), or correct the file',
+        '); set how to read them in data (censored: {">": limit} or categorical: [inr, ...]), or correct the file',
     ),
     (
         "a question mark",
         {"ca": ["?", *NUMBERS[1:]]},
         {},
-        "data.path: column 'ca' holds numbers in 59 rows and other marks in 1 row (first: row 1): '?' (1); say what "
-        'they are in data (na_values: {ca: ["?"]} or categorical: [ca, ...]), or correct the file',
+        "data.path: column 'ca' holds numbers in 59 rows and other marks in 1 row (first: row 1): '?' (1); set how "
+        'to read them in data (na_values: {ca: ["?"]} or categorical: [ca, ...]), or correct the file',
     ),
     ("mostly question marks", {"ca": with_marks(*["?"] * 45)}, {}, "in 15 rows and other marks in 45 rows"),
     ("not done", {"crp": with_marks("n.d.", "not done")}, {}, 'na_values: {crp: ["n.d.", "not done"]}'),
-    ("the word None", {"crp": with_marks("None")}, {}, "'None' (1); say"),
-    ("an error of a spreadsheet", {"crp": with_marks("#DIV/0!")}, {}, "'#DIV/0!' (1); say"),
+    ("the word None", {"crp": with_marks("None")}, {}, "'None' (1); set"),
+    ("an error of a spreadsheet", {"crp": with_marks("#DIV/0!")}, {}, "'#DIV/0!' (1); set"),
     (
         "a unit",
         {"dose": with_marks("5 mg")},
         {},
-        "'5 mg' (1); say what they are in data (units: {dose: [\"mg\"]} or categorical: [dose, ...])",
+        "'5 mg' (1); set how to read them in data (units: {dose: [\"mg\"]} or categorical: [dose, ...])",
     ),
     (
         "one unit in two spellings",
@@ -88,7 +88,7 @@ REFUSED: list[tuple[str, dict[str, list[str]], dict[str, Any], str]] = [
         "all thousands with a comma",
         {"wbc": [f"{1 + i},{i:03d}" for i in range(N)]},
         {},
-        "always with three digits after it, as between thousands; say whether it is the decimal mark (data.decimal: "
+        "always with three digits after it, as between thousands; set whether it is the decimal mark (data.decimal: "
         "',') or stands between thousands (data.decimal: '.')",
     ),
     ("days and days of a spreadsheet", {"at": ["2020-01-05", "43835"] * 30}, {}, "column 'at' holds dates or times"),
@@ -262,22 +262,22 @@ SAID: list[tuple[str, dict[str, list[str]], dict[str, Any], str]] = [
         "many categories",
         {"ward": [f"ward {i % 52}" for i in range(N)]},
         {},
-        "column 'ward' has 52 categories, each a separate feature; list it in data.categorical ([ward, ...]) if that "
-        "is meant",
+        "column 'ward' has 52 categories, each a separate feature; list it in data.categorical ([ward, ...]) if this "
+        "is intended",
     ),
     (
         "numbers among texts",
         {"titre": [*NUMBERS[:25], *["negative", "weak", "strong", "trace", "none"] * 7]},
         {},
         "column 'titre' holds numbers in 25 rows and texts in 35, each a category; list it in data.categorical "
-        "([titre, ...]) if that is meant",
+        "([titre, ...]) if this is intended",
     ),
     (
         "numbers of another kind",
         {"pressure": [f"{100 + i}/{60 + i}" for i in range(N)]},
         {},
         "column 'pressure' has 60 categories that begin with a digit, such as '100/60', and may be numbers that are "
-        "written in another way; list it in data.categorical ([pressure, ...]) if that is meant",
+        "written in another way; list it in data.categorical ([pressure, ...]) if this is intended",
     ),
     (
         "days as a spreadsheet counts them",
@@ -297,22 +297,22 @@ SAID: list[tuple[str, dict[str, list[str]], dict[str, Any], str]] = [
         "an event that comes first",
         {"died": ["ja", "nein"] * 30},
         {},
-        "the event of label 'died' is 'nein', as the last class, and 'ja' is named like an event; name the event that "
-        "is meant (data.positive: ja)",
+        "the event of label 'died' is 'nein', because it is the last class, but 'ja' is named like an event; name the "
+        "intended event (data.positive: ja)",
     ),
     (
         "classes 1 and 2",
         {"died": ["1", "2"] * 30},
         {},
-        "the event of label 'died' is '2', as the later of 1 and 2; name the event that is meant (data.positive: "
+        "the event of label 'died' is '2', because it is the later of 1 and 2; name the intended event (data.positive: "
         '"1")',
     ),
     (
         "codes of digits",
         {"code": [f"{i % 7:03d}" for i in range(N)]},
         {},
-        "column 'code' is read as numbers, some written with zeros before them (007); list it in data.categorical "
-        "([code, ...]) if they are codes",
+        "column 'code' is read as numbers, some of them with leading zeros (007); list it in data.categorical ([code, "
+        "...]) if they are codes",
     ),
 ]
 
@@ -384,7 +384,7 @@ def test_units_are_taken_off(tmp_path: Path) -> None:
         "column 'crp': 3 values with a unit (mg/l, mg/L) taken as numbers",
         "column 'crp': 1 value below a limit taken as half of it",
     )
-    with pytest.raises(DataError, match=re.escape("'5 ng/l' (1); say what they are in data (units: {crp")):
+    with pytest.raises(DataError, match=re.escape("'5 ng/l' (1); set how to read them in data (units: {crp")):
         read(tmp_path, columns(crp=with_marks("5 mg/l", "5 ng/l")), **keys)
     commas = [text.replace(".", ",") for text in with_marks("5.5 mg/l")]
     read_with_commas = read(tmp_path, columns(crp=commas), units={"crp": ["mg/l"]}, decimal=",")
@@ -561,8 +561,8 @@ def test_marks_in_ages_and_scores_are_answered_with_their_keys(tmp_path: Path) -
     columns(age=ages, x=NUMBERS).to_csv(tmp_path / "rows.csv", index=False)
     source = Table(path=tmp_path / "rows.csv", silo="hospital", label="died", age="age", categorical=["age", "..."])
     said = (
-        "column 'age' holds numbers in 58 rows and other marks in 2 rows (first: row 59): '> 89' (1), '?' (1); say "
-        'what they are in data (censored: {">": limit}, na_values: {age: ["?"]}), or correct the file'
+        "column 'age' holds numbers in 58 rows and other marks in 2 rows (first: row 59): '> 89' (1), '?' (1); set "
+        'how to read them in data (censored: {">": limit}, na_values: {age: ["?"]}), or correct the file'
     )
     with pytest.raises(DataError, match=f"^{re.escape(f'data.age: {said}')}$"):
         source.read()

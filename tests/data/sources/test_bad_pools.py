@@ -53,7 +53,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         (
             {"data.partition": "{alpha: 1.0e+308}"},
-            "data.partition.alpha: 1e+308 over 10 hospitals is too large to sample with",
+            "data.partition.alpha: 1e+308 over 10 hospitals is too large for sampling",
         ),
         (
             {"data.clients": 1200, "data.partition": "{name: similarity, share: 0.5}"},
@@ -88,7 +88,7 @@ def images(shape: tuple[int, ...] = (28, 28), labels: int = 10) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: None, "data.path: images has no train-images-idx3-ubyte.gz; point it at the folder of Fashion-MNIST"),
+        (lambda: None, "data.path: images has no train-images-idx3-ubyte.gz; name the folder of Fashion-MNIST"),
         (lambda: images((27, 27)), "data.path: images (train) holds images of shape (40, 27, 27) and type uint8"),
         (lambda: images(labels=11), "data.path: images (train) holds labels outside 0..9, the first 10 in row 11;"),
         (lambda: images(labels=9), "data.source: the pool has no row of class 'boot'; check its files"),
@@ -119,12 +119,16 @@ PIXELS, LABELS = np.zeros((40, 28, 28), dtype=np.uint8), np.arange(40) % 10
         ((PIXELS, LABELS.astype(str)), (PIXELS, LABELS), "(train) holds labels of shape (40,) and type <U21, not one"),
         ((PIXELS, LABELS[:, None]), (PIXELS, LABELS), "(train) holds labels of shape (40, 1) and type int64, not one"),
         ((PIXELS, np.eye(10)[LABELS]), (PIXELS, LABELS), "(train) holds labels of shape (40, 10) and type float64"),
-        ((PIXELS, LABELS), (PIXELS, LABELS + 0.7), "(test) holds labels outside 0..9, the first 0.7 in row 1; it is"),
+        ((PIXELS, LABELS), (PIXELS, LABELS + 0.7), "(test) holds labels outside 0..9, the first 0.7 in row 1; fetch"),
         ((PIXELS, LABELS), (PIXELS, np.where(LABELS == 3, np.nan, LABELS)), "(test) holds labels outside 0..9, the"),
-        ((PIXELS / 255, LABELS), (PIXELS, LABELS), "(train) holds images of shape (40, 28, 28) and type float64; F"),
+        (
+            (PIXELS / 255, LABELS),
+            (PIXELS, LABELS),
+            "(train) holds images of shape (40, 28, 28) and type float64; images",
+        ),
         ((PIXELS.astype(str), LABELS), (PIXELS, LABELS), "(train) holds images of shape (40, 28, 28) and type <U"),
-        ((PIXELS, LABELS), (PIXELS[:0], LABELS[:0]), "(test) holds images of shape (0, 28, 28) and type uint8; Fash"),
-        ((PIXELS[:20], LABELS), (PIXELS, LABELS[:20]), "(train) holds 20 images and 40 labels; Fashion-MNIST has as"),
+        ((PIXELS, LABELS), (PIXELS[:0], LABELS[:0]), "(test) holds images of shape (0, 28, 28) and type uint8; images"),
+        ((PIXELS[:20], LABELS), (PIXELS, LABELS[:20]), "(train) holds 20 images and 40 labels; Fashion-MNIST has one"),
     ],
     ids=["text", "column", "one-hot", "fraction", "nan", "scaled", "text pixels", "no rows", "swapped"],
 )
@@ -146,7 +150,9 @@ def test_label_files_that_were_swapped(capsys, monkeypatch):
         file.write_bytes(content)
     data = DIGITS | {"data.source": "fashion_mnist", "data.path": "images", "data.preprocessing": "none"}
     said = refused(["run", *settings(data)], capsys, monkeypatch)
-    assert said.startswith("data.path: images (train) holds 20 images and 40 labels; Fashion-MNIST has as many of each")
+    assert said.startswith(
+        "data.path: images (train) holds 20 images and 40 labels; Fashion-MNIST has one label for each image"
+    )
 
 
 def test_one_array_under_the_name_of_an_archive(capsys, monkeypatch):
@@ -176,8 +182,8 @@ def overwritten(content: bytes, at: int) -> bytes:
         (npz, lambda content: b"", f"{NPZ} cannot be read (No data left in file); fetch it again"),
         (npz, lambda content: content[:100], f"{NPZ} cannot be read ("),
         (npz, lambda content: overwritten(content, 60), f"{NPZ} cannot be read (Error -3 while decompressing"),
-        (gz, lambda content: content[:50], f"{IDX_FILES[0]} is not a whole gzip file ("),
-        (gz, lambda content: overwritten(content, 10), f"{IDX_FILES[0]} is not a whole gzip file (Error -3 while"),
+        (gz, lambda content: content[:50], f"{IDX_FILES[0]} is not a complete gzip file ("),
+        (gz, lambda content: overwritten(content, 10), f"{IDX_FILES[0]} is not a complete gzip file (Error -3 while"),
     ],
     ids=["empty npz", "short npz", "overwritten npz", "short gz", "overwritten gz"],
 )
@@ -282,7 +288,7 @@ STUDY = {"data.source": "digits", "study.alphas": "[50, 1]", "study.clients": "[
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"study": None}, "study: missing; this section says how the data is divided"),
+        ({"study": None}, "study: missing; add this section"),
         ({"study.alphas": "[1]"}, "study.alphas: [1.0] are too few to compare; name at least two"),
         ({"study.alphas": "[1, 0]"}, "study.alphas: 0 is not a finite number above 0"),
         ({"study.alphas": "[1, 1]"}, "study.alphas: [1.0, 1.0] repeats a value; name each once"),
@@ -294,11 +300,11 @@ STUDY = {"data.source": "digits", "study.alphas": "[50, 1]", "study.clients": "[
         ({"study.alpha": 1}, "study.alpha: unknown key; did you mean 'alphas'?"),
         ({"study.strategy": "clust_sip"}, "study.strategy.name: 'clust_sip' is not a known name"),
         ({"study.strategy": "fedavg"}, "study.strategy: FedAvg makes no clusters; name one that does"),
-        ({"study.strategy": "{name: chip, clusters: 2}"}, "study.strategy: Chip asks hospitals for 'signature'"),
+        ({"study.strategy": "{name: chip, clusters: 2}"}, "study.strategy: Chip requests 'signature' from hospitals"),
         ({"study.strategy": "{name: clust_psi, clusters: 6}"}, "study.strategy.clusters: 6 is more than the 5"),
         ({"study.clients": "[300]"}, "study.alphas: 4 of 4 partitions leave a client with too few rows"),
         ({"data.clients": 5}, "data.clients: a study's own grid decides it; leave it out"),
-        ({"data.source": "synthetic"}, "data.source: 'synthetic' has hospitals of its own, but a study divides pooled"),
+        ({"data.source": "synthetic"}, "data.source: 'synthetic' already has hospitals, but a study divides pooled"),
         ({"training.round": 1}, "training.round: unknown key; did you mean 'rounds'?"),
     ],
     ids=lambda value: str(value)[:60] if isinstance(value, dict) else "",

@@ -169,7 +169,7 @@ def test_numbers_of_hospitals_do_not_decide_the_decimal_mark(tmp_path: Path) -> 
 def test_an_explicit_category_of_many_values_is_named(tmp_path: Path) -> None:
     frame = pd.DataFrame({"hospital": ["a", "b"] * 60, "died": [0, 1] * 60, "ward": [f"w{k % 60}" for k in range(120)]})
     frame.to_csv(tmp_path / "rows.csv", index=False)
-    said = "column 'ward' has 60 categories, each a separate feature; list it in data.categorical ([ward, ...]) if that"
+    said = "column 'ward' has 60 categories, each a separate feature; list it in data.categorical ([ward, ...]) if this"
     for path in (tmp_path / "rows.csv", stored(frame.astype({"ward": "category"}))):
         records = read(path, {})
         assert isinstance(records, Records)

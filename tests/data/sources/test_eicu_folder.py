@@ -186,14 +186,14 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_folder_that_does_not_exist(tmp_path: Path) -> None:
-    wanted = f"data.path: {tmp_path / 'none'} is not a folder: point it at the folder of the eICU tables"
+    wanted = f"data.path: {tmp_path / 'none'} is not a folder: name the folder of the eICU tables"
     assert message(tmp_path / "none") == wanted
     with pytest.raises(DataError, match="is not a folder"):
         list(Eicu(path=tmp_path / "none").files())
 
 
 def test_no_patient_table(tmp_path: Path) -> None:
-    wanted = f"data.path: {tmp_path} has no patient.csv(.gz): point it at the folder of the eICU tables"
+    wanted = f"data.path: {tmp_path} has no patient.csv(.gz): name the folder of the eICU tables"
     assert message(tmp_path) == wanted
     with pytest.raises(DataError, match="has no patient"):
         list(Eicu(path=tmp_path).files())
@@ -269,7 +269,7 @@ def test_a_stay_listed_twice(tmp_path: Path) -> None:
 
 def test_nobody_left(tmp_path: Path) -> None:
     write(tmp_path, {"patient": [patient(1, age=17), patient(2, hospitaldischargestatus="")]})
-    assert "has no stay to learn from: left out are 1 under 18 years, 1 without a known outcome" in message(tmp_path)
+    assert "has no stay that can be used: left out are 1 under 18 years, 1 without a known outcome" in message(tmp_path)
 
 
 def test_numbers_that_are_none_are_missing_wherever_they_stand(folder: Path) -> None:

@@ -191,7 +191,7 @@ REFUSED: dict[str, tuple[str, str | bytes, str]] = {
     "two separators": (
         "t.csv",
         "hospital;ward,age;lactate,died;x\na;b,1;2,3;4\na;b,1;2,3;4\n",
-        "may be separated by commas (3 columns) or semicolons (4 columns); say which (data.separator)",
+        "may be separated by commas (3 columns) or semicolons (4 columns); name one (data.separator)",
     ),
     "spaces": (
         "t.txt",
@@ -206,13 +206,13 @@ REFUSED: dict[str, tuple[str, str | bytes, str]] = {
     "quoted decimal commas between commas": (
         "t.csv",
         HEAD + 'north,A,71,"2,1",0\nsouth,B,64,"3,25",1\n',
-        "has 2 numbers with a comma, which separates columns too; say whether it is the decimal mark (data.decimal: "
+        "has 2 numbers with a comma, which separates columns too; set whether it is the decimal mark (data.decimal: "
         "',') or part of a text (data.decimal: '.')",
     ),
     "thousands": (
         "t.csv",
         HEAD.replace(",", ";") + "north;A;71;1,234;0\nsouth;B;64;2,345;1\n",
-        "has 2 numbers with a comma, always with three digits after it, as between thousands; say whether",
+        "has 2 numbers with a comma, always with three digits after it, as between thousands; set whether",
     ),
     "points and commas in a column": (
         "t.csv",
@@ -222,9 +222,9 @@ REFUSED: dict[str, tuple[str, str | bytes, str]] = {
     "points and commas in two columns": (
         "t.csv",
         HEAD.replace(",", ";") + "north;A;71.5;1,5;0\nsouth;B;64;2,3;1\n",
-        "has 2 numbers with a comma, and column 'age' numbers with a point; say whether",
+        "has 2 numbers with a comma, and column 'age' numbers with a point; set whether",
     ),
-    "no names": ("t.csv", PLAIN, "begins with a row of values; it needs a first line of column names: put one above"),
+    "no names": ("t.csv", PLAIN, "begins with a row of values; add a first line with the names of the columns"),
     "row names of R": ("t.csv", HEAD[9:] + PLAIN, "line 2 has 5 fields, the first line 4; correct that line"),
     "names again": ("t.csv", ASCII + ASCII, "has its column names again in row 4; remove that row"),
     "a separator behind each line": (
@@ -237,7 +237,7 @@ REFUSED: dict[str, tuple[str, str | bytes, str]] = {
         HEAD + 'east,"A,71,2.1,0\n' + PLAIN,
         "line 5 has 2 fields, the first line 5; it begins in line 2: is a quotation mark not closed there?",
     ),
-    "another separator": ("t.csv", ASCII.replace(",", "^"), "'hospital^ward^age^lactate^died'; say what separates"),
+    "another separator": ("t.csv", ASCII.replace(",", "^"), "'hospital^ward^age^lactate^died'; set the separator"),
     "a last line": ("t.csv", ASCII + "Total: 3 rows\n", "line 5 has 1 field, the first line 5; correct that line"),
     "a last line below titles": ("t.csv", "Title\n" + ASCII + "end\n", "line 6 has 1 field, line 2 5; correct that"),
 }
@@ -357,7 +357,7 @@ def test_a_comma_can_be_part_of_a_text(tmp_path: Path) -> None:
         ({"separator": ";;"}, "';;' is not a single character; write ',', ';', '|' or tab"),
         ({"encoding": "latin-99"}, "'latin-99' is not an encoding of texts"),
         ({"encoding": "base64"}, "'base64' is not an encoding of texts"),
-        ({"silo": None}, "silo: missing; name the column of the hospital, or a file for each"),
+        ({"silo": None}, "silo: missing; name the column of the hospital, or give one file for each hospital"),
     ],
 )
 def test_bad_keys(fields: dict[str, Any], words: str) -> None:

@@ -31,11 +31,10 @@ def skew(home: np.ndarray) -> float:
     st.lists(st.integers(0, 3), min_size=12, max_size=60),
     st.integers(1, 12),
     st.sampled_from([0.3, 1.0, 20.0]),
-    st.booleans(),
     st.integers(0, 5),
 )
-def test_dirichlet_gives_every_row_one_hospital(labels, hospitals, alpha, balance, seed):
-    home = dirichlet(np.array(labels), hospitals, alpha, seed, min_size=0, balance=balance)
+def test_dirichlet_gives_every_row_one_hospital(labels, hospitals, alpha, seed):
+    home = dirichlet(np.array(labels), hospitals, alpha, seed, min_size=0)
     assert home.shape == (len(labels),)
     assert home.min() >= 0
     assert home.max() < hospitals
@@ -76,9 +75,6 @@ def test_a_balanced_hospital_that_is_full_gets_no_further_class():
         by_class = counts(dirichlet(LABELS, 10, 0.5, seed, min_size=1))
         before = np.cumsum(by_class, axis=1) - by_class
         assert by_class[before >= 200].max(initial=0) <= 1
-    unbalanced = counts(dirichlet(LABELS, 10, 0.5, 0, min_size=1, balance=False))
-    before = np.cumsum(unbalanced, axis=1) - unbalanced
-    assert unbalanced[before >= 200].max() > 1
 
 
 def test_classes_are_divided_in_the_shares_of_a_dirichlet():
@@ -121,7 +117,7 @@ def test_an_infeasible_partition_says_so(monkeypatch):
         DataError, match=r"^data.partition.alpha: 0.05 over 100 hospitals and 2 classes .* in each of 1000"
     ):
         dirichlet(labels, 100, 0.05, 0)
-    with pytest.raises(DataError, match="take a larger alpha"):
+    with pytest.raises(DataError, match="use a larger alpha"):
         dirichlet(labels, 100, 1e-8, 0)
     # A draw that fails is followed by another one, from a stream of its own.
     tries = partition.TRIES
@@ -135,20 +131,14 @@ def test_an_infeasible_partition_says_so(monkeypatch):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: dirichlet(LABELS, 0, 1.0, 0), "data.clients: 0 is not at least 1"),
         (lambda: dirichlet(LABELS, 2001, 1.0, 0), "data.clients: 2001 is more than the 2,000 rows"),
         (lambda: dirichlet(LABELS, 201, 1.0, 0), "data.clients: 201 with at least 10 rows each need 2,010 rows"),
-        (lambda: dirichlet(LABELS, 5, 0.0, 0), "data.partition.alpha: 0.0 is not"),
-        (lambda: dirichlet(LABELS, 5, float("nan"), 0), "data.partition.alpha: nan is not"),
-        (lambda: dirichlet(LABELS, 5, 1.0, 0, min_size=-1), "data.partition.min_size: -1 is not at least 0"),
         (lambda: dirichlet(LABELS, 5, 1e308, 0), r"data.partition.alpha: 1e\+308 over 5 hospitals .* smaller alpha"),
         (
             lambda: similarity(LABELS[:6], 5, 0.5, 0),
             "data.partition.share: 0.5 divides 3 rows at random and 3 by label among 5 hospitals, which leaves 2 with",
         ),
-        (lambda: similarity(LABELS, 5, 1.5, 0), r"data.partition.share: 1.5 is not in \[0, 1\]"),
         (lambda: similarity(LABELS[:4], 5, 1.0, 0), "data.clients: 5 is more than the 4 rows"),
-        (lambda: holdout(LABELS, LABELS, 0, test=1.0), r"holdout: a test share of 1.0 is not in \[0, 1\)"),
     ],
 )
 def test_impossible_settings_are_refused_by_name(call, message):

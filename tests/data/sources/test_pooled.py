@@ -157,7 +157,7 @@ def test_a_sample_of_rows_and_shards_of_few_classes():
     ("spoil", "message"),
     [
         (lambda folder: (folder / IDX_FILES[0]).unlink(), "has no train-images-idx3-ubyte.gz"),
-        (lambda folder: (folder / IDX_FILES[0]).write_bytes(b"\x1f\x8b12"), "is not a whole gzip file"),
+        (lambda folder: (folder / IDX_FILES[0]).write_bytes(b"\x1f\x8b12"), "is not a complete gzip file"),
         (lambda folder: (folder / IDX_FILES[0]).write_bytes(gzip.compress(b"abcd")), "is not an IDX file"),
         (lambda folder: (folder / IDX_FILES[2]).write_bytes(idx(np.zeros((10, 27, 28)))), r"shape \(10, 27, 28\)"),
         (

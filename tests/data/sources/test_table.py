@@ -187,7 +187,7 @@ def test_lists_choose_features(tmp_path: Path) -> None:
     assert further.features["code"].cat.categories.tolist() == ["1", "2", "3"]
     # What a list leaves out is said.
     assert table(path, numeric=["code"], categorical=[]).read().notes[1:] == (
-        "no features, as data.numeric or data.categorical list others: 'x', 'free', 't'",
+        "not used as features, because data.numeric or data.categorical lists other columns: 'x', 'free', 't'",
     )
     assert table(path, hospitals=["b"]).read().silo.tolist() == ["b", "b"]
 
@@ -310,7 +310,10 @@ def test_bad_files(tmp_path: Path) -> None:
     ("fields", "words"),
     [
         ({"label": "hospital"}, "label: 'hospital' is the silo column too"),
-        ({"numeric": ["died"]}, "numeric: 'died' is the silo, label, group, part or a dropped column"),
+        (
+            {"numeric": ["died"]},
+            "numeric: 'died' is the silo, label, group, part or a dropped column; remove it from numeric",
+        ),
         ({"numeric": ["x"], "categorical": ["x"]}, "categorical: 'x' is in numeric too"),
         ({"silos": "x"}, "Extra inputs"),
     ],

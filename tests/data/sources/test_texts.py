@@ -130,7 +130,7 @@ def test_amazon_reviews_are_both_files_and_six_categories(tmp_path):
     ("rows", "message"),
     [
         ([("4", "a", "fine"), ("0", "b", "  "), ("0", "b", "")], "has 2 empty texts, the first in row 2"),
-        ([("4", "a", "fine"), ("1", "b", "bad")], "has polarity '1' in row 2; it is 0, 2 or 4"),
+        ([("4", "a", "fine"), ("1", "b", "bad")], "has polarity '1' in row 2, not 0, 2 or 4"),
     ],
 )
 def test_tweets_that_cannot_be_used_are_named(rows, message, tmp_path):

@@ -150,7 +150,7 @@ def test_the_unit_of_numbers_is_assumed_aloud_or_named(tmp_path: Path, eicu: Pat
     ):
         read(path, eicu, time_unit="seconds")
     minutes = cohort(tmp_path / "m", per_stay(), unit=1, dyn=grid.assign(time=np.arange(8) * 1435))
-    with pytest.raises(DataError, match=r"a row every 1,435 hours up to hour 10,045; say what .*data.time_unit"):
+    with pytest.raises(DataError, match=r"a row every 1,435 hours up to hour 10,045; set the unit .*data.time_unit"):
         read(minutes, eicu)
     typed = cohort(tmp_path / "t", per_stay(), unit=pd.Timedelta(hours=1))
     with pytest.raises(DataError, match=r"^data.time_unit: hours, but column time holds durations"):
@@ -204,7 +204,7 @@ def test_what_cannot_be_read_is_one_line(tmp_path: Path, eicu: Path) -> None:
         return str(caught.value)
 
     assert "data.path: " in message(path=tmp_path)
-    assert "has no dyn.parquet; point it at the folder of one YAIB task" in message(path=tmp_path)
+    assert "has no dyn.parquet; name the folder of one YAIB task" in message(path=tmp_path)
     assert message(eicu=tmp_path / "none").startswith(f"data.eicu: {tmp_path / 'none'} is not a folder")
     assert "is in the patient table" in message(path=cohort(tmp_path / "other", per_stay().iloc[4:]))
     assert "of 0 stays with a label at hour 50" in message(

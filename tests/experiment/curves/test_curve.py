@@ -116,14 +116,14 @@ def many(means: dict[float, float], seeds: int, figure: str = "log_loss", spread
         (
             {0.1: 0.3, 1: 0.3, 10: 0.5},
             3,
-            r"S: mu [0.]*1 has the lowest mean log loss, 0\.\d+, but mu [0.]*1 cannot be told apart from it\."
+            r"S: mu [0.]*1 has the lowest mean log loss, 0\.\d+, but no difference from mu [0.]*1 was demonstrated\."
             r"( It is .*)?",
         ),
         (
             {0.1: 0.4, 1: 0.3, 10: 0.1},
             1,
             r"S: mu 10 .*, for these trained models; repeat with 3 seeds to compare values\. "
-            r"It is the highest value tried: try beyond\.",
+            r"It is the highest value tried: also try values beyond it\.",
         ),
         ({0: 0.1, 1: 0.3}, 3, r"S: mu 0 is the best of 2 values: .* 0\.\d+\."),  # 0 is a bound, no edge
     ],
@@ -160,7 +160,7 @@ def test_a_figure_without_a_better_side_has_no_best_value():
     answer = found(hospitals, "mu", "bias", lines, {"s": "S"})
     assert answer.headline == "S: mean bias is lowest at mu 1 and highest at 2."
     same = hospitals.assign(auroc=0.5)
-    assert found(same, "mu", "auroc", lines, {"s": "S"}).headline == "S: mu changes no AUROC."
+    assert found(same, "mu", "auroc", lines, {"s": "S"}).headline == "S: mu has no effect on AUROC."
 
 
 def test_the_command_prints_one_block_and_progress_elsewhere_or_the_rows_that_are_drawn(
@@ -204,8 +204,8 @@ def test_strategies_that_set_the_field_are_level_lines(tmp_path: Path):
             "^curve.values: 1 appears twice when written with six digits; name each value once",
         ),
         ({"curve": {"field": "mu", "values": [1], "colour": "red"}}, "curve.colour: unknown key"),
-        ({"strategies": [{"name": "fedprox", "mu": 1}]}, "strategies: none has an unset key mu"),
-        ({"curve": {"field": "mew", "values": [1]}}, "strategies: none has an unset key mew"),
+        ({"strategies": [{"name": "fedprox", "mu": 1}]}, "strategies: no strategy has the key mu and leaves it unset"),
+        ({"curve": {"field": "mew", "values": [1]}}, "strategies: no strategy has the key mew and leaves it unset"),
         ({"curve": {"field": "mu", "values": [1], "figure": "mae"}}, "curve.figure: 'mae' is not a figure"),
         (
             {"curve": {"field": "mu", "values": [1], "figure": "n"}},

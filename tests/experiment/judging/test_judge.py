@@ -115,7 +115,7 @@ def test_what_is_worse_than_a_coin_everywhere_is_said(tmp_path: Path) -> None:
     backwards = frame["model"] == "flower"
     frame.loc[backwards, "probability"] = 1 - frame.loc[backwards, "probability"]
     said = " ".join(raysim.judge(frame, "fedavg", out=tmp_path / "out").answer.sentences)
-    assert "flower ranks worse than a coin at every hospital" in said.replace("Flower", "flower")
+    assert "flower has an AUROC below .5 at every hospital" in said.replace("Flower", "flower")
 
 
 def test_one_seed_makes_no_claim(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_one_model_is_described_and_not_recommended(tmp_path: Path) -> None:
     alone = others()[lambda f: f["model"] == "flower"]
     found = raysim.judge(alone, "flower", out=tmp_path / "out")
     assert found.content["recommended"] is None
-    assert found.answer.card.headline.startswith("Nothing found forbids the use of flower at these hospitals.")
+    assert found.answer.card.headline.startswith("No reason was found against using flower at these hospitals.")
     assert str(found).splitlines() == list(found.answer.sentences)
 
 
@@ -159,7 +159,9 @@ def test_two_references_and_what_is_no_table_are_refused(
     with pytest.raises(SystemExit) as ended:
         cli.main()
     assert ended.value.code == 2
-    assert "--reference: fedavg and flower are 2 models; name one" in refusal(capsys.readouterr().err)
+    assert (
+        "--reference: fedavg and flower are 2 models, but there can be only one reference; name one model"
+    ) in refusal(capsys.readouterr().err)
     with pytest.raises(raysim.RaysimError, match="a list is neither a data frame nor the path of a file"):
         raysim.judge([1, 2], "fedavg")
 

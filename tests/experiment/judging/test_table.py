@@ -63,7 +63,7 @@ def changed(column: str, at: int, value: object) -> Change:
 WRONG: dict[str, tuple[Change, str]] = {
     "a row that another model has": (
         lambda frame: frame.drop(index=71),
-        "flower seed 1 lacks 1 row that another model has, the first of h2; .*--common",
+        "flower seed 1 lacks 1 row that another model has, the first at hospital h2; .*--common",
     ),
     "a row twice": (lambda frame: pd.concat([frame, frame.iloc[:1]]), "row 73: fedavg seed 0 has row 0 of h0 twice"),
     "another label": (changed("label", 40, 1), "label: differs between models or seeds for a row of h0"),
@@ -71,10 +71,10 @@ WRONG: dict[str, tuple[Change, str]] = {
     "one label": (lambda frame: frame.assign(label=1), r"label: has 1 value \('1'\)"),
     "labels in words": (
         lambda frame: frame.assign(label=np.where(frame["label"] == 1, "died", "alive")),
-        "--event: the label is 'alive' or 'died'; say which",
+        "--event: the label is 'alive' or 'died'; name the event",
     ),
-    "log-odds": (changed("probability", 3, -4.1), "row 4: probability -4.1 is not a probability; give --logits"),
-    "per cent": (lambda frame: frame.assign(probability=100 * frame["probability"]), "exceeds 1; give --percent"),
+    "log-odds": (changed("probability", 3, -4.1), "row 4: probability -4.1 is not between 0 and 1; give --logits"),
+    "per cent": (lambda frame: frame.assign(probability=100 * frame["probability"]), "is above 1; give --percent"),
     "no test rows": (lambda frame: frame.assign(part="train"), "part: train but no test rows"),
     "no seed": (lambda frame: frame.drop(columns="seed"), "column 'seed' is missing"),
     "no row": (lambda frame: frame.drop(columns="row"), "column 'row' is missing"),
@@ -92,7 +92,7 @@ WRONG: dict[str, tuple[Change, str]] = {
         r"model: 'fedavg' \(35\), 'FedAvg' \(1\) differ only in blanks or",
     ),
     "an unknown role": (lambda frame: frame.assign(role="boss"), "row 1: role 'boss' is not one of"),
-    "a column twice": (lambda frame: pd.concat([frame, frame[["label"]]], axis=1), "column 'label' is there twice"),
+    "a column twice": (lambda frame: pd.concat([frame, frame[["label"]]], axis=1), "column 'label' occurs twice"),
     "a word": (
         changed("probability", 4, "high"),
         "row 5: probability 'high' is not a number; correct it",
@@ -141,7 +141,7 @@ def test_common_rows_are_judged_and_the_others_counted() -> None:
 def test_rows_are_counted_as_in_the_file_also_where_some_were_for_training() -> None:
     frame = table().assign(part=lambda f: np.where(f["row"] < 3, "train", " Test"))
     frame.loc[9, "probability"] = 7.0
-    with pytest.raises(RaysimError, match="row 10: probability 7 exceeds 1"):
+    with pytest.raises(RaysimError, match="row 10: probability 7 is above 1"):
         checked(frame, Reading(), "fedavg")
 
 

@@ -174,7 +174,7 @@ def test_rows_that_join_are_nested_and_all_are_judged_on_the_same(folder: Path) 
     assert figures[40].notna().tolist() == [False, False, False, False, True] * 2
     np.testing.assert_array_equal(figures[0], figures[10])  # a shift changes no order
     page = (folder / "report.html").read_text()
-    assert "the mean over 1 of 5 hospitals with rows for every step" in page
+    assert "Means are over 1 of 5 hospitals that have enough rows for every step" in page
     losses = of.pivot_table(index=["seed", "hospital"], columns="k", values="log_loss", dropna=False)
     assert (losses[0] != losses[10]).all()
 
@@ -246,7 +246,7 @@ def test_the_summary_and_the_answer_say_it(folder: Path) -> None:
 
 
 def test_what_a_hospital_records_otherwise_is_said(folder: Path, tmp_path: Path) -> None:
-    said = "17% of the rows of h0 have a 'ward' that no participant has: they are scored with none of its categories."
+    said = "17% of the rows of h0 have a 'ward' that no participant has: they are scored with 0 for every category."
     assert said in json.loads((folder / "answer.json").read_text())["reasons"]
     changed = table()
     changed.loc[changed["hospital"] == "h1", "z"] = np.nan
@@ -257,7 +257,7 @@ def test_what_a_hospital_records_otherwise_is_said(folder: Path, tmp_path: Path)
     }
     raysim.compare(asked, data=changed, out=tmp_path / "out", in_process=True)
     reasons = json.loads((tmp_path / "out" / "answer.json").read_text())["reasons"]
-    assert "h1 has no value of 'z': what participants fill in stands there." in reasons
+    assert "h1 has no value of 'z': it is filled in as at the participants." in reasons
     assert not any("h2" in text and "no participant" in text for text in reasons)
 
 
@@ -286,9 +286,12 @@ def test_the_difference_is_that_of_the_same_rows(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("unseen", "said"),
     [
-        ({"folds": [["h0", "h1", "h2"]]}, "2 hospitals would take part without h0, h1, h2; 3 are needed"),
+        (
+            {"folds": [["h0", "h1", "h2"]]},
+            "only 2 hospitals would take part without h0, h1, h2; leave out fewer, so that 3 take part",
+        ),
         ({"folds": ["h9"]}, "'h9' is not a hospital"),
-        ({"folds": ["h0", ["h1", "h0"]]}, "'h0' stands there twice"),
+        ({"folds": ["h0", ["h1", "h0"]]}, "'h0' occurs twice"),
         ({"folds": 1}, "1 folds leave no hospital to train on"),
         ({"folds": 10**20}, "100000000000000000000 are more than the 5 hospitals; write leave_one_out"),
         ({"onboarding": [30, 10]}, "are not ascending numbers of rows"),
@@ -306,7 +309,7 @@ def test_other_commands_and_what_sees_all_hospitals_are_refused(tmp_path: Path) 
     with pytest.raises(raysim.RaysimError, match="raysim run leaves no hospital out"):
         raysim.run(alone, data=table(), out=tmp_path / "run", in_process=True)
     tuned = config() | {"tune": {"training.learning_rate": [0.1, 0.3]}}
-    with pytest.raises(raysim.RaysimError, match="chooses values on the rows of all hospitals"):
+    with pytest.raises(raysim.RaysimError, match="chooses values on rows of all hospitals"):
         raysim.compare(tuned, data=table(), out=tmp_path / "tuned", in_process=True)
 
 

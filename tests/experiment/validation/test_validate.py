@@ -69,10 +69,10 @@ def test_a_column_is_judged_where_it_has_a_value(folder: Path, tmp_path: Path) -
     assert found.hospitals.set_index("hospital")["rows"].to_dict() == known.groupby("hospital").size().to_dict()
     assert any("rows without a value were left out" in note for note in found.notes)
     ratio = known["died"].sum() / known["old"].sum()
-    assert any(f"Over all rows events are {ratio:.2f}" in note for note in found.notes)
+    assert any(f"Over all rows there are {ratio:.2f}" in note for note in found.notes)
     points = validate("points", folder / "stays.yaml", out=tmp_path / "points")
     assert "observed_over_expected" not in points.hospitals
-    assert any(note.startswith("It is not a probability") for note in points.notes)
+    assert any(note.startswith("The score is no probability") for note in points.notes)
     assert not any("privacy" in note for note in points.notes)
 
 
@@ -100,7 +100,7 @@ def test_of_a_bare_file_nothing_says_what_trained_it(folder: Path, tmp_path: Pat
     for name in ("model.onnx", "preprocessing.json"):
         (tmp_path / "bare" / name).write_bytes((folder / "onnx" / name).read_bytes())
     found = raysim.validate(tmp_path / "bare" / "model.onnx", folder / "stays.yaml", out=tmp_path / "out")
-    assert found.notes[0].startswith("Nothing says which rows trained the model")
+    assert found.notes[0].startswith("It is not known which rows trained the model")
 
 
 def test_no_mean_of_a_ratio_where_many_hospitals_have_no_event(folder: Path, tmp_path: Path) -> None:

@@ -330,7 +330,7 @@ def test_the_sets_are_as_described():
     assert noise.std() == pytest.approx(5.0, rel=0.03)
     again = coalition_sets(np.random.default_rng(12), "regression", hospitals=200, tests=0)
     assert (again.train[7][0] == sets.train[7][0]).all()
-    with pytest.raises(ValueError, match="groups: 4 is not between 1 and the 3 hospitals"):
+    with pytest.raises(ValueError, match="groups: 4 is not between 1 and the number of hospitals, 3"):
         coalition_sets(rng(), "regression", hospitals=3, groups=4)
 
 

@@ -19,7 +19,7 @@ from raysim.storage.run_tables import hospitals_table
 from raysim.strategies.base import State, Strategy
 from raysim.strategies.coalitions.cs_rcfl import CoalitionState, CsRcfl
 from raysim.strategies.coalitions.robust.fits import RadiusRule, RobustTransferLoss
-from raysim.traffic.ledger import TOLD, Bytes
+from raysim.traffic.ledger import TO_EXPERIMENTER, Bytes
 from tests.conftest import MakeFederation, job_of, play, store
 from tests.strategies.contexts import hospital, sent, view_of
 
@@ -160,7 +160,7 @@ def test_what_is_sent_is_what_the_paper_says(federate: MakeFederation):
         for _, kind, ids, each, _ in outcome.ledger.entries
         for h, bytes_ in zip(ids, each, strict=True)
     }
-    asked = {kind for kind, _ in sent} - {"size", "preprocessing", *TOLD}
+    asked = {kind for kind, _ in sent} - {"size", "preprocessing", *TO_EXPERIMENTER}
     assert asked == {"model", "transfer_losses"}
     assert [sent.get(("model", h)) for h in range(4)] == [4, None, 4, 4]
     assert [sent.get(("transfer_losses", h)) for h in range(4)] == [3, None, 3, 3]

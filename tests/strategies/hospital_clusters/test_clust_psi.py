@@ -17,7 +17,7 @@ from raysim.strategies.shared.clustering import kmeans, members
 from raysim.strategies.shared.feature_bins import FeatureCounts, FeatureQuantiles, common_edges, feature_counts
 from raysim.strategies.shared.label_counts import LabelCounts, label_counts
 from raysim.strategies.shared.psi import feature_terms, psi_terms
-from raysim.traffic.ledger import TOLD
+from raysim.traffic.ledger import TO_EXPERIMENTER
 from tests.conftest import MakeFederation, play, store
 from tests.strategies.contexts import At, hospital, sent, view_of
 from tests.strategies.test_identities import assert_different, assert_same
@@ -124,7 +124,11 @@ def test_every_cluster_gives_at_least_one_hospital_a_round():
 def test_what_leaves_a_hospital_before_training(skewed):
     def told(strategy: ClustPsi) -> dict[str, int]:
         ledger = play(skewed, strategy, rounds=1).ledger
-        return {kind: int(bytes_[0]) // 4 for t, kind, _, bytes_, _ in ledger.entries if t == 0 and kind not in TOLD}
+        return {
+            kind: int(bytes_[0]) // 4
+            for t, kind, _, bytes_, _ in ledger.entries
+            if t == 0 and kind not in TO_EXPERIMENTER
+        }
 
     assert told(ClustPsi()) == {"size": 1, "label_counts": 2}
     assert told(ClustPsi(by=("sizes",))) == {"size": 1}

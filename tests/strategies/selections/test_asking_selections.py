@@ -26,7 +26,7 @@ from raysim.strategies.selections.power_of_choice import PowerOfChoice
 from raysim.strategies.selections.sampling import All, Uniform
 from raysim.strategies.selections.superquantile import Superquantile, weighted_quantile
 from raysim.strategies.shared.label_counts import LabelCounts
-from raysim.traffic.ledger import TOLD
+from raysim.traffic.ledger import TO_EXPERIMENTER
 from tests.conftest import MakeFederation, job_of, play
 from tests.strategies.contexts import hospital, sent, view_of
 from tests.strategies.selections.test_selections import cohorts
@@ -295,7 +295,11 @@ def test_a_loss_of_each_group_of_its_rows_travels(federation):
 def test_participants_send_their_loss_beside_the_update(federation):
     outcome = play(federation, FedAvg(), selection=Haccs(fraction=0.5, minimum=1), **RUN)
     size = outcome.layout.size
-    scalars = {kind: int(sent[0]) // 4 for t, kind, _, sent, _ in outcome.ledger.entries if t == 0 and kind not in TOLD}
+    scalars = {
+        kind: int(sent[0]) // 4
+        for t, kind, _, sent, _ in outcome.ledger.entries
+        if t == 0 and kind not in TO_EXPERIMENTER
+    }
     assert scalars == {"size": 1, "label_counts": 2, "loss": 1}
     assert [row.bytes_up for row in outcome.rounds] == [4 * 3 * (size + 2)] * 3
 

@@ -21,7 +21,7 @@ from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.references.centralized import Centralized
 from raysim.strategies.references.local import Local
 from raysim.strategies.selections.sampling import MANY, Uniform
-from raysim.traffic.ledger import TOLD
+from raysim.traffic.ledger import TO_EXPERIMENTER
 from tests.conftest import MakeFederation, play
 from tests.strategies.test_battery import UNEVEN, same
 
@@ -131,7 +131,9 @@ def test_traffic_is_what_the_ledger_says(selection, federate: MakeFederation):
     outcome = play(federate(UNEVEN), FedAvg(), selection=selection, **RUN)
     size = outcome.layout.size
     for row in outcome.rounds:
-        entries = [entry for entry in outcome.ledger.entries if entry[0] == row.round and entry[1] not in TOLD]
+        entries = [
+            entry for entry in outcome.ledger.entries if entry[0] == row.round and entry[1] not in TO_EXPERIMENTER
+        ]
         assert row.bytes_up == sum(int(sent.sum()) for _, _, _, sent, _ in entries)
         reached = set().union(*(set(ids.tolist()) for _, _, ids, _, _ in entries))
         assert row.bytes_down == 4 * size * len(reached)

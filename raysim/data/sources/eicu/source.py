@@ -178,7 +178,7 @@ class Eicu(BaseModel):
     def _count(self, connection: duckdb.DuckDBPyConnection, patient: Path) -> list[str]:
         """Describe the stays in the patient table and the stays left out.
 
-        Raises ``DataError`` for a table that lists a stay twice or leaves no stay to learn from.
+        Raises ``DataError`` for a table that lists a stay twice or leaves no stay that can be used.
         """
         total, distinct, patients = counts(
             connection,
@@ -205,7 +205,7 @@ class Eicu(BaseModel):
             "FROM stays WHERE left_out IS NULL",
         )
         if not stays:
-            raise DataError(f"data.path: {patient} has no stay to learn from: left out are {left_out}")
+            raise DataError(f"data.path: {patient} has no stay that can be used: left out are {left_out}")
         if self.task in _CLASSES:
             event = _CLASSES[self.task][1]
             notes.append(f"{self.task}: {events:,} of {stays:,} stays are {event} ({events / stays:.1%})")

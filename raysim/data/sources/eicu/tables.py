@@ -42,7 +42,7 @@ def find_tables(folder: Path, schema: Schema = TABLES) -> dict[str, Path]:
     Raises ``DataError`` where the folder, or the ``patient`` table in it, does not exist.
     """
     if not folder.is_dir():
-        raise DataError(f"data.path: {folder} is not a folder: point it at the folder of the eICU tables")
+        raise DataError(f"data.path: {folder} is not a folder: name the folder of the eICU tables")
     official = {name.lower(): name for name in schema}
     files: dict[str, Path] = {}
     for file in sorted(folder.iterdir()):
@@ -54,7 +54,7 @@ def find_tables(folder: Path, schema: Schema = TABLES) -> dict[str, Path]:
             raise DataError(f"data.path: {folder} has both {files[name].name} and {file.name}: keep one of them")
         files[name] = file
     if "patient" not in files:
-        raise DataError(f"data.path: {folder} has no patient.csv(.gz): point it at the folder of the eICU tables")
+        raise DataError(f"data.path: {folder} has no patient.csv(.gz): name the folder of the eICU tables")
     return {name: files[name] for name in schema if name in files}
 
 

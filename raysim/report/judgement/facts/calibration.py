@@ -126,11 +126,11 @@ def _hospitals(own: Calibration, named: Sequence[str]) -> str:
         reach = f" ({': '.join(filter(None, [some(named), ratio]))})" if named else ""
         return f"risks are off at {_or_more(bound)}{reach}"
     if own.p <= ALPHA:
-        return f"risks differ between hospitals ({between}), and which ones are off is open"
+        return f"risks differ between hospitals ({between}), but not demonstrably at a single one"
     within = own.by_hospital.state.count("within")
     return (
-        f"risks are demonstrably off at none of {counted(bound.of, 'hospital')}, and within {TOLERATED[0]:g} to "
-        f"{TOLERATED[1]:g} at {within:,}"
+        f"risks are demonstrably off at none of {counted(bound.of, 'hospital')}, and demonstrably right (observed over "
+        f"expected events within {TOLERATED[0]:g} to {TOLERATED[1]:g}) at {within:,}"
     )
 
 

@@ -19,7 +19,7 @@ from raysim.statistics.patient_groups.within import WithinGap
 SMALL = 0.05
 """A gap in AUROC within hospitals counts as small up to this size, in either direction."""
 
-NOT_TESTED = Line("fairness", "open", "Fairness between groups of patients was not tested for this run by itself.")
+NOT_TESTED = Line("fairness", "open", "Fairness between groups of patients was not tested for this run alone.")
 SEVERAL_CLASSES = Line(
     "fairness",
     "open",
@@ -37,7 +37,7 @@ def fairness(gaps: Sequence[WithinGap]) -> Line:
     )
     without = [gap.attribute for gap in gaps if not gap.judged]
     claims = "; ".join(
-        f"the model {ranking(gap)} by {gap.attribute} ({figures(gap)}; {counted(gap.hospitals, 'hospital')})"
+        f"by {gap.attribute} the model {ranking(gap)} ({figures(gap)}; {counted(gap.hospitals, 'hospital')})"
         for gap in demonstrated
     )
     parts = [f"within hospitals {claims}"] if demonstrated else []
@@ -47,7 +47,7 @@ def fairness(gaps: Sequence[WithinGap]) -> Line:
         parts.append(f"no gap within hospitals demonstrated: {some([_figure(gap) for gap in informative])}")
     wide = [gap.attribute for gap in informative if gap.larger and not _small(gap)]
     if vague:
-        parts.append(f"gaps within hospitals by {some(vague)}: too few rows for an interval that says anything")
+        parts.append(f"gaps within hospitals by {some(vague)}: too few rows for an informative interval")
     if without:
         parts.append(f"groups by {some(without)}: {CANNOT}")
     state: State = "warn" if demonstrated else "ok" if all(map(_small, gaps)) else "open"
@@ -71,7 +71,7 @@ def fairness(gaps: Sequence[WithinGap]) -> Line:
 def _figure(gap: WithinGap) -> str:
     limits = _limits(gap)
     # The interval is for this attribute alone; the p-value is corrected for all tested attributes.
-    alone = f", {chance(gap.p_holm)} over all attributes" if limits.shows else ""
+    alone = f", {chance(gap.p_holm)} adjusted for all attributes" if limits.shows else ""
     return f"{gap.attribute} {figure(gap.estimate, limits, sign=True)}{alone}"
 
 

@@ -73,7 +73,7 @@ def federate(
         text += f", better by less than {EQUIVALENT:g}"
     parts = [text]
     if not pair.of_training:
-        parts.append("one seed cannot compare methods, so this is of these trained models alone")
+        parts.append("one seed cannot compare methods, so this applies only to these trained models")
     if small is not None:
         parts.append(f"at small hospitals: {_at_some(kind, small, digits)}")
     if two_classes is not None and two_classes[1].pair.hospitals < pair.hospitals:
@@ -83,7 +83,7 @@ def federate(
     remedy = {
         "yes": "",
         "no": f"take {alone}",
-        "equal": "choose by calibration, and by whether new hospitals are to be served",
+        "equal": "choose by calibration, and by whether hospitals will join later",
         "not shown": "more hospitals, patients or seeds" if pair.of_training else "run three seeds or more",
     }[verdict]
     figures: dict[str, Any] = {

@@ -29,7 +29,7 @@ def harmed(harm: Harm, hospitals: Sequence[str], against: str) -> tuple[dict[str
     short = ""
     of = counted(harm.losses.of, "judged hospital")
     if harm.losses.at_least:
-        named = f" ({some(losing)})" if losing else " (which, is open)"
+        named = f" ({some(losing)})" if losing else " (which ones is open)"
         verb = "loses" if harm.losses.at_least == 1 else "lose"
         text = f"At least {harm.losses.at_least:,} of {of} {verb} against {against}{named}"
         state: State = "warn"

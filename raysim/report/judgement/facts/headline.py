@@ -76,7 +76,9 @@ def headline(verdict: Verdict, use: Use, lines: Sequence[Line]) -> str:
     if _diverged(by_fact):
         sentences += [f"Do not use {verdict.taken}: its training diverged."]
     if not sentences:
-        sentences += [f"Do not act on it at {verdict.act_at}."] if quality.state == "warn" else []
+        sentences += (
+            [f"Do not act on {verdict.taken} at a risk of {verdict.act_at}."] if quality.state == "warn" else []
+        )
         sentences += _take(verdict, use, calibration.short)
         sentences += [verdict.models] if verdict.models and not verdict.alone_taken else []
     others = [line for line in lines if line.forbids and line.fact not in ("quality", "calibration", "training")]
@@ -91,12 +93,12 @@ def _take(verdict: Verdict, use: Use, off: str) -> list[str]:
     name = verdict.taken
     only = f"for ranking, not for risks ({off})" if off else "for ranking, not for risks"
     mends = bool(off) and not verdict.recalibrated
-    tail = [f"F{only[1:]}{', until it is recalibrated' * mends}."] if use == "ranking" or off else []
+    tail = [f"Use it {only}{', until it is recalibrated' * mends}."] if use == "ranking" or off else []
     untested = "Whether federating helps was not tested."
     if not verdict.compared:
         if use == "ranking":
             return [f"{name} is {only}{': recalibrate it at each hospital' * mends}.", untested]
-        return [f"Nothing found forbids the use of {name} at these hospitals.", untested]
+        return [f"No reason was found against using {name} at these hospitals.", untested]
     if verdict.alone_taken and verdict.federate == "no":
         return [f"Train alone: federating {'ranks worse' if verdict.larger else 'errs more'}.", *tail]
     if verdict.alone_taken:
@@ -108,5 +110,5 @@ def _take(verdict: Verdict, use: Use, off: str) -> list[str]:
         return [f"{why}; {name}{',' * verdict.recalibrated} {verdict.stands}.", *tail]
     after = [untested] if verdict.federate == "not tested" else []
     if mends:
-        return [f"Take {name}, recalibrated at each hospital; not as it is: {only}.", *after]
+        return [f"Take {name}, recalibrated at each hospital. Before that, use it {only}.", *after]
     return [f"Take {name}{',' * verdict.recalibrated} {only}." if use == "ranking" or off else f"Take {name}.", *after]

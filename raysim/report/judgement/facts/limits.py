@@ -26,7 +26,7 @@ FEW_ROWS = 10
 NOT_OUTSIDE = Line(
     "unseen",
     "open",
-    "Not tested at hospitals outside: whether it serves a hospital that took no part is open.",
+    "Not tested at hospitals that took no part.",
     None,
     "leave each hospital out in turn (evaluation.unseen)",
     setting="evaluation.unseen=true",

@@ -14,7 +14,7 @@ from raysim.report.possible import NOTHING
 from raysim.statistics.clinical.usefulness import Usefulness
 from raysim.statistics.differences.paired import Limits
 
-SHOWN = 2
+LISTED = 2
 """The largest number of threshold ranges that a sentence lists."""
 
 
@@ -43,7 +43,7 @@ def quality(
     else:
         ranks = f"AUROC {figure(value, limits)} over {over}"
     if not elsewhere:
-        ranks += " and these trained models (others may rank no better than chance)"
+        ranks += ", for these hospitals and trained models only (elsewhere it may rank no better than chance)"
     if math.isnan(value):
         return Line("quality", "open", "The AUROC is undefined at every hospital.", figures)
     if useful is not None:
@@ -78,10 +78,10 @@ def _acting(useful: Usefulness) -> tuple[State, str]:
     per_hundred = figure(100 * useful.value, Limits(*(100 * limit for limit in useful.limits)), 1, sign=True)
     at, other = percent(useful.at), f"acting on {useful.default}"
     if useful.limits.low > 0:
-        return "ok", f"acting at {at} is worth it: {per_hundred} true alarms net per 100 patients against {other}"
+        return "ok", f"acting at {at} is worth it: {per_hundred} net true alarms per 100 patients against {other}"
     if useful.limits.high < 0:
-        return "warn", f"acting at {at} does more harm than {other}: {per_hundred} true alarms net per 100 patients"
-    return "open", f"whether acting at {at} beats {other} is open: {per_hundred} true alarms net per 100 patients"
+        return "warn", f"acting at {at} does more harm than {other}: {per_hundred} net true alarms per 100 patients"
+    return "open", f"whether acting at {at} beats {other} is open: {per_hundred} net true alarms per 100 patients"
 
 
 def _range(useful: Usefulness) -> str:
@@ -95,9 +95,9 @@ def _range(useful: Usefulness) -> str:
 
 def _ranges(ranges: Sequence[tuple[float, float]]) -> str:
     """List the widest ranges of thresholds in words."""
-    widest = sorted(sorted(ranges, key=lambda each: each[0] - each[1])[:SHOWN])
+    widest = sorted(sorted(ranges, key=lambda each: each[0] - each[1])[:LISTED])
     between = " and ".join(_between(low, high) for low, high in widest)
-    return f"{'mostly ' if len(ranges) > SHOWN else ''}{between}"
+    return f"{'mostly ' if len(ranges) > LISTED else ''}{between}"
 
 
 def _between(low: float, high: float) -> str:

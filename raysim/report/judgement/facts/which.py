@@ -31,7 +31,7 @@ def which(evidence: Evidence) -> Line:
         "equal": len(choice.equals),
     }
     if not others:
-        alike = f" ({some(best.called)} have the same {evidence.kind.title} at every hospital)"
+        alike = f" ({some(best.names)} have the same {evidence.kind.title} at every hospital)"
         same = alike if len(best.members) > 1 else ""
         return Line("which", "open", f"{best.name} is the only method that was compared{same}.", figures)
     on_learners = learners(evidence).whole
@@ -65,11 +65,9 @@ def _between_methods(evidence: Evidence, figures: dict[str, Any]) -> Line:
         text = f"None of {others} other methods is {than}" if others > 1 else f"The other method is not {than}"
         return Line("which", "ok" if choice.equals else "open", f"{text}{equals}.", figures)
     if choice.why == "simpler":
-        text = (
-            f"{best.name} has the simplest model of the {len(evidence.unbeaten)} methods that no other is better than"
-        )
+        text = f"{best.name} has the simplest model of the {len(evidence.unbeaten)} methods that no other method beats"
         return Line("which", "ok" if choice.equals else "open", f"{text}{equals}.", figures)
-    text = f"{best.name} has the best mean of the {len(evidence.unbeaten)} methods that no other is better than"
+    text = f"{best.name} has the best mean of the {len(evidence.unbeaten)} methods that no other method beats"
     return Line("which", "open" if len(evidence.unbeaten) > 1 else "ok", f"{text}{equals}.", figures)
 
 
@@ -78,7 +76,7 @@ def stands(evidence: Evidence) -> str:
     if evidence.best == evidence.base:
         return "is the reference"
     if evidence.choice.instead_of is not None:
-        return "moves the fewest bytes of equal ones"
+        return "moves the fewest bytes of the equivalent methods"
     if evidence.choice.why == "simpler":
         return "has the simplest model"
     return "is better than the reference" if evidence.choice.why == "better" else "has the best mean"
@@ -91,9 +89,8 @@ def _equals(evidence: Evidence) -> str:
     if not equals:
         return ""
     about = best.bytes > 0 and all(abs(each.bytes / best.bytes - 1) <= ABOUT for each in equals)
-    return (
-        f"; equal within {EQUIVALENT:g}{' at about the same bytes' if about else ''}: {some([e.name for e in equals])}"
-    )
+    traffic = " at about the same bytes" if about else ""
+    return f"; equal within {EQUIVALENT:g}{traffic}: {some([e.name for e in equals])}"
 
 
 def method_rows(evidence: Evidence, *, alone_taken: bool = False) -> tuple[MethodRow, ...]:
@@ -133,7 +130,7 @@ def method_rows(evidence: Evidence, *, alone_taken: bool = False) -> tuple[Metho
 
 
 def _method_row(entry: Entry, role: Role, difference: float, interval: Limits, verdict: str) -> MethodRow:
-    also = tuple(name for name in entry.called if name != entry.name)
+    also = tuple(name for name in entry.names if name != entry.name)
     low, high = (NAN, NAN) if interval == NOTHING else interval
     text = SAYS_NOTHING if interval == NOTHING else verdict
     return MethodRow(plain(entry.name), entry.key, role, entry.level.difference, difference, low, high, text, also)
