@@ -13,7 +13,8 @@ def sign_flip(update: Floats, factor: float) -> Floats:
 
 
 def scale(update: Floats, factor: float) -> Floats:
-    """Return ``factor * D``. If the factor is the number of hospitals, the mean becomes this hospital's model."""
+    """Return ``factor * D``. With equal weights, and the number of hospitals as the factor, the mean contains
+    this hospital's whole ``D`` (model replacement)."""
     return factor * update
 
 

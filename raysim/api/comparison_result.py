@@ -28,7 +28,7 @@ _log = logging.getLogger("raysim")
 
 
 class ComparisonResult(Results):
-    """The results of strategies over seeds: the folder of ``raysim compare``."""
+    """The results of strategies over seeds, as in the folder that ``raysim compare`` writes."""
 
     @property
     def _title(self) -> str:

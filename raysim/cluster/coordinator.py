@@ -20,7 +20,8 @@ PAUSE = 0.05
 
 
 class CoordinatorActor:
-    """A Ray actor with a :class:`Coordinator`. ``folders`` may contain the user's modules to which jobs refer."""
+    """A Ray actor with a :class:`Coordinator`. ``folders`` are searched for the user's modules to which jobs
+    refer."""
 
     def __init__(self, folders: Sequence[str], pool: Pool) -> None:
         search_only(folders)

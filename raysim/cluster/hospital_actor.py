@@ -48,7 +48,7 @@ class HospitalActor:
         threads: int,
         *served: Ids,
     ) -> None:
-        """``folders`` may contain the user's modules.
+        """``folders`` are searched for the user's modules.
 
         The actor computes with at most ``threads`` threads. ``gpus`` is its share of GPUs. ``served`` are the ids of
         its hospitals, see :data:`PIECE`.

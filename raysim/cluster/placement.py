@@ -209,8 +209,8 @@ def _spread(machines: Sequence[_FreeMachine], count: int, cpus: int, gpus: int) 
 
 
 def _even_share(machines: Sequence[_FreeMachine], count: int, gpus: int) -> int:
-    """Return the largest number of CPUs, up to one, that each of ``count`` actors can have, in units. If not all actors
-    can run at once even without CPUs, return equal parts of all CPUs."""
+    """Return the largest number of CPUs, up to one, that each of ``count`` actors can have, in steps of
+    ``1 / UNIT`` CPU. If not all actors can run at once with any number of CPUs, return equal parts of all CPUs."""
     low, high = 0, UNIT
     while low < high:
         middle = (low + high + 1) // 2

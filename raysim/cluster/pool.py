@@ -76,7 +76,7 @@ class RayPool:
     """
 
     restart_seconds = 60.0
-    """The additional number of seconds for an actor that was restarted."""
+    """A restarted actor may take this many seconds longer than ``resources.timeout`` to reply."""
 
     def __init__(
         self,

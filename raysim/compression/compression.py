@@ -24,7 +24,7 @@ class Compression:
     ratio: float = 0.1
     """For ``top_k`` and ``random_k``: the share of entries that are sent."""
     levels: int = 16
-    """For ``qsgd``: the number of steps into which the length of the vector is divided."""
+    """For ``qsgd``: the number of steps between 0 and the norm of the vector."""
     bits: int = 8
     """For ``grid``: the number of bits of each entry."""
     step: float = 1e-3

@@ -157,9 +157,11 @@ def type_in_words(kind: Any) -> str:
     if origin is tuple and get_origin(arguments[0]) is Literal:
         return f"list of any of {type_in_words(arguments[0])}"
     if origin in (tuple, list) or (origin is not None and issubclass_of(origin, Sequence)):
-        return f"list of {type_in_words(arguments[0])}".replace("number", "numbers")
+        items = "values" if arguments[0] is Any else type_in_words(arguments[0])
+        return f"list of {items}".replace("number", "numbers")
     if origin is not None and issubclass_of(origin, Mapping):
-        return f"{type_in_words(arguments[1])} by name"
+        value = type_in_words(arguments[1])
+        return f"for each name, {value}" if value.endswith(" by name") else f"{value} by name"
     if origin is not None:  # Annotated
         return type_in_words(arguments[0])
     if isinstance(kind, type) and issubclass(kind, PlugIn):
@@ -215,7 +217,7 @@ def _default(plugin: Any, parameter: inspect.Parameter) -> Any:
 
 
 def _given(key: Key, section: Any) -> Key:
-    """Return ``key``, whose section is itself a default, with the default that the key has in that section."""
+    """Return ``key`` with its value in ``section`` as the default; ``section`` is the default of the whole section."""
     return key._replace(default=value_in_words(getattr(section, key.key.rpartition(".")[2])))
 
 

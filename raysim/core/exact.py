@@ -2,7 +2,7 @@
 
 Floating-point addition is not associative, so a sum over hospitals would depend on which actor runs which hospital.
 Terms are therefore rounded to multiples of 2^-44 (6e-14, a millionth of the resolution of float32 parameters near 1).
-The rounded terms are added as 64-bit integers, which is exact, so that any placement gives the same bits.
+The rounded terms are added as 64-bit integers without error, so that any placement of hospitals gives the same bits.
 """
 
 from __future__ import annotations

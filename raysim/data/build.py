@@ -67,7 +67,7 @@ def build(
         raise DataError(f"data.preprocessing: '{preprocessing}' is not known; {nearest(preprocessing, METHODS)}")
     if preprocessing not in ("none", RAW) and getattr(source, "untouched", False):
         raise DataError(
-            f"data.preprocessing: '{preprocessing}' would scale the ids that source {_name(source)} gives; use none"
+            f"data.preprocessing: '{preprocessing}' would scale the token ids of source {_name(source)}; set it to none"
         )
     source = _reserved(_with_scores(source, scores), split)
     read = cache.source_key(source, source.files())

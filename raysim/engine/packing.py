@@ -137,7 +137,7 @@ def unpack_newcomers(packed: Mapping[str, Any] | None, arrays: Mapping[str, NDAr
         if f"{module}.{qualified}" == packed["class"]:
             rule: Newcomers = unpack(packed["value"], arrays, cls)
             return rule
-    raise ValueError(f"its rule for newcomers is a {packed['class']}, which no strategy has")
+    raise ValueError(f"its rule for newcomers has the class {packed['class']}, which is not known here")
 
 
 def _nearest(name: str, strategy: Strategy) -> list[type[State]]:

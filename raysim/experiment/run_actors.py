@@ -67,7 +67,7 @@ class RunActor:
     """A Ray actor that executes whole runs, one after the other. ``rows [N]`` are the hospitals' numbers of rows."""
 
     def __init__(self, folders: Sequence[str], here: str, rows: Ids, resources: ResourcesSection) -> None:
-        """Start the actor. ``folders`` may contain the user's modules; relative paths start from ``here``."""
+        """Start the actor. ``folders`` are searched for the user's modules; relative paths start from ``here``."""
         search_only(folders)
         os.chdir(here)
         host.limit_threads(1)

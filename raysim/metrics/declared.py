@@ -58,9 +58,9 @@ class ScoreFigure(Figure):
     of_classes: Callable[[ClassRows], Floats] | None = None
     """Computes the figure from the rows of three classes or more."""
     of_counts: Callable[[BinaryCounts], Floats] | None = None
-    """Computes the figure from noisy counts of scores."""
+    """Computes the figure of a label of two classes from the noisy numbers of rows in each bin of the score."""
     of_class_counts: Callable[[ClassCounts], Floats] | None = None
-    """Computes the figure from noisy counts of each class's scores."""
+    """Computes the figure from the noisy numbers of rows in each bin of each class's score."""
     undefined: Literal["without rows", "without events", "with one class"] = "without rows"
     """The case in which the figure is undefined. A mean over three or more classes leaves out classes without rows."""
     most: Callable[[BinaryCounts | ClassCounts], float] = lambda counts: 1.0

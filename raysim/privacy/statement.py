@@ -55,7 +55,8 @@ class Statement:
     The value has one list of releases for all hospitals, or one list for each hospital.
     """
     twice: float | None = None
-    """The epsilon of a patient at any two hospitals against an outsider, for the kinds of egress with noise."""
+    """The largest epsilon of a patient with rows at two hospitals, against an outsider. It counts only
+    messages with noise."""
 
     noise: Origin = "system"
     """The source of the noise: a seed, or the operating system."""

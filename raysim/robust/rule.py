@@ -43,7 +43,7 @@ def by_columns(of: Callable[[Floats], Floats], updates: Floats) -> Floats:
 
 
 def distances_to(point: Floats, updates: Floats) -> Floats:
-    """Return the distance of each update from ``point [P]``, ``[m]``."""
+    """Return the distances ``[m]`` of the updates from ``point [P]``."""
     parts = np.array_split(updates, max(1, min(updates.size // PIECE, len(updates))))
     return np.concatenate([np.linalg.norm(part - point, axis=1) for part in parts])
 

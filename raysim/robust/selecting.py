@@ -80,7 +80,7 @@ def _mean_of(updates: Floats, chosen: Ids) -> Aggregate:
 
 
 def trust_scores(updates: Floats, root: Floats) -> Floats:
-    """Return the cosine of each update with the ``root [P]``, ``[m]``; 0 if the cosine is negative or a length is 0."""
+    """Return the cosines ``[m]`` of the updates with the ``root [P]``; 0 if the cosine is negative or a length is 0."""
     lengths = np.linalg.norm(updates, axis=1) * np.linalg.norm(root)
     with np.errstate(divide="ignore", invalid="ignore"):
         cosines = np.where(lengths > 0, updates @ root / lengths, 0.0)

@@ -256,7 +256,7 @@ def read_served(folder: Path, layout: Layout, strategy: Callable[[], Strategy]) 
 
 
 def _written(theirs: Mapping[str, Owners]) -> Any:
-    """Return owners by hospital, or a single owner if all hospitals have the same."""
+    """Return the :data:`Owners` of each hospital's models by hospital, or one value if all hospitals have the same."""
     owners = set(theirs.values())
     return owners.pop() if len(owners) == 1 else dict(theirs)
 

@@ -19,25 +19,28 @@ from raysim.strategies.base import MIXTURE, OWN, POOLED, Ids, LocalProblem
 SCALAR_BYTES = 4
 
 UPDATE = "update"
-"""The kind of hospitals' model updates."""
+"""The kind of messages with hospitals' model updates."""
 
 MEASURED = "metrics"
-"""The kind of figures for the experimenter alone, and of counts of scores by class for calibration and thresholds."""
+"""The kind of messages with figures that only the experimenter needs, and with counts of scores by class."""
 
 VALIDATION = "validation_loss"
-"""The kind of losses on validation rows for early stopping."""
+"""The kind of messages with losses on validation rows for early stopping."""
 
 RECALIBRATION = "recalibration"
-"""The kind of histograms of validation rows, from which the server estimates the prior of recalibrations."""
+"""The kind of messages with histograms of validation rows, from which the server estimates the prior of
+recalibrations."""
 
 LOSS_SCALARS = 4
 """The loss of a model in scalars of 4 bytes: a sum as float64 and a number of rows as int64."""
 
 PREDICTIONS = "predictions"
-"""The kind of models' outputs for single rows, which leave hospitals only if the experimenter configures it."""
+"""The kind of messages with models' outputs for single rows, which leave hospitals only if the experimenter
+configures it."""
 
 IMPORTANCE = "importance"
-"""The kind of figures with a permuted column, and of sums of predictions with a column set to one value."""
+"""The kind of messages with figures under a permuted column, and with sums of predictions with a column set to one
+value."""
 
 TO_EXPERIMENTER = (MEASURED, PREDICTIONS, IMPORTANCE)
 """Kinds of messages to the experimenter: no strategy needs them, and they do not count as traffic."""
@@ -129,8 +132,9 @@ def named_rows(problem: LocalProblem) -> Ids:
 def downlink(problem: LocalProblem, size: int, models: int) -> NDArray[np.int64]:
     """Return the scalars that each hospital of a cohort receives, ``[H]``.
 
-    Each of the server's models that a hospital's entries use is counted once, in the first of these entries. A mixture
-    needs all ``models``. Arrays that the hospital receives for a program are included.
+    Each of the server's models that a hospital's entries use is counted once, in the first of these entries. A
+    hospital that starts from ``MIXTURE`` receives all ``models``. Arrays that the hospital
+    receives for a program are included.
     """
     rows = named_rows(problem)
     fresh = np.ones(rows.shape, dtype=np.bool_)

@@ -65,7 +65,9 @@ def build_model(
         from raysim.training.kernels.modules.generic import bind_module
 
         return bind_module(cls, n_features, n_classes, options=options, init=init, device=device, precision=precision)
-    raise ConfigError(f"model: {cls.__qualname__} is neither a torch.nn.Module nor a family with a method 'bind'")
+    raise ConfigError(
+        f"model: {cls.__qualname__} is neither a torch.nn.Module nor a model class with the method 'bind'"
+    )
 
 
 def takes_raw(cls: type[Any]) -> bool:

@@ -75,7 +75,7 @@ class Bins:
         return int((self.sizes + 1).sum())
 
     def codes(self, X: NDArray[Any]) -> NDArray[np.uint8]:
-        """Return the bin of each value of rows ``X [n, F]``, ``[n, F]``."""
+        """Return the bins ``[n, F]`` of the values of rows ``X [n, F]``."""
         made = np.empty(X.shape, np.uint8)
         for f, (edges, levels) in enumerate(zip(self.edges, self.levels, strict=True)):
             column = X[:, f].astype(np.float64)

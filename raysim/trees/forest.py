@@ -107,7 +107,7 @@ class Forest:
         return replace(self, **joined)
 
     def margins(self, X: NDArray[Any]) -> Floats:
-        """Return the margins of rows ``X [n, F]``, ``[n, K]``: log-odds, logits, numbers, or logarithms of means."""
+        """Return the margins ``[n, K]`` of rows ``X [n, F]``: log-odds, logits, numbers, or logarithms of means."""
         made = np.empty((len(X), self.task.outputs))
         for first in range(0, len(X), BLOCK):
             steps = self.base + self.steps(X[first : first + BLOCK])
@@ -115,7 +115,7 @@ class Forest:
         return made
 
     def steps(self, X: NDArray[Any]) -> Ints:
-        """Return what the trees add to the margins of rows ``X [n, F]``, ``[n, K]`` in units of ``2^(scale - 40)``."""
+        """Return the sums of the trees' values for rows ``X [n, F]``, as ``[n, K]`` in units of ``2^(scale - 40)``."""
         K = self.task.outputs
         steps = np.zeros((len(X), K), np.int64)
         for tree in range(len(self)):

@@ -65,7 +65,7 @@ class TreeSettings:
                 raise ValueError(f"{name}: {getattr(self, name)!r} is not a number of at least 0")
         for name in ("row_share", "column_share"):
             if not 0 < getattr(self, name) <= 1:
-                raise ValueError(f"{name}: {getattr(self, name)!r} is not above 0 and at most 1")
+                raise ValueError(f"{name}: {getattr(self, name)!r} is out of range; give more than 0 and at most 1")
         for name, known in (("edges", ("codes", "exact")), ("loss", ("auto", "squared", "poisson"))):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name}: {getattr(self, name)!r} is not known; write {' or '.join(known)}")

@@ -120,7 +120,8 @@ def checked(clock: Any) -> Clock | None:
 
 
 def trained_rows(view: FederationView, ids: Ids, problem: LocalProblem) -> Floats:
-    """Return the work of hospitals ``ids [H]``, ``[H]``: a hospital's number of training rows, times its epochs."""
+    """Return each hospital's number of training rows times its epochs, ``[H]``, summed over the phases of ``problem``.
+    ``ids [H]`` are the hospitals."""
     rows, groups = np.zeros(len(ids)), problem.groups
     for phase in problem.chain:
         epochs = np.asarray(view.local_epochs if phase.training.epochs is None else phase.training.epochs, dtype=float)

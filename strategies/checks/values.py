@@ -56,7 +56,7 @@ def check_kind(field: str, value: Any, kind: type) -> None:
 def check_mapping(field: str, value: Any) -> None:
     """Raise :class:`Invalid` unless ``value`` is a mapping whose keys are names."""
     if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
-        raise Invalid(f"{field}: a {type(value).__name__} without names as keys; give a mapping of texts to values")
+        raise Invalid(f"{field}: is of type {type(value).__name__}; give a mapping whose keys are texts")
 
 
 def as_array(field: str, value: Any) -> NDArray[Any]:

@@ -170,7 +170,7 @@ class Cfl(Weighted):
 
 
 def cosines(deltas: Floats) -> Floats:
-    """Return ``A_ij = cos(delta_i, delta_j)`` of ``deltas [h, P]``, ``[h, h]``; 0 for a delta of zeros."""
+    """Return ``A_ij = cos(delta_i, delta_j)``, ``[h, h]``, from ``deltas [h, P]``; 0 for a delta of zeros."""
     norms = np.linalg.norm(deltas, axis=1)
     return np.asarray((deltas @ deltas.T) / (norms[:, None] * norms + 1e-12))
 

@@ -6,8 +6,9 @@ g and sends these numbers once. A hospital of the cohort trains the model of eac
 are averaged by ``n_ig``. A cluster without training rows is left out: its patients belong to their next most likely
 cluster, and the server sends hospitals the remaining clusters.
 
-A hospital starts from as many models as it has clusters. A selection that uses losses receives losses under row 0
-instead, one loss for each hospital. No hospital trains from row 0: participants receive their clusters' models as well.
+A hospital starts from as many models as it has clusters. A selection that uses losses receives one loss for each
+hospital, the loss of the model in row 0. No hospital trains from row 0: participants receive their clusters' models as
+well.
 """
 
 from __future__ import annotations
@@ -107,11 +108,11 @@ class PatientClusters:
         return np.asarray(self.local.labels[mine][nearest_centres(self.columns, self.local.centres[mine]).best(x)])
 
     def best(self, x: Floats) -> Ids:
-        """Return the cluster with the largest score for each row of ``x [n, d]``, ``[n]``."""
+        """Return for each row of ``x [n, d]`` the cluster with the largest score, ``[n]``."""
         return np.asarray(self.scores(x).argmax(axis=1))
 
     def scores(self, x: Floats) -> Floats:
-        """Return the scores of clusters for ``x [n, d]``, ``[n, G]``; a patient's cluster has the largest score.
+        """Return the scores ``[n, G]`` of clusters for rows ``x [n, d]``; a patient's cluster has the largest score.
 
         A row's scores do not depend on the other rows, not even in the last bit.
         """

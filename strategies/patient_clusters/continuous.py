@@ -59,7 +59,7 @@ def defined(table: Floats) -> Floats:
 
 
 def chosen(X: NDArray[Any], columns: Ids) -> Floats:
-    """Return the given columns of ``X [n, F]``, ``[n, d]`` in float64.
+    """Return the given columns of ``X [n, F]`` in float64, as ``[n, d]``.
 
     Rows are contiguous in memory for any n: sums over a row then never depend on the other rows.
     """

@@ -57,7 +57,7 @@ ITERATIONS = 300
 
 @dataclass(frozen=True)
 class LocalCentres(Statistic):
-    """At most ``k'`` centres of the hospital's patients over the received ``columns [d]``, ``[k', d]``.
+    """At most ``k'`` centres ``[k', d]`` of the hospital's patients over the received ``columns [d]``.
 
     If there are fewer centres, the remaining rows are NaN.
     """

@@ -48,8 +48,8 @@ S = TypeVar("S", bound=ScaledState)
 
 
 def with_scale(view: FederationView, own: S, ids: Ids) -> Generator[Call, Answers, S]:
-    """Return the state ``own`` with its scale. If labels are numbers, hospitals ``ids`` are called once for the size of
-    their labels."""
+    """Return the state ``own`` with its scale. If labels are numbers, hospitals ``ids`` are asked once for the
+    magnitude of their labels."""
     if own.scale is not None or view.classes:
         return own
     answers = yield from asked(Call(LabelSize(), {}, ids), own)

@@ -75,8 +75,8 @@ class Restricted(NamedTuple):
 
 
 def mixed(X: Floats, y: Floats, ratio: float) -> Mixed:
-    """Return a hospital's sums of ``X [n, p]`` and ``y [n]``. ``ratio`` is the variance of intercepts divided by the
-    variance of residuals."""
+    """Return a hospital's terms of the restricted likelihood, and their derivatives by ``ratio``, from ``X [n, p]`` and
+    ``y [n]``. ``ratio`` is the variance of intercepts divided by the variance of residuals."""
     n, Z = len(y), np.column_stack([X, y])
     total, share = Z.sum(axis=0), 1.0 + n * ratio
     outer = np.outer(total, total)

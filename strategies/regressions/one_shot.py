@@ -40,7 +40,8 @@ class Information(NamedTuple):
 
 
 def information(family: Family, X: Floats, y: Floats, fit: Fit) -> Information:
-    """Return the information of a hospital's rows ``X [n, p]`` and ``y [n]`` at the coefficients of its ``fit``."""
+    """Return the Fisher information of a hospital's rows ``X [n, p]`` and ``y [n]`` at the coefficients of its
+    ``fit``."""
     keep = np.zeros(X.shape[1], dtype=np.bool_) if fit.keep is None else fit.keep
     hessian = family.sums(X, y, fit.beta).hessian * np.outer(keep, keep)
     return Information(hessian @ fit.beta, hessian)

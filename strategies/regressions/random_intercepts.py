@@ -181,9 +181,8 @@ class RandomIntercepts(PrivateIntercepts):
         check_linear(training, "random_intercepts")
         if self.ridge and family_of(training).name == "linear":
             raise ValueError(
-                f"strategy.ridge: {self.ridge:g} is a penalty, but restricted maximum likelihood for a "
-                "number has none; "
-                "remove it, or choose own_intercepts"
+                f"strategy.ridge: {self.ridge:g} is a penalty, but restricted maximum likelihood has none "
+                "(for a label that is a number); remove the key, or choose own_intercepts"
             )
 
     def setup(self, view: FederationView) -> State:

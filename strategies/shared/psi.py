@@ -67,7 +67,7 @@ def _smoothed(counts: NDArray[Any], pool: NDArray[Any], epsilon: Smoothing) -> F
 
 
 def psi_rows(terms: Floats) -> Floats:
-    """Return rows ``[PSI_i, PSI_i1, ..., PSI_iC]`` for clustering, ``[H, 1 + C]``, from ``terms [H, C]``."""
+    """Return for each hospital its PSI (the sum of its ``terms [H, C]``), then its terms, ``[H, 1 + C]``."""
     return np.column_stack([terms.sum(axis=1), terms])
 
 

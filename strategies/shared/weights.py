@@ -46,7 +46,7 @@ class Weighted(Strategy):
         return hospital_weights(sizes, self.weights, self.minimum_weight)
 
     def weigh_groups(self, sizes: Ids, group: Ids) -> Floats:
-        """Return weights that sum to one inside each ``group [H]``, ``[H]``."""
+        """Return weights ``[H]`` that sum to one inside each group; ``group [H]`` are the hospitals' groups."""
         return group_weights(sizes, group, self.weights, self.minimum_weight)
 
 

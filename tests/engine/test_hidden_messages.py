@@ -198,7 +198,7 @@ def test_a_run_goes_on_bit_for_bit(federation, strategy, secure):
 
 def test_what_does_not_go_with_messages_is_refused(federation):
     job = hidden(federation, STRATEGIES[1], {})
-    with pytest.raises(ConfigError, match=r"compression.name: strategy 'Ifca' sends zeros along with updates"):
+    with pytest.raises(ConfigError, match=r"compression.name: strategy 'Ifca' sends zeros for other sums, to hide"):
         run(federation, replace(job, compression=CompressionSection(name="grid")), 1)
 
 

@@ -167,8 +167,8 @@ LINES = {
     "returns": "run: returns a? ?.*; return a Reply",
     "group text": "group: '0' is not the number of a sum; sums are numbered 0 to 0",
     "ragged": r"total: a list that is not an array \(ValueError\); give numbers",
-    "unnamed": "sent: a list without names as keys; give a mapping of texts to values",
-    "unnamed memory": "memory: a list without names as keys; give a mapping of texts to values",
+    "unnamed": "sent: is of type list; give a mapping whose keys are texts",
+    "unnamed memory": "memory: is of type list; give a mapping whose keys are texts",
     "complex": "total: holds complex128; give numbers",
     "each large": "total: an entry of 1 is not below 1, the largest value that is declared or fits in a sum",
 }
@@ -200,8 +200,8 @@ def test_what_is_wrong_for_hospitals_together_names_the_program(federation: Fede
 
 
 CALLS = {
-    "sends": "program 'wrong': sends: a list without names as keys; give a mapping of texts to values",
-    "no names": "program 'wrong': received: a list without names as keys; give a mapping of texts to values",
+    "sends": "program 'wrong': sends: is of type list; give a mapping whose keys are texts",
+    "no names": "program 'wrong': received: is of type list; give a mapping whose keys are texts",
     "largest": "program 'wrong': total.largest: nan is not a number above 0",
     "kind": "program 'wrong': total.kind: 3 is not of type str; give one, or leave it out",
     "huge": "program 'wrong': total.shape: 4294967296 bytes are more than the limit of 2147483648; send less",

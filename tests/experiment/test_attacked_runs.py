@@ -45,7 +45,7 @@ def test_an_attack_is_reported_beside_the_same_run_without_it(tmp_path):
     assert adversary["harm_in"] == pytest.approx(np.nanmean(lost[~rows["bad"]]))
     assert adversary["harm_out"] is None
     page = (tmp_path / "attacked" / "report.html").read_text()
-    assert "Attack: label_flip by 2 Byzantine hospitals who know their own data alone" in page
+    assert "Attack: label_flip by 2 Byzantine hospitals with knowledge of local data alone" in page
     assert f"harm in clusters with Byzantine hospitals {adversary['harm_in']:.3f}" in page
     assert "Attack:" not in (tmp_path / "plain" / "report.html").read_text()
     assert "adversary" not in plain.summary

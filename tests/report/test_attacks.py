@@ -47,7 +47,7 @@ def test_a_comparison_says_means_over_seeds_with_intervals_from_three():
     interval = f"{np.mean(harms):+.3f} ({np.mean(harms) - half:+.3f} to {np.mean(harms) + half:+.3f})"
     assert f"harm in clusters with Byzantine hospitals {interval}" in said
     assert "elsewhere +0.000 (+0.000 to +0.000)" in said
-    assert said.startswith("Attack on fedavg: label_flip by 2 Byzantine hospitals who know their own data alone;")
+    assert said.startswith("Attack on fedavg: label_flip by 2 Byzantine hospitals with knowledge of local data alone;")
     assert "trigger" not in said
     (two,) = attacks.sentences([result(harm) for harm in harms[:2]])
     assert "harm in clusters with Byzantine hospitals +0.015;" in two
@@ -72,7 +72,7 @@ def test_nothing_is_said_where_nobody_attacks():
 def test_a_run_says_success_and_what_the_rule_did(success):
     said = attacks.of_run(result(0.02, success=success, facts={"rejecting_recall": 0.75, "largest_bad_share": NAN}))
     assert said.startswith(
-        "Attack: label_flip by 2 Byzantine hospitals who know their own data alone; honest hospitals: mean"
+        "Attack: label_flip by 2 Byzantine hospitals with knowledge of local data alone; honest hospitals: mean"
     )
     assert said.endswith("rejected share of the Byzantine updates: 0.75.")
     assert ("success of the backdoor +0.250" in said) == np.isfinite(success)

@@ -105,7 +105,7 @@ def test_a_users_family_is_taken() -> None:
         ("logistic_regression", {"l2": 1}, "model.l2: not an option of LogisticRegression; it has none"),
         ("no_such_module.Net", {}, "model.class: 'no_such_module.Net' cannot be imported"),
         ("builtins.len", {}, "model: 'builtins.len' is not a class"),
-        ("builtins.int", {}, "model: int is neither a torch.nn.Module nor a family with a method 'bind'"),
+        ("builtins.int", {}, "model: int is neither a torch.nn.Module nor a model class with the method 'bind'"),
         (Wide, {"depth": 2}, "model.options: {depth: 2} does not construct Wide"),
         (Narrow, {}, "model: Narrow cannot be called with 3 rows of 4 features (RuntimeError: mat1 and mat2 shapes"),
         (Flat, {}, "model: Flat turns 3 rows into outputs of shape (3,), not (3, 2)"),

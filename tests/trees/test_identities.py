@@ -284,7 +284,7 @@ def test_too_many_categories_are_refused():
         ("trees", 0, "trees: 0 is not a whole number"),
         ("bins", 1, "bins: 1 is not a whole number from 2 to 255"),
         ("rate", -1, "rate: -1 is not a number of at least 0"),
-        ("row_share", 0, "row_share: 0 is not above 0 and at most 1"),
+        ("row_share", 0, "row_share: 0 is out of range; give more than 0 and at most 1"),
         ("edges", "middle", "edges: 'middle' is not known; write codes or exact"),
     ],
 )

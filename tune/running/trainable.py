@@ -29,7 +29,7 @@ STATE = "standing-{}.safetensors"
 class TrialProcess(Trainable):  # type: ignore[misc]
     """The coordinator of the trial that ``config`` describes: ``{trial: {number, params}}``.
 
-    ``folders`` may contain the user's modules; heartbeats are in the folder ``alive``.
+    ``folders`` are searched for the user's modules; heartbeats are in the folder ``alive``.
     """
 
     def setup(

@@ -43,7 +43,7 @@ class ClinicalSection(Section):
     @classmethod
     def _ascending_chances(cls, value: tuple[float, ...]) -> tuple[float, ...]:
         if any(not low < high for low, high in pairwise((0.0, *value, 1.0))):
-            raise ValueError(f"{list(value)} are not ascending probabilities above 0 and below 1")
+            raise ValueError(f"{list(value)} is wrong; give ascending probabilities above 0 and below 1")
         return value
 
 
@@ -101,7 +101,7 @@ class UnseenSection(Section):
         numbers = [each for each in value if isinstance(each, int)]
         ordered = all(low < high for low, high in pairwise((-1, *numbers))) and "all" not in value[:-1]
         if not value or not ordered:
-            raise ValueError(f"{list(value)} are not ascending numbers of rows, with `all` at the end")
+            raise ValueError(f"{list(value)} is not in order; give ascending numbers of rows; `all` may only come last")
         return value
 
 
@@ -160,5 +160,5 @@ class EvaluationSection(Section):
     @classmethod
     def _ascending(cls, value: tuple[FiniteFloat, ...]) -> tuple[FiniteFloat, ...]:
         if any(not low < high for low, high in pairwise(value)):
-            raise ValueError(f"{list(value)} are not ascending ages")
+            raise ValueError(f"{list(value)} is not in order; give ascending ages")
         return value

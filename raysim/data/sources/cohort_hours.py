@@ -36,10 +36,10 @@ _STEPS = (1, 2, 3, 4, 6, 8, 12, 24)
 
 @dataclass(frozen=True)
 class Hours:
-    """The length of an hour in each file of a cohort, and notes on its times."""
+    """The unit of the times in each file of a cohort, and notes on the times."""
 
     length: Mapping[str, int]
-    """The length of an hour in the unit of ``time``, by file."""
+    """The number of units of the column ``time`` in an hour, by file."""
     notes: tuple[str, ...]
     """Notes on the assumed unit, steps of several hours, and rows that are left out, one line each."""
 

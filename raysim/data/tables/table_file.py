@@ -43,7 +43,8 @@ class Read:
     - ``form``: the form of a text file; None: Parquet.
     - ``decimal``: the decimal mark of its numbers.
     - ``thousands``: whether numbers had thousands separators, which also determine the decimal mark.
-    - ``remarks``: what was recognised and is unusual, as sentences without their subject, the file.
+    - ``remarks``: the unusual properties that were recognised, each as a predicate: ``is read with a decimal comma``.
+      The caller puts the file's name before it.
     - ``rows [N]``: the position of each row in the file, from 0, where blank rows are skipped; None: all rows are read.
     - ``blank``: the number of blank rows.
     """
@@ -87,7 +88,7 @@ def read_table(
     Blank rows are skipped. Texts that mean a missing value (:data:`raysim.data.tables.rules.MISSING`) become nulls; in
     the columns ``names`` only empty texts do. Numbers get a decimal point, except in the columns ``as_text``;
     ``numeric`` columns contain numbers throughout. ``keys`` name the form of a text file; a key that is None is
-    recognised. ``usual`` is the form that is assumed where two readings are possible; remarks do not report it.
+    recognised. ``usual`` is the form that is assumed if a file can be read in two ways; remarks do not report it.
 
     Raises ``DataError`` naming ``field``.
     """

@@ -46,7 +46,10 @@ class Tally:
         counts = {name: whole_number(value, name, 2**53) for name, value in memory.items() if name not in shares}
         largest, admitted = float(memory["largest"]), float(memory["admitted"])
         if not (0 <= largest <= 1 and 0 <= admitted <= counts["sums"] * (1 + 1e-9)):
-            raise ValueError(f"its shares of bad updates are {largest:g} and {admitted:g} of {counts['sums']} sums")
+            raise ValueError(
+                f"its largest share of Byzantine hospitals is {largest:g}, and the shares of Byzantine updates in "
+                f"{counts['sums']} sums add up to {admitted:g}; each share must be in 0 to 1"
+            )
         heaviest, coefficient = float(memory["heaviest"]), float(memory["kappa"])
         if not (0 <= heaviest <= 1 + 1e-9 and 0 <= coefficient < np.inf):
             raise ValueError(f"its largest weight is {heaviest:g}, and its coefficient of robustness {coefficient:g}")

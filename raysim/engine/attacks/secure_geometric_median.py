@@ -119,7 +119,7 @@ class SecureGeometricMedian(Step):
 def points(update: Update) -> Floats:
     """Return the points ``[G, P]`` after a pass; 0 for a discarded sum."""
     if update.numbers is None:
-        raise ValueError("the update has no pulls")
+        raise ValueError("the update has no sums of the weights b_i")
     weights = update.numbers[:, None]
     return np.asarray(np.divide(update.sums, weights, out=np.zeros_like(update.sums), where=weights > 0))
 

@@ -111,7 +111,7 @@ class HospitalContext:
 
     @cached_property
     def _contribution(self) -> Contribution | None:
-        """Return the rows used for the hospital's units under a guarantee for patients or rows; None means all rows."""
+        """Return the rows that the hospital may use under a guarantee for patients or rows; None means all rows."""
         release = self._run.release
         if release is None or release.unit == "hospital":
             return None
@@ -131,7 +131,7 @@ class HospitalContext:
 
     @cached_property
     def rows(self) -> Rows:
-        """Return the hospital's training rows; under a guarantee for patients, only the rows used for them."""
+        """Return the hospital's training rows; under a guarantee for patients, a limited number of rows per patient."""
         federation, rows = self._federation, self._taken
         X, y = federation.X[rows], federation.y[rows]
         for step in self._run.plan.steps:
@@ -192,7 +192,7 @@ class MadeOfRows:
         self._arrays: OrderedDict[tuple[Any, ...], tuple[bytes, NDArray[Any]]] = OrderedDict()
         self._bytes = 0
         self.contributions = Contributions()
-        """The rows that are used for hospitals' units."""
+        """A cache of the rows that hospitals use under a guarantee for patients or rows."""
 
     def of(self, key: tuple[Any, ...], make: Callable[[], NDArray[Any]], of: bytes = b"") -> NDArray[Any]:
         """Return the array cached under ``key`` if it was computed from the same bytes ``of``; else compute and cache

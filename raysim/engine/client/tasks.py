@@ -42,8 +42,9 @@ class Tasks:
         self._streams = dict[str, Streams]()
 
     def task(self, phase: LocalProblem, step: int, j: int, last: Parameters | None) -> Task:
-        """Return the task of entry ``j`` in ``phase`` for problem number ``step`` of the chain. ``last [P]`` is the
-        result of the chain's previous problem; None for the first."""
+        """Return the training of entry ``j`` (a hospital, or a group of its rows). ``phase`` is the problem at
+        position ``step`` of the strategy's sequence of local problems. ``last [P]`` is the result of the previous
+        problem; None for the first."""
         plan, hospital = self._plan, int(self._plan.ids[j])
         X, y = self.rows(hospital, j)
         row = int(phase.start[j])  # comparing numpy integers with an enumeration is ten times slower

@@ -1,7 +1,7 @@
 """The computations and messages of hospitals for the gaps between groups of patients within hospitals.
 
 A hospital permutes the labels of its own patients. For each permutation and pair of groups it sends its part of two
-sums over hospitals. The terms of the sums are whole numbers, so that any placement gives the same bits.
+sums over hospitals. The terms are whole numbers, so the sums do not depend on which actor runs which hospital.
 """
 
 from __future__ import annotations

@@ -103,8 +103,8 @@ class CompressedUpdates(Step):
         sent = problem.sent
         if problem.spread:
             raise ConfigError(
-                f"compression.name: strategy '{self._name}' sends zeros along with updates to hide their sum, "
-                "and zeros cannot be compressed; leave compression out"
+                f"compression.name: strategy '{self._name}' sends zeros for other sums, to hide to which sum an "
+                "update belongs, and zeros cannot be compressed; leave compression out"
             )
         if sent is not None and sent.what == "parameters":
             raise ConfigError(

@@ -62,8 +62,8 @@ class SecureSums(Step):
         self._weighed: tuple[LocalProblem, Floats] | None = None
 
     def call_step(self, round: int, call: Call, number: int, name: str) -> Masking | None:
-        """Return the masking of a client program's ``call``: one secure sum of all its sums, concatenated. Return None
-        for pooled rows, whose sums are not hidden."""
+        """Return the masking of a client program's ``call``. All sums that the program needs are concatenated to one
+        vector, and secure aggregation adds up this vector. Return None for pooled rows, whose sums are not hidden."""
         self._masking, section = None, self._section
         if POOLED in call.ids:
             return None

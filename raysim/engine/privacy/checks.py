@@ -151,7 +151,8 @@ def _check_figures(job: Job, federation: Federation) -> None:
         )
     if evaluation.groups:
         raise ConfigError(
-            f"{named}: figures of evaluation.groups: {', '.join(evaluation.groups)} are exact; leave one of the two out"
+            f"{named}: the figures of evaluation.groups ({', '.join(evaluation.groups)}) would have no noise; leave "
+            f"{named} or evaluation.groups out"
         )
     if evaluation.predictions:
         raise ConfigError(

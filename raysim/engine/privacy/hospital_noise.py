@@ -92,7 +92,7 @@ class HospitalNoise(Guard):
         sum needs, divided by this number. The divisors are chosen so that opened sums have at least the full noise."""
         secure, weights = self._job.secure, self._weights
         if secure is None or weights is None:
-            raise RuntimeError("the round's problem has not been fitted, or sums are not secure")
+            raise RuntimeError("the weights of the round have not been set, or sums are not secure")
         left = {m: float(sure_to_be_left(secure, m)) if m else 1.0 for m in np.unique(weights.members).tolist()}
         return np.sqrt([left[m] for m in weights.members.tolist()])
 
@@ -122,7 +122,7 @@ class HospitalNoise(Guard):
             return
         clip = float(memory["clip"])
         if not 0 < clip <= self._largest:
-            raise ValueError(f"its clip is {clip:g}, not above 0 and at most {self._largest:g}")
+            raise ValueError(f"its clip is {clip:g}; it must be above 0 and at most {self._largest:g}")
         self._clip = clip
 
     def noised(self, round: int, problem: LocalProblem, units: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -144,7 +144,7 @@ class HospitalNoise(Guard):
     def _shares(self) -> Floats:
         """Return the largest weight of a hospital in each sum of the round, ``[G]``."""
         if self._weights is None:
-            raise RuntimeError("the round's problem has not been fitted")
+            raise RuntimeError("the weights of the round have not been set")
         return self._weights.shares
 
     def _units(self, round: int, problem: LocalProblem, multiplier: float) -> NDArray[np.int64]:
@@ -152,7 +152,7 @@ class HospitalNoise(Guard):
         further numbers."""
         weights = self._weights
         if weights is None:
-            raise RuntimeError("the round's problem has not been fitted")
+            raise RuntimeError("the weights of the round have not been set")
         sums, rows = len(weights.shares), number_rows(problem, self._size)
         shares = np.append(weights.shares, np.full(rows, weights.extra))
         if not multiplier:

@@ -103,7 +103,7 @@ def check_declared(job: Job, where: str, label: str) -> None:
         if field.name in used and field.default is not None and value != used[field.name]:
             raise ConfigError(
                 f"{where}.{field.name}: {value!r}, but hospitals train with training.{field.name}: "
-                f"{used[field.name]!r}; set both to the same value, or read it from the view{label}"
+                f"{used[field.name]!r}; set both to the same value{label}"
             )
 
 

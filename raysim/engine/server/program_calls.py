@@ -58,8 +58,8 @@ def check_programs(job: Job) -> None:
         _check_private(job, job.privacy)
     if job.strategy.uses_selection() and job.selection.uses_losses:
         raise ConfigError(
-            f"selection.name: '{type(job.selection).__name__}' uses the losses of updates, and strategy '{job.name}' "
-            "has client programs instead; choose another selection"
+            f"selection.name: '{type(job.selection).__name__}' needs the losses that hospitals send with updates, but "
+            f"strategy '{job.name}' uses client programs, which send no updates; choose another selection"
         )
 
 
@@ -167,8 +167,8 @@ class ProgramCalls:
         return Answers(sums, each, ids, counts)
 
     def _count(self, call: Call, planned: ProgramCall, layout: SumLayout, answered: Ids) -> None:
-        """Count the bytes that each hospital received, and the bytes sent by the hospitals that ``answered``. Pooled
-        rows exchange nothing."""
+        """Count the bytes that each hospital received, and the bytes sent by the hospitals that ``answered``. A
+        call on the pooled rows counts no bytes."""
         program, hospitals = call.program.name, len(call.ids)
         if (call.ids == POOLED).any() or not hospitals:
             return

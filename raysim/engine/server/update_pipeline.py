@@ -243,7 +243,7 @@ class UpdatePipeline:
         return None if self._watch is None else np.array(self._watch.rounds).reshape(len(self._watch.rounds), -1)
 
     def facts(self) -> dict[str, float]:
-        """Return figures of a finished run, by name."""
+        """Return the facts of a finished run that the pipeline's steps report, by name."""
         return {name: value for step in self._back for name, value in step.facts().items()}
 
     @property

@@ -48,7 +48,7 @@ def canary_bound(job: Job, federation: Federation, opened: Opened, folder: Path,
     """
     section = job.privacy
     if section is None:
-        raise ValueError("nothing is guaranteed")
+        raise ValueError("privacy: the run has no such section; an audit with canaries needs a guarantee")
     rng = stream(job.work.seed, "canary")
     inside = rng.random(count) < 0.5
     with_rows = np.flatnonzero(federation.sizes("train"))

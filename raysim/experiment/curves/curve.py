@@ -142,7 +142,7 @@ def _play(
     figures = figures_of(next(iter(experiment.federations.values())).task, config.evaluation.part)
     if curve.figure not in figures:
         raise ConfigError(
-            f"curve.figure: '{curve.figure}' is not a figure of hospitals; name one of {', '.join(figures)}"
+            f"curve.figure: '{curve.figure}' is not a metric of single hospitals; name one of {', '.join(figures)}"
         )
 
     def begin(out: Manifest) -> None:

@@ -264,8 +264,9 @@ def _identify(frame: pd.DataFrame, warnings: list[str]) -> None:
     if repeated.any():
         row = frame[repeated].iloc[0]
         raise DataError(
-            f"row {_first(repeated)}: {row['model']} seed {row['seed']} has row {row['row']} of {row['hospital']} "
-            "twice; write each once, and name patients in a column 'patient'"
+            f"row {_first(repeated)} of the table: model {row['model']} with seed {row['seed']} has a second "
+            f"prediction for row {row['row']} of {row['hospital']}; write each row once, and name patients in a "
+            "column 'patient'"
         )
     if "patient" in frame:
         frame["person"] = _numbers(frame["patient"])
@@ -335,8 +336,8 @@ def _same(frame: pd.DataFrame, column: str, name: str, remedy: str) -> None:
     if differs.any():
         row = frame[differs].iloc[0]
         raise DataError(
-            f"{name}: differs between models or seeds for a row of {row['hospital']}, first in row {_first(differs)} "
-            f"of the table; {remedy}"
+            f"{name}: has different values for the same row of {row['hospital']} under different models or seeds, "
+            f"first in row {_first(differs)} of the table; {remedy}"
         )
 
 

@@ -28,7 +28,7 @@ MANY = 50
 """Above this many folds the command suggests fewer: each fold has its own rows in the cache."""
 
 FEWEST = 3
-"""Smallest number of hospitals that take part in a fold."""
+"""Smallest number of hospitals that must take part in training when the hospitals of a fold are left out."""
 
 
 @dataclass(frozen=True)

@@ -96,7 +96,8 @@ class FoldRuns:
     def judged(self, played: Iterable[tuple[Run, Result | Exception]], out: Manifest) -> list[Judged]:
         """Judge left-out hospitals as soon as a run has ended; the iterator ``played`` executes the runs in order.
 
-        Returns the results in the order of folds, then seeds, then strategies. The runs' files enter ``out``.
+        Returns the results in the order of folds, then seeds, then strategies. The runs' files are
+        listed in the manifest ``out``.
         """
         waiting = Counter((fold, seed) for fold, seed, _ in self._asked)
         found: dict[tuple[Fold, int, str], Judged] = {}

@@ -49,7 +49,8 @@ class Provenance:
     notes: Sequence[str] = field(default_factory=tuple)
     """Notes of the source on the data that it read."""
     of_seed: int | None = None
-    """The seed of the fingerprint, rows and notes; None if data do not differ between seeds."""
+    """The seed of the split that the fingerprint, the numbers of rows and the notes describe; None if all seeds have
+    the same data."""
     date: str = ""
     """The date of the page."""
     origin: str = ""

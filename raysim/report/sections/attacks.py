@@ -10,19 +10,14 @@ from scipy.special import stdtrit
 
 from raysim.adversaries.attack_effect import AttackFigures
 from raysim.core.levels import LEVEL
-from raysim.core.words import capitalised
+from raysim.core.words import capitalised, counted
 from raysim.engine.job import Outcome, Result
 
 
 def sentence(figures: AttackFigures, title: str) -> str:
     """Describe an attack and its effect in a sentence."""
-    count = len(figures.bad)
-    who = f"{count} Byzantine hospital{'' if count == 1 else 's'}"
     headline = next(iter(figures.honest))
-    text = (
-        f"attack: {figures.attack} by {who} who know{'s' if count == 1 else ''} "
-        f"{KNOWLEDGE[figures.knowledge]}; honest hospitals: mean {title} {_number(figures.honest[headline])}"
-    )
+    text = f"attack: {_attack(figures)}; honest hospitals: mean {title} {_number(figures.honest[headline])}"
     if math.isfinite(figures.change[headline]):
         text += f" ({figures.change[headline]:+.3f}), worst decile {_number(figures.honest['worst_decile'])} "
         text += f"({figures.change['worst_decile']:+.3f})"
@@ -58,10 +53,7 @@ def sentences(results: Sequence[Result]) -> tuple[str, ...]:
             continue
         first, title = runs[0], of_label[0].federation.task.title
         headline = next(iter(first.honest))
-        heading = (
-            f"Attack on {label}: {first.attack} by {len(first.bad)} Byzantine hospitals who know "
-            f"{KNOWLEDGE[first.knowledge]}"
-        )
+        heading = f"Attack on {label}: {_attack(first)}"
         parts = {
             f"change of honest hospitals' mean {title}": [run.change[headline] for run in runs],
             "change of their worst decile": [run.change["worst_decile"] for run in runs],
@@ -98,8 +90,13 @@ def _facts(outcome: Outcome) -> str:
     return ", ".join(f"{words[name]}: {value:.2f}" for name, value in facts.items() if math.isfinite(value))
 
 
-KNOWLEDGE = {"own": "their own data alone", "colluders": "each other's updates", "all": "the updates of all"}
+KNOWLEDGE = {"own": "local data alone", "colluders": "each other's updates", "all": "the updates of all"}
 """The knowledge of Byzantine hospitals, in words."""
+
+
+def _attack(figures: AttackFigures) -> str:
+    attackers = counted(len(figures.bad), "Byzantine hospital")
+    return f"{figures.attack} by {attackers} with knowledge of {KNOWLEDGE[figures.knowledge]}"
 
 
 def _number(value: float) -> str:

@@ -43,8 +43,8 @@ def phase(console: Console, text: str) -> Iterator[None]:
 def waiting(console: Console, text: str) -> Iterator[Callable[[str], None]]:
     """Report the current activity like :func:`phase`, but print nothing without a terminal.
 
-    It is for commands whose output is their result. Yields a function that reports the progress: in a terminal after
-    ``text``, elsewhere as a line.
+    It is for commands that print only their result to standard output. Yields a function that reports the progress: in
+    a terminal after ``text``, elsewhere as a line.
     """
     with console.status(Text(text)) if console.is_terminal else contextlib.nullcontext() as status:
 
@@ -104,7 +104,7 @@ class _AtWork:
 
 
 class RunProgress:
-    """The progress display of ``jobs`` jobs with ``total`` rounds together on ``console``."""
+    """Shows on ``console`` the progress of ``jobs`` jobs, which have ``total`` rounds in all."""
 
     def __init__(self, console: Console, jobs: int, total: int) -> None:
         self._console = console

@@ -279,7 +279,7 @@ def _stage(blocks: Iterable[SimulatedFederations], weights: Floats, dispersion: 
 
 
 def weighted_squares(auroc: Floats, weights: Floats) -> Floats:
-    """Return Q of ``auroc [..., M]`` for fixed ``weights [M]``: ``sum w (A - mean_w A)^2``, ``[...]``."""
+    """Return Q, ``[...]``, of ``auroc [..., M]`` for fixed ``weights [M]``: ``sum w (A - mean_w A)^2``."""
     mean = auroc @ weights / weights.sum()
     return np.asarray(np.square(auroc - mean[..., None]) @ weights)
 

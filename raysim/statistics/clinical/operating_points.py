@@ -92,6 +92,6 @@ def with_the_threshold_chosen_again(
 
 
 def _by_bin(counts: ScoreCounts) -> Groups:
-    """Return groups in the order of their bins, with the bins' numbers as logits."""
+    """Return one group for each bin. The index of the bin replaces the logit, because only the order is used."""
     rows = (counts.positives + counts.negatives).astype(np.float64)
     return Groups(counts.bins.astype(np.float64), rows, counts.positives.astype(np.float64))

@@ -122,7 +122,7 @@ def grouped(margin: Floats, rows: Floats, events: Floats, hospital: Ints, hospit
 
 
 def log_likelihood(of: Rows, intercept: Floats, slope: Floats) -> Floats:
-    """Return the log likelihood of each hospital's rows under its ``intercept [H]`` and ``slope [H]``, ``[H]``."""
+    """Return the log likelihood ``[H]`` of each hospital's rows under its ``intercept [H]`` and ``slope [H]``."""
     eta = intercept[of.hospital] + slope[of.hospital] * of.margin
     with np.errstate(invalid="ignore"):  # for hospitals without a finite solution
         return of.sums(-of.events * np.logaddexp(0, -eta) - (of.rows - of.events) * np.logaddexp(0, eta))

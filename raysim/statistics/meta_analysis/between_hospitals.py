@@ -142,5 +142,5 @@ def posterior(y: ArrayLike, v: ArrayLike, widest: float = WIDEST) -> Posterior:
 
 
 def _dot(a: Floats, b: Floats) -> Floats:
-    """Return the product of each row of ``a [T, k]`` with ``b [k]``, or with the same row of ``b [T, k]``, ``[T]``."""
+    """Return the products ``[T]`` of the rows of ``a [T, k]`` with ``b [k]``, or with the same row of ``b [T, k]``."""
     return np.asarray(np.matmul(a[:, None, :], np.broadcast_to(b, a.shape)[:, :, None])[:, 0, 0])

@@ -54,7 +54,7 @@ def within_limit(counts: ArrayLike) -> int | None:
 
 
 def permuted(labels: ArrayLike, draws: int, rng: np.random.Generator) -> Labels:
-    """Return the observed labels of one outcome's rows and ``draws`` permutations of them, ``[n, 1 + draws]``."""
+    """Return the group ``labels [n]`` of the rows with one outcome, and ``draws`` permutations, ``[n, 1 + draws]``."""
     codes = np.asarray(labels, dtype=np.int8)
     # Sorting random numbers that carry a label in their last bits permutes the labels.
     keys = rng.integers(0, 1 << 64, (draws, len(codes)), dtype=np.uint64)
@@ -66,7 +66,8 @@ def permuted(labels: ArrayLike, draws: int, rng: np.random.Generator) -> Labels:
 
 
 def every(labels: ArrayLike) -> Labels:
-    """Return all different arrangements of one outcome's ``labels [n]``, the observed one first: ``[n, number]``."""
+    """Return all different orders of the group ``labels [n]`` of the rows with one outcome, one order in each column.
+    The first column is ``labels``."""
     codes = [int(code) for code in np.asarray(labels)]
     observed = tuple(codes)
     others = (arranged for arranged in _distinct(sorted(codes)) if arranged != observed)

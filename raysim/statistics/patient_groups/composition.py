@@ -31,7 +31,10 @@ NO_COMPOSITION = Composition(NAN, NAN, NAN, 0)
 
 
 def composition(figure: ArrayLike, first: ArrayLike, second: ArrayLike) -> Composition:
-    """Compute the difference for groups with ``first [H]`` and ``second [H]`` rows at hospitals with ``figure [H]``.
+    """Compute the difference between two groups of patients.
+
+    ``first [H]`` and ``second [H]`` are the groups' numbers of rows at each hospital; ``figure [H]`` are the figures of
+    the hospitals.
 
     Hospitals with a NaN figure are left out. The interval is the jackknife's over hospitals, with Student's t. Without
     rows of both groups the difference is NaN, and for fewer than ten hospitals its limits are.

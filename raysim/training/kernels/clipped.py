@@ -65,7 +65,7 @@ class Clippable(Protocol):
         patient: Patients,
         clip: float,
     ) -> NDArray[Any]:
-        """Return the sum over patients of their rows' gradients at ``theta [P]``, clipped to ``clip``, ``[P]``.
+        """Return the sum ``[P]`` over patients of their rows' gradients at ``theta [P]``, clipped to ``clip``.
 
         Each row's loss is multiplied by its ``weights [n]`` (None: all are 1). A patient's gradient that is not finite
         counts as zero.

@@ -108,7 +108,8 @@ class Passes:
             np.multiply(last, weights[:, None], last)
 
     def backward(self, layers: Layers, contrast: tuple[ContrastTerm, NDArray[Any]] | None, b: int) -> None:
-        """Fill the residuals of all layers below the last, for a batch of ``b`` rows.
+        """Compute the ``residuals`` of all layers below the last, for a batch of ``b`` rows: the gradient of the loss
+        by the layer's outputs before the activation.
 
         ``contrast`` is a contrastive term that is added to the loss, with the directions ``[b, width]`` of the rows. If
         there are fewer directions than rows, the remaining rows have no such term.

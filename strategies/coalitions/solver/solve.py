@@ -5,8 +5,8 @@ divide N hospitals into exactly K coalitions with the smallest ``sum over S of (
 
 Local search gives the partition, and a spectral bound limits its distance from the optimum. If the bound does not prove
 optimality, all partitions of up to 20 hospitals are enumerated by dynamic programming. For more hospitals the gap is
-stated. If each hospital's own model has the smallest loss on its rows (exact training, no radius), the cost only falls
-with K. In that case, choose K by held-out loss.
+stated. If no other model has a smaller loss on a hospital's rows than the hospital's own model (exact training, radius
+0), the cost never rises with K. In that case, choose K by held-out loss.
 """
 
 from __future__ import annotations

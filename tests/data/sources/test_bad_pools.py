@@ -224,7 +224,7 @@ def tweets(*texts: str) -> None:
         (
             ["fine", "bad"],
             {"data.preprocessing": "standard"},
-            "data.preprocessing: 'standard' would scale the ids that",
+            "data.preprocessing: 'standard' would scale the token ids of source",
         ),
         (["fine", "bad"], {"data.vocabulary": 2}, "data.vocabulary: 2 is not at least 3"),
         (["fine", "bad"], {"data.length": 0}, "data.length: 0 is not at least 1"),

@@ -100,7 +100,7 @@ def test_token_ids_reach_the_model_as_they_are(sentiment, cache_folder):
     federation = build(source, Split(column="part"), "none")
     assert sorted(map(tuple, federation.X.tolist())) == sorted(map(tuple, source.pool()[0].to_numpy().tolist()))
     for method in ("standard", "median"):
-        with pytest.raises(DataError, match=f"data.preprocessing: '{method}' would scale the ids that source sent140"):
+        with pytest.raises(DataError, match=f"data.preprocessing: '{method}' would scale the token ids of source"):
             build(source, Split(column="part"), method)
 
 

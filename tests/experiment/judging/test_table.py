@@ -65,8 +65,11 @@ WRONG: dict[str, tuple[Change, str]] = {
         lambda frame: frame.drop(index=71),
         "flower seed 1 lacks 1 row that another model has, the first at hospital h2; .*--common",
     ),
-    "a row twice": (lambda frame: pd.concat([frame, frame.iloc[:1]]), "row 73: fedavg seed 0 has row 0 of h0 twice"),
-    "another label": (changed("label", 40, 1), "label: differs between models or seeds for a row of h0"),
+    "a row twice": (
+        lambda frame: pd.concat([frame, frame.iloc[:1]]),
+        "row 73 of the table: model fedavg with seed 0 has a second prediction for row 0 of h0",
+    ),
+    "another label": (changed("label", 40, 1), "label: has different values for the same row of h0"),
     "three labels": (changed("label", 0, 2), "label: has 3 values; it needs two values"),
     "one label": (lambda frame: frame.assign(label=1), r"label: has 1 value \('1'\)"),
     "labels in words": (
@@ -99,7 +102,7 @@ WRONG: dict[str, tuple[Change, str]] = {
     ),
     "a patient of two groups": (
         lambda frame: frame.assign(group_sex=np.where(frame["model"] == "flower", "F", "M")),
-        "group_sex: differs between models or seeds for a row of h0",
+        "group_sex: has different values for the same row of h0",
     ),
     "a row that one model used lacks": (
         lambda frame: pd.concat(

@@ -19,7 +19,8 @@ class AtSome(NamedTuple):
     pair: Paired
     """The difference of the method from training alone."""
     alone: float
-    """The mean headline figure of training alone at these hospitals. It limits the possible differences."""
+    """The mean headline figure of training alone at these hospitals. Intervals of the difference
+    are cut with it: an AUROC of .95 can rise by at most .05."""
 
 
 STATES: dict[Federate, State] = {"yes": "ok", "no": "warn", "equal": "open", "not shown": "open"}
