@@ -21,7 +21,7 @@ from raysim.strategies.shared.encoders import MARK
 
 
 def encoded(X: NDArray[Any], columns: Ids, encoder: str | None) -> Floats:
-    """Return the ``columns`` of patients ``X [n, F]`` as ``[n, d]``; with an ``encoder``, return their codes ``[n, e]``.
+    """Return the ``columns`` of patients ``X [n, F]`` as ``[n, d]``; with ``encoder``, return their codes ``[n, e]``.
 
     Raises ``ValueError`` if the encoder does not return one row for each patient.
     """
