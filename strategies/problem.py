@@ -115,7 +115,7 @@ class Upload:
     sum_index: Ids | None = None
     """The sum to which each hospital's vector is added, ``[H]``; None means the first sum."""
     sums: int = 1
-    """The number of sums, G."""
+    """G, the number of sums to which hospitals' vectors are added."""
     what: Literal["delta", "parameters"] = "delta"
     """What is summed: the changes of the parameters in training, or the parameters after training."""
     single: bool = False

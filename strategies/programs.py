@@ -253,7 +253,7 @@ class Added:
     sums: Mapping[str, Any]
     """The sums of all arrays that the program declares, by name."""
     hospitals: int
-    """The number of hospitals in the sums."""
+    """The number of hospitals whose arrays are in the sums."""
     group: int = 0
     """The index of the sum to which these sums are added, if there are several."""
 

@@ -44,8 +44,8 @@ def split(value: Any, where: str) -> Steps:
             recalibration = keys
         elif name is not None:
             raise ConfigError(
-                f"{at}.name: '{name}' is not a step after the last round; use {RECALIBRATE}, or fine-tune without a "
-                "name"
+                f"{at}.name: '{name}' is not a step after the last round; use {RECALIBRATE}, or leave name "
+                "out for fine-tuning"
             )
         elif fine_tuning is not None:
             raise ConfigError(f"{at}: is a second step of fine-tuning; use one step with all epochs")

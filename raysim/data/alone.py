@@ -28,7 +28,7 @@ def parts(split: Split, records: Records, rows: NDArray[np.int64], by: str, run:
     """
     seed = split.effective_seed(run)
     if seed is None:
-        raise ValueError("a column decides the parts, not a seed")
+        raise ValueError("the split is by a column, and only a split by a seed can be computed for each row alone")
     ids = _contents(records, rows) if by == "row" or records.group is None else _ids(records, rows)
     if split.folds is None:
         place = _places(ids, seed, "split")

@@ -30,7 +30,7 @@ def attack_figures(
     """
     section, task = job.adversary, data.task
     if section is None:
-        raise ValueError("nobody attacks")
+        raise ValueError("the run has no section adversary")
     count = len(data.hospitals)
     bad = np.zeros(count, dtype=np.bool_)
     bad[outcome.bad] = True

@@ -39,7 +39,7 @@ class Terms:
 
     @property
     def units(self) -> int:
-        """Return the total number of units."""
+        """Return the number of privacy units: patients or rows of all hospitals, or hospitals."""
         return sum(self.patients) if self.patients else self.hospitals
 
     @property

@@ -110,7 +110,9 @@ def checked(clock: Any) -> Clock | None:
     if not isinstance(clock, Clock) or not isinstance(clock.now, float):
         raise ValueError("its virtual clock has no valid time")
     if type(clock.waits) is not int or clock.waits < 0:
-        raise ValueError(f"its virtual clock has waited {clock.waits!r:.50} times")
+        raise ValueError(
+            f"its virtual clock has waited {clock.waits!r:.50} times; this must be a whole number of at least 0"
+        )
     running = (clock.hospital, clock.version, clock.ends, clock.lost)
     if any(each.shape != (len(clock.hospital),) for each in running) or len(clock.models) != len(clock.kept):
         raise ValueError("its virtual clock lacks the end times of some hospitals")

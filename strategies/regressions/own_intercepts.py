@@ -75,7 +75,7 @@ class OwnInterceptsState(ScaledState):
     taken: bool = True
     """Whether the last slopes that were tried have been accepted."""
     calls: int = 0
-    """The number of calls for sums."""
+    """The number of calls that requested sums from hospitals."""
     halvings: int = 0
     """The number of halved steps."""
     decrements: tuple[float, ...] = ()

@@ -74,7 +74,7 @@ class Signature(Statistic):
         return at.cache(self.name, lambda: exact_signature(at.rows, self.classes))
 
     def _rows(self, rows: Rows) -> Floats:
-        """Return what each row adds to the sums."""
+        """Return each row's terms of the sums of the noisy signature."""
         label = np.eye(self.classes)[:, 1:]
         values = np.where(rows.observed, np.clip(rows.X[:, : self.columns].astype(np.float64), -CLIP, CLIP) / CLIP, 0.0)
         parts = [np.ones((len(rows.y), 1)), label[rows.y]]

@@ -114,7 +114,7 @@ class OwnAttack(Tampering):
         if self._kind == "label_flip":
             return rows.label_flip(X, y, self.classes, section.rows, rng)
         if self.feature is None:
-            raise ValueError("no feature to change")
+            raise ValueError("the attack needs a feature, and none is set")
         if self._kind == "backdoor":
             return rows.backdoor(X, y, self.feature, section.value, section.label, section.rows, rng)
         if section.stuck:

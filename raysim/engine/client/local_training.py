@@ -57,7 +57,7 @@ class CohortTraining:
         made: MadeOfRows,
     ) -> None:
         if plan.problem is None:
-            raise ValueError("the plan has no problem")
+            raise ValueError("the plan lacks the problem of local training")
         self._plan, self._mine, self._model, self._open = plan, mine, model, open
         self._problem, self._contributions, self._made = plan.problem, contributions, made
         self._states = {hospital: dict(vectors) for hospital, vectors in states.items()}
@@ -185,7 +185,7 @@ class CohortTraining:
         """Return ``trained``. Raises ``ValueError`` if a user's own model returns another shape than ``[tasks, P]``."""
         wanted = tasks, self._plan.models.shape[1]
         if trained.shape != wanted:
-            raise ValueError(f"the model has trained an array {trained.shape}, not {wanted}")
+            raise ValueError(f"the model has trained an array {trained.shape}; return one of the shape {wanted}")
         return trained
 
     def _named(self, j: int) -> named:

@@ -33,7 +33,7 @@ class StatisticNoise:
     unit: RowUnit
     """The protected unit."""
     rows: int
-    """The largest number of rows that are used per unit."""
+    """The largest number of rows of a unit that are used in the sums."""
     mechanism: Mechanism
     """The noise mechanism for sums over units."""
     turn: int = 0
@@ -46,9 +46,9 @@ class FigureNoise:
     """The noise that hides a unit in hospitals' figures."""
 
     noise: StatisticNoise
-    """The noise on the sums."""
+    """The noise on the sums over rows from which the figures are computed."""
     sums: SummedFigures
-    """The computation of the sums, and of figures from them."""
+    """The computation of these sums, and of the figures from them."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -109,7 +109,7 @@ class LeavingSums:
     program: Program
     """The program that the hospital has run."""
     layout: SumLayout
-    """The positions of the program's sums."""
+    """The positions of the program's sums in the vector that is added up."""
     reply: Reply
     """The reply, as named arrays."""
     people: Callable[[], NDArray[Any]]

@@ -49,7 +49,7 @@ def extra_weights(sent: Upload) -> Floats:
     if sent.extra_weight is not None:
         return sent.extra_weight
     if sent.weight is None:
-        raise ValueError("nothing is summed")
+        raise ValueError("the problem declares no weights for sums of updates")
     return sent.weight if sent.weight.ndim == 1 else sent.weight.max(axis=1)
 
 
@@ -71,7 +71,7 @@ def by_sum(sent: Upload) -> Floats:
     """Return the weight of each cohort entry's update in each sum, ``[H, G]``."""
     weight = sent.weight
     if weight is None:
-        raise ValueError("nothing is summed")
+        raise ValueError("the problem declares no weights for sums of updates")
     if weight.ndim == 2:
         return weight
     spread = np.zeros((len(weight), sent.sums))

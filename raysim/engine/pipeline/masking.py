@@ -69,10 +69,10 @@ class Masking(Adding):
 
 @dataclass(frozen=True, eq=False)
 class Opening:
-    """The server's opening of the sums of a round."""
+    """How the server opens the masked sums of a round."""
 
     masking: Masking
-    """The hospital's side with which the sums were masked."""
+    """The masking with which the hospitals hid the sums."""
     scale: Floats
     """The factor that scales each sum to the weights of all its hospitals, ``[G]``; 0 for a discarded sum."""
 

@@ -259,7 +259,7 @@ class SecureSums(Step):
     def _weights_of(self, problem: LocalProblem, entries: int) -> Floats:
         sent = problem.sent
         if sent is None or sent.weight is None:
-            raise ValueError("nothing is summed")
+            raise ValueError("the problem declares no weights for sums of updates")
         weight = sent.weight
         if weight.ndim == 1:
             into = np.zeros(entries, dtype=np.int64) if sent.sum_index is None else sent.sum_index

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Contributions:
-    """A cache of the rows that are used for each unit, for the hospitals of a process."""
+    """A cache of the rows that are used of each privacy unit (row or patient), for the hospitals of a process."""
 
     def __init__(self) -> None:
         self._chosen: dict[tuple[str, int, str, int, int, str], Contribution] = {}

@@ -116,7 +116,7 @@ def fixed_weights(everyone: LocalProblem, ids: Ids, sizes: Ids, rate: float, sec
     """
     sent = everyone.sent
     if sent is None:
-        raise ValueError("nothing is sent")
+        raise ValueError("the problem declares no update that hospitals send")
     counts = np.ones(len(sizes)) if section.cap is None else np.minimum(sizes / section.cap, 1.0)
     into = np.zeros_like(ids) if sent.sum_index is None else sent.sum_index
     totals = rate * np.bincount(into, weights=counts[ids], minlength=sent.sums)

@@ -115,7 +115,7 @@ def _begun(path: Path) -> tuple[Curve, Lines]:
         tree = bounded.read_json(path)
         lines = {str(label): (str(line), value) for label, (line, value) in tree["lines"].items()}
         if not all(value is None or isinstance(value, int | float) for _, value in lines.values()):
-            raise ValueError("a value is not a number")
+            raise ValueError("the value of a line of the plot is not a number")
         return validated(Curve, tree["curve"], "curve"), lines
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ConfigError(f"{path}: cannot be used ({error}); run raysim curve again") from None
