@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 
 TOP = ("auroc", "mae", "worst_decile", "observed_over_expected", "hypervolume")
-"""Metrics listed first: accuracy, the worst decile of hospitals, calibration in the large, hypervolume."""
+"""Metrics listed first: AUROC or MAE, the worst decile of hospitals, calibration in the large, hypervolume."""
 
 GROUPS = {
     "seconds": "time",

@@ -57,7 +57,7 @@ def check_cohort(ids: Any, hospitals: int) -> None:
     if len(outside):
         raise Invalid(f"select: {outside[0]} is not a hospital's id; there are 0 to {hospitals - 1}")
     if (ids[1:] <= ids[:-1]).any():
-        raise Invalid("select: ids are not ascending, or name one twice; sort them, each once")
+        raise Invalid("select: ids are not sorted or repeat one; give ascending ids without repetitions")
 
 
 def check_serve(serve: Any, view: FederationView, models: int, groups: int | None) -> None:

@@ -150,7 +150,7 @@ def _check_groups(groups: RowGroups, ids: Ids, frame: Frame) -> None:
     if not entries:
         raise Invalid("groups.hospital: empty; give an entry for each group of rows that is trained on")
     if not np.isin(hospital, ids).all() or (hospital[1:] < hospital[:-1]).any():
-        raise Invalid("groups.hospital: not ascending ids of the sampled hospitals; sort the entries by hospital")
+        raise Invalid("groups.hospital: is not sorted, or names hospitals that were not sampled; sort sampled ids")
     wrong = groups.group[(groups.group < 0) | (groups.group >= frame.groups)]
     if len(wrong):
         raise Invalid(f"groups.group: {wrong[0]} is not among the division's {frame.groups}, 0 to {frame.groups - 1}")

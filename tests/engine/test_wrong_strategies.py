@@ -44,7 +44,7 @@ LINES = {
     "SumsTooFew": "round 1: upload.sum_index: 1 is not the number of a sum; sums are numbered 0 to 0, so raise sums",
     "PullsToItself": "round 1: objective.proximal.0.towards: -2 is not a row of state.models; there are 0 to 0",
     "ForgetsComma": "round 1: objective.proximal: a Proximal is not a tuple of Proximal; write (term,)",
-    "Unsorted": "round 1: select: ids are not ascending, or name one twice; sort them, each once",
+    "Unsorted": "round 1: select: ids are not sorted or repeat one; give ascending ids without repetitions",
     "InvitesStrangers": "round 1: select: 5 is not a hospital's id; there are 0 to 4",
     "Reshapes": "round 1: models: rows of 68 parameters; a model has 69",
     "Explodes": "round 2: models: row 0 is not finite; take smaller steps at the server",

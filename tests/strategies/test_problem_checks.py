@@ -282,12 +282,12 @@ def test_a_mistake_is_named_by_its_field(wrong, message):
         (
             groups(hospital=np.array([0, 0, 3, 4])),
             replace(FRAME, groups=3),
-            "groups.hospital: not ascending ids of the sampled hospitals;",
+            "groups.hospital: is not sorted, or names hospitals that were not sampled;",
         ),
         (
             groups(hospital=np.array([0, 3, 0, 3])),
             replace(FRAME, groups=3),
-            "groups.hospital: not ascending ids of the sampled hospitals;",
+            "groups.hospital: is not sorted, or names hospitals that were not sampled;",
         ),
         (groups(hospital=np.array([0, 3])), replace(FRAME, groups=3), "groups.group: 4 values for 2 groups of rows"),
         (groups(hospital=7), replace(FRAME, groups=3), "groups.hospital: 7 for 0 groups of rows"),
