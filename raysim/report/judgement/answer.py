@@ -115,7 +115,7 @@ def _others(evidence: Evidence) -> list[str]:
 
 
 def _front(evidence: Evidence) -> list[str]:
-    """Name the strategies that no other dominates on headline figure and worst decile; empty if no strategy is dominated."""
+    """Name the strategies that no other dominates on headline figure and worst decile; empty if none is dominated."""
     left = [evidence.entries[i].name for i in np.flatnonzero(evidence.front)]
     if len(left) == len(evidence.entries):
         return []
