@@ -44,11 +44,11 @@ def split(value: Any, where: str) -> Steps:
             recalibration = keys
         elif name is not None:
             raise ConfigError(
-                f"{at}.name: '{name}' is not a step after the last round; use {RECALIBRATE}, or leave name "
-                "out for fine-tuning"
+                f"{at}.name: '{name}' is not a step after the last round; use {RECALIBRATE}, or remove name "
+                "to fine-tune"
             )
         elif fine_tuning is not None:
-            raise ConfigError(f"{at}: is a second step of fine-tuning; use one step with all epochs")
+            raise ConfigError(f"{at}: fine-tunes a second time; use one step with all epochs")
         else:
             fine_tuning = keys
     return Steps(fine_tuning, recalibration)

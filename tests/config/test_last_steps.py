@@ -77,7 +77,7 @@ def test_who_fine_tunes_by_itself_gets_the_step_without_a_name() -> None:
         (3, "strategy.personalization: 3 is not a step"),
         (["recalibrate", {"epochs": 1}], "strategy.personalization.1: comes after recalibrate, which must be the last"),
         (["recalibrate", "recalibrate"], "strategy.personalization.1: comes after recalibrate, which must be the last"),
-        ([{"epochs": 1}, {"epochs": 2}], "strategy.personalization.1: is a second step of fine-tuning"),
+        ([{"epochs": 1}, {"epochs": 2}], "strategy.personalization.1: fine-tunes a second time"),
     ],
 )
 def test_other_steps_are_refused_in_a_line(steps: Any, message: str) -> None:

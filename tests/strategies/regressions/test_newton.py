@@ -125,7 +125,7 @@ def test_poisson(tmp_path: Path):
     assert_allclose(play(federation, Newton(), rounds=20, model=POISSON_MODEL).models, outcome.models, rtol=0, atol=0)
     for family, model in (("poisson", LINEAR_MODEL), ("linear", POISSON_MODEL)):
         with pytest.raises(
-            ConfigError, match=rf"strategy\.family: '{family}' does not fit this label, .* take \w+: \w+"
+            ConfigError, match=rf"strategy\.family: '{family}' does not fit this label, .* use \w+: \w+"
         ):
             check_job(job_of(federation, Newton(family=family), model=model), federation)
     with pytest.raises(
