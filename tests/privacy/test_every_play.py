@@ -70,7 +70,7 @@ def system(tree: dict[str, Any]) -> dict[str, Any]:
 def joint(folder: str) -> tuple[int, float]:
     """How many runs a page says that it has, and their joint epsilon."""
     page = re.sub(r"\s+", " ", Path(folder, "report.html").read_text())
-    (found,) = set(re.findall(r"observer of all (\d+) runs of this page.*?together epsilon = ([0-9.]+), delta = 0.001", page))
+    (found,) = set(re.findall(r"of all (\d+) runs of this page.*?together epsilon = ([0-9.]+), delta = 0.001", page))
     return int(found[0]), float(found[1])
 
 

@@ -158,7 +158,7 @@ def test_noisy_figures_come_without_gaps_between_groups_of_patients(federation):
 @pytest.mark.parametrize(
     ("keys", "classes", "line"),
     [
-        ({"groups": ["sex"]}, 2, r"privacy.statistics.metrics: .*evaluation.groups: sex"),
+        ({"groups": ["sex"]}, 2, r"privacy.statistics.metrics: .*evaluation.groups .sex"),
         ({"predictions": True}, 2, r"privacy.statistics.metrics: .*evaluation.predictions"),
         (
             {"range": [0, 5]},
