@@ -206,10 +206,10 @@ def test_strategies_that_set_the_field_are_level_lines(tmp_path: Path):
         ({"curve": {"field": "mu", "values": [1], "colour": "red"}}, "curve.colour: unknown key"),
         ({"strategies": [{"name": "fedprox", "mu": 1}]}, "strategies: no strategy has the key mu and leaves it unset"),
         ({"curve": {"field": "mew", "values": [1]}}, "strategies: no strategy has the key mew and leaves it unset"),
-        ({"curve": {"field": "mu", "values": [1], "figure": "mae"}}, "curve.figure: 'mae' is not a figure"),
+        ({"curve": {"field": "mu", "values": [1], "figure": "mae"}}, "curve.figure: 'mae' is not a metric"),
         (
             {"curve": {"field": "mu", "values": [1], "figure": "n"}},
-            "curve.figure: 'n' is not a figure.*; name one of n_t",
+            "curve.figure: 'n' is not a metric.*; name one of n_t",
         ),
     ],
 )
