@@ -243,5 +243,5 @@ def test_penalties_that_random_intercepts_do_not_have_are_refused_in_a_line(tmp_
     ):
         construct(RandomIntercepts, {"firth": "auto"}, "strategy")
     federation = federation_of(tmp_path / "r", G, G.real, 0)
-    with pytest.raises(ConfigError, match=r"^strategy\.ridge: 1 is a penalty, but restricted maximum likelihood has none"):
+    with pytest.raises(ConfigError, match=r"^strategy\.ridge: 1 is a penalty, but restricted maximum"):
         check_job(job_of(federation, RandomIntercepts(ridge=1.0), model=LINEAR_MODEL), federation)
