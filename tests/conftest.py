@@ -230,14 +230,23 @@ def no_commands_process() -> Iterator[None]:
     host._own = False
 
 
+class Messages(logging.Handler):
+    """Collects the messages that are logged; pytest's own collection is off, as it attaches to every logger."""
+
+    def __init__(self, level: int) -> None:
+        super().__init__(level)
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())
+
+
 @pytest.fixture
 def logged() -> Iterator[list[str]]:
     """Messages of warnings and errors that are logged while a test runs."""
-    messages: list[str] = []
-    handler = logging.Handler(logging.WARNING)
-    handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
+    handler = Messages(logging.WARNING)
     logging.getLogger().addHandler(handler)
-    yield messages
+    yield handler.messages
     logging.getLogger().removeHandler(handler)
 
 

@@ -285,7 +285,7 @@ def _described(path: Path, state: tuple[int, int, int]) -> Mapping[str, Any]:
 
 def _mapped(path: Path) -> NDArray[Any]:
     # A plain view of the mapping: slicing np.memmap itself takes several microseconds per hospital.
-    return np.asarray(np.lib.format.open_memmap(str(path), mode="r"))
+    return np.asarray(np.load(path, mmap_mode="r"))
 
 
 def pooled_rows(federation: Federation) -> NDArray[np.int64]:

@@ -13,7 +13,6 @@ Output rows are in the order in which strategies first appear.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Container, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -46,8 +45,7 @@ def read_csv(path: Path) -> pd.DataFrame:
 
     pandas does not guess types here. Therefore a hospital remains ``007`` or ``NA``, and an empty name remains empty.
     """
-    with path.open(encoding="utf-8", newline="") as file:
-        figures = {*next(csv.reader(file), ())} - {*NAMES}
+    figures = pd.read_csv(path, nrows=0).columns.difference([*NAMES])
     return csv_files.read_csv(
         path, dtype=dict.fromkeys(NAMES, str), keep_default_na=False, na_values={name: [""] for name in figures}
     )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import signal
+import sqlite3
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -75,6 +77,12 @@ def configured(folder: Path, strategies: list[Any], reference: str) -> dict[str,
     return {"HOME": str(folder), "RAYSIM_CACHE": str(folder / "cache")}
 
 
+def recorded(folder: Path) -> int:
+    """How many runs MLflow's store has, whoever is writing it."""
+    with contextlib.closing(sqlite3.connect(f"file:{folder / 'mlflow.db'}?mode=ro", uri=True)) as store:
+        return int(store.execute("SELECT count(*) FROM runs").fetchone()[0])
+
+
 def statuses(folder: Path) -> Counter[str]:
     """How often MLflow says each status of a run."""
     client = MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
@@ -114,7 +122,13 @@ def test_ctrl_c_ends_all_runs_at_work_and_they_go_on(whole: Path, here: None, tm
     hold.touch()
     driver = started(["compare", "c.yaml", "--out", "out"], tmp_path, environment)
     runs = tmp_path / "out" / "runs"
-    until(lambda: len(list(runs.glob("*/seed-1/checkpoints/round-000004.*"))) == 2 or driver.ended())
+    # A run's process may have written its checkpoint before the driver has heard that the run began.
+    until(
+        lambda: (
+            (recorded(tmp_path) == 3 and len(list(runs.glob("*/seed-1/checkpoints/round-000004.*"))) == 2)
+            or driver.ended()
+        )
+    )
     assert not driver.ended(), driver.wait()
     family = psutil.Process(driver.pid).children(recursive=True)
     os.killpg(driver.pid, signal.SIGINT)  # a terminal's signal goes to the whole group
