@@ -58,7 +58,8 @@ def psi_terms(counts: NDArray[Any], reference: NDArray[Any] | None = None, epsil
 def _smoothed(counts: NDArray[Any], pool: NDArray[Any], epsilon: Smoothing) -> Floats:
     """Return the shares of ``counts [..., C]``, smoothed so that all are above 0.
 
-    With ``epsilon`` "counts", only bins that are not empty in ``pool [..., C]`` enter the total.
+    If ``epsilon`` is a number, it is added to each share. "counts" adds half a row to each bin; bins that are empty in
+    ``pool [..., C]`` then do not count in the total.
     """
     totals = counts.sum(axis=-1, keepdims=True)
     if isinstance(epsilon, str):
