@@ -31,12 +31,12 @@ HeadRate = Annotated[float, Limit(above, 0)]
 
 
 class SharedBody(Strategy):
-    """A strategy in which each hospital has its own ``head`` (see :func:`head_mask`), and hospitals share the
-    other parameters (the body).
+    """A strategy in which each hospital has its own ``head`` (see :func:`head_mask`), and hospitals share the other
+    parameters (the body).
 
     After the last round, every hospital trains its head for ``final_head_epochs`` epochs with the body frozen. When the
-    head is trained alone, it uses ``head_optimizer`` and ``head_learning_rate``, or the settings in
-    ``training`` if they are None.
+    head is trained alone, it uses ``head_optimizer`` and ``head_learning_rate``, or the settings in ``training`` if
+    they are None.
     """
 
     head: tuple[str, ...] | None

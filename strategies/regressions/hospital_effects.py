@@ -69,11 +69,9 @@ class Laplace(NamedTuple):
     """A hospital's contribution to the marginal log-likelihood of random intercepts, by Laplace's approximation.
 
     - ``value``: the approximate log-likelihood: its value at the mode of the hospital's intercept, with the term for
-    the
-      curvature there.
+      the curvature there.
     - ``gradient [p + 1]``: the derivatives of ``value`` by the coefficients and by the logarithm of the intercepts'
-    standard
-      deviation.
+      standard deviation.
     - ``mode``: the mode of the hospital's intercept, which stays at the hospital.
     """
 
