@@ -220,8 +220,10 @@ class SweepRun:
         )
 
     def count_lost(self) -> None:
-        """Store how many runs may have been made without a record when the sweep was stopped, for the privacy
-        guarantee."""
+        """Store how many trials may have run without a record before the sweep was stopped.
+
+        The privacy guarantee counts them. Nothing is stored if repeated trials have the same noise.
+        """
         if self._redraws_noise():
             again = self._left * (1 + self._plan.sweep.retries) + (0 if (self._folder / "summary.json").exists() else 1)
             self._out.json(LOST, {"trials": read_lost(self._folder) + again})

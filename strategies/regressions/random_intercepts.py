@@ -4,12 +4,12 @@ N. E. Breslow, D. G. Clayton: *Approximate Inference in Generalized Linear Mixed
 approximation of the likelihood.
 
 Hospital i's intercept is the common intercept plus ``u_i``, which is normal with standard deviation ``tau``. The
-hospital computes the mode of ``u_i`` and predicts with it. In each round, hospitals send three things: their
-contribution to the approximate log-likelihood, its gradient by the coefficients and ``ln tau``, and the second
-derivatives by the coefficients with ``u_i`` eliminated. The server takes steps with these second derivatives, corrected
-by earlier gradients (L-BFGS). A step is halved if the likelihood falls. The intercepts of small hospitals shrink to the
-common intercept, which avoids the bias of the slopes in ``own_intercepts``. ``u_i`` never leaves a hospital; hospitals
-without training rows use the common intercept.
+hospital computes the mode of ``u_i`` and predicts with it. In each round, hospitals send their contributions to the
+approximate log-likelihood and to its gradient by the coefficients and ``ln tau``. They also send its curvature for the
+coefficients, with ``u_i`` eliminated, and approximately for ``ln tau``. The server takes steps with this curvature,
+corrected by earlier gradients (L-BFGS). A step is halved if the likelihood falls. The intercepts of small hospitals
+shrink to the common intercept, which avoids the bias of the slopes in ``own_intercepts``. ``u_i`` never leaves a
+hospital; hospitals without training rows use the common intercept.
 
 Without a ``ridge`` penalty, the fit stops as ``separated`` in two cases. In the first, one hyperplane separates the
 classes of all hospitals: three successive steps do not get shorter although the expected rise of the likelihood falls.

@@ -2,7 +2,7 @@
 
 First every hospital sends a few quantiles of each feature. Each quantile represents an equal share of the recorded
 values, so together they estimate the distribution over all hospitals. The quantiles of this distribution become the
-common edges. Then every hospital counts its values between these edges.
+edges between bins, which all hospitals use. Then every hospital counts its values between these edges.
 """
 
 from __future__ import annotations

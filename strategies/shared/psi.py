@@ -43,9 +43,9 @@ def psi_terms(counts: NDArray[Any], reference: NDArray[Any] | None = None, epsil
 
     ``counts`` has each hospital's number of rows in each bin, ``[H, C]``, or for each of D features, ``[H, D, C]``. The
     result has the same shape. ``p_ic`` is the share of bin c at the hospital, and ``P_c`` its share over all hospitals.
-    With ``reference`` (counts without the axis of hospitals), ``P_c`` is the share in ``reference``; test rows can so
-    be compared with training rows. Shares are smoothed by ``epsilon``. Terms are 0 for bins with ``P_c = 0`` and for
-    hospitals without rows. Terms are never negative, so that opposite differences can look alike.
+    With ``reference`` (counts without the axis of hospitals), ``P_c`` is the share in ``reference``; test rows
+    can thus be compared with training rows. Shares are smoothed by ``epsilon``. Terms are 0 for bins with ``P_c = 0``
+    and for hospitals without rows. Terms are never negative, so that opposite differences can look alike.
     """
     rows = np.asarray(counts, dtype=np.float64)
     pool = rows.sum(axis=0) if reference is None else np.asarray(reference, dtype=np.float64)
@@ -86,9 +86,9 @@ def feature_terms(counts: NDArray[Any], epsilon: Smoothing = EPSILON, reference:
 def size_terms(sizes: Ids, mean: float | None = None) -> Floats:
     """Return a signed measure of how far each hospital's number of rows is from the mean, ``[H]``.
 
-    The measure is ``|x_i - 1| ln x_i`` with ``x_i = n_i / mean n``, where ``n_i`` is the number of rows in ``sizes``,
-    which is above 0. ``mean`` is the mean number of rows with which ``sizes`` are compared; None means the mean of
-    ``sizes``.
+    The measure is ``|x_i - 1| ln x_i`` with ``x_i = n_i / mean n``, where ``n_i`` are the numbers of rows in
+    ``sizes``, all above 0. ``mean`` is the mean number of rows with which ``sizes`` are compared; None means the mean
+    of ``sizes``.
 
     The mean of the absolute values is the PSI between hospitals' shares of all rows and equal shares. The values are
     signed, because absolute values could be equal for the smallest and the largest hospitals.

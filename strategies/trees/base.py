@@ -21,7 +21,7 @@ _STEP = 0x9E3779B97F4A7C15
 
 @dataclass(frozen=True, eq=False)
 class TreesState(State):
-    """The state of boosted trees. Row 0 of the models contains the trees."""
+    """The state of boosted trees. Row 0 of ``models`` contains the trees."""
 
     edges: tuple[Floats, ...] = ()
     """The edges of each column's bins, as ``F`` arrays; empty before the first round."""
@@ -31,7 +31,7 @@ class TreesState(State):
 
 
 class Trees(Strategy):
-    """A strategy that grows trees. All hospitals take part, and there are no gradient steps."""
+    """A strategy that grows trees. All hospitals with training rows take part, and there are no gradient steps."""
 
     takes_trees: ClassVar[bool] = True
 
@@ -92,7 +92,10 @@ def forest_of(view: FederationView, state: State) -> Forest:
 
 
 def steps_of(view: FederationView, state: State) -> int:
-    """Return the number of boosting steps so far: trees, or sets of one tree per class with more than two classes."""
+    """Return the number of boosting steps so far.
+
+    A step adds one tree, or one per class if there are more than two classes.
+    """
     return Shape(task_of(view)).count(own_state(state, TreesState).models[0]) // task_of(view).outputs
 
 

@@ -70,9 +70,9 @@ class FederatedTrees(Trees):
         return found
 
     def grown(self, view: FederationView, own: TreesState, ids: Ids) -> Generator[Call, Answers, TreesState]:
-        """Grow the trees of one boosting step and return the state with them: one tree, or one per class.
+        """Grow the trees of one boosting step with hospitals ``ids``, and return the state with them.
 
-        There is one tree per class if the label has more than two classes.
+        A step grows one tree, or one per class if there are more than two classes.
         """
         task, forest = task_of(view), forest_of(view, own)
         tree, bins = len(forest) // task.outputs, Bins.between(own.edges, task.levels)
@@ -140,7 +140,7 @@ def _splits(trees: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class PooledTrees(FederatedTrees):
-    """Boosted trees on the pooled rows of all hospitals; they equal the trees of :class:`FederatedTrees`."""
+    """Boosted trees on the pooled rows of all hospitals. They equal the trees that :class:`FederatedTrees` grows."""
 
     title: ClassVar[str] = "Pooled training"
     needs: ClassVar[Needs] = Needs.more("sends every row")

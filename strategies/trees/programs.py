@@ -27,7 +27,7 @@ SCALES = 64
 
 @dataclass(frozen=True)
 class ValueCounts(Program):
-    """The number of a hospital's rows whose value in a column, as a binary number, begins with each received prefix.
+    """For each received prefix, the number of a hospital's rows whose value in a column, in binary, begins with it.
 
     The server computes the edges between bins from these counts; see :mod:`raysim.trees.edges`.
     """
@@ -212,7 +212,7 @@ class _Together:
 
     @cached_property
     def binned(self) -> Binned:
-        """Return the rows with their values replaced by bins."""
+        """Return the rows with each value replaced by the number of its bin."""
         codes = self.codes
         made = Binned(self._bins, codes)
         # The cells of few rows are never needed.

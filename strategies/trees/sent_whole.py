@@ -145,7 +145,7 @@ class SentWhole(Trees):
         return [shape.forest(vector) for vector in answers.each["trees"]]
 
     def vector(self, task: TreeTask, forest: Forest, steps: int) -> Floats:
-        """Return the trees of the last ``steps`` boosting steps, as a vector in the form in which they are sent."""
+        """Return the trees of the last ``steps`` boosting steps, as the vector by which they are sent to hospitals."""
         return Shape(sized(task, steps)).vector(forest.last(steps * task.outputs))
 
     def extended(self, view: FederationView, state: TreesState, forest: Forest) -> TreesState:
