@@ -12,8 +12,8 @@ whose regression cannot be fitted are left out.
 With ``stacked``, the server receives the sums over each hospital's rows of the products of the H models' predictions.
 To hide single rows, only hospitals with at least ``max(5 H, 30)`` rows send these sums.
 
-Traffic, once: each hospital sends p + 1 float64 numbers for p coefficients. With ``stacked``, each hospital also
-receives the H models and sends ``H (H + 3) / 2`` float64 numbers.
+Traffic, once: each hospital sends p + 1 float64 numbers for p coefficients. With ``stacked``, each hospital with enough
+rows also receives the H models and sends ``H (H + 3) / 2`` float64 numbers.
 """
 
 from __future__ import annotations

@@ -32,9 +32,9 @@ def own_fit(at: Context, how: LocalFit) -> Fit | None:
 
 @dataclass(frozen=True)
 class InformationSums(Program):
-    """A hospital's own regression as sums that are added over hospitals: the information matrix, and it times
-    coefficients.
+    """A hospital's own regression as sums that are added over hospitals.
 
+    ``total [p, p]`` is the information matrix, and ``weighted [p]`` its product with the p coefficients.
     ``univariate`` has five numbers for each of the p coefficients. They are the weight ``1/(v + spread)`` times the
     powers 0, 1 and 2 of the coefficient, the squared weight, and whether the hospital can estimate the coefficient.
     ``v`` is the variance of the estimate, and ``spread [p]`` the received variance of the coefficients between

@@ -7,9 +7,9 @@ The method takes one round of three calls:
 
 1. Hospitals send their own regressions. The common point is the mean of their coefficients, weighted by information
    matrices (see ``meta_analysis``).
-2. All hospitals send their gradients at the common point, and for ``order: 2`` also their Hessians.
-3. One hospital, the lead, fits its surrogate likelihood: its own likelihood, corrected by the means of these gradients
-   and Hessians. It sends the coefficients.
+2. All hospitals send their gradients and Hessians at the common point.
+3. One hospital, the lead, fits its surrogate likelihood: its own likelihood, corrected by the mean of these gradients
+   over all rows, and for ``order: 2`` also by the mean of the Hessians. It sends the coefficients.
 
 With ``robust: true`` the common gradient is the median of hospitals' mean gradients, for each coefficient separately,
 so that an unusual hospital cannot move it far. The surrogate likelihood may have no maximum, for example if the lead
@@ -24,7 +24,7 @@ gradients of single hospitals, which needs ``sums: clear``. If an answer is lost
 
 Traffic, once: each hospital receives ``4 p + 1`` float64 numbers for p coefficients, and with ``order: 2`` another
 ``p (p + 1) / 2``. It sends what it sends in ``meta_analysis``, what it sends in a round of ``newton``, and p + 1
-numbers.
+numbers. With ``robust``, it receives and sends p more.
 """
 
 from __future__ import annotations

@@ -166,7 +166,7 @@ def triangle(p: int) -> tuple[int]:
 class Grid:
     """A grid to which sums are rounded, so that hospitals' sums can be added exactly.
 
-    Its step is ``2^-bits``. It is the finest step with which sums over all hospitals do not overflow.
+    Its step is ``2^-bits``: the finest step with which sums over all hospitals do not overflow, or ``2^-MOST_BITS``.
     """
 
     bits: int
