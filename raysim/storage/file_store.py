@@ -102,7 +102,7 @@ def file_store(location: str) -> FileStore:
 
 
 def check(location: str) -> None:
-    """Raise ``ConfigError`` if ``checkpoint.path`` cannot be written; leaves an empty folder."""
+    """Raise ``ConfigError`` if the checkpoint folder ``location`` cannot be written. Creates this folder, empty."""
     try:
         probe = file_store(location)
         probe.write("probe", b"")
