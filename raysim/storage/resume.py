@@ -250,9 +250,10 @@ class Opened:
             dataclasses.replace(self.ticket, finished=True).save(self.folder)
 
     def begins(self, since: int) -> EarlierPlays:
-        """Begin again after round ``since``, and return how many rounds earlier starts of the run have run in vain.
+        """Return how often the run was started before, and how many rounds of these starts are run again.
 
-        The ticket counts them, because they cost privacy although their results are not used.
+        The run now begins after round ``since``, and rounds after it that an earlier start has run are run again. The
+        ticket counts them, because they cost privacy although their results are not used.
         """
         before = EarlierPlays(self.ticket.starts, self.ticket.rounds)
         earlier = before.stopped(since, self.ticket.reached) if self.ticket.reached else before
