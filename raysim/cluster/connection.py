@@ -146,10 +146,10 @@ class Keeper:
         self._thread = threading.Thread(target=self._keep, name="Ray", daemon=True)
 
     def start(self, seconds: float) -> None:
-        """Return when Ray is running.
+        """Wait until Ray is running, for at most ``seconds``.
 
         Raises the errors of ``ray.init``, and ``HangingError`` if it takes longer. If Ray's code blocks all other
-        threads and the process belongs to raysim, Python's watchdog ends the process and prints its trace.
+        threads of a process of raysim's command line, Python's watchdog ends the process and prints its trace.
         """
         watched, traced = host.is_own(), faulthandler.is_enabled()
         if watched:

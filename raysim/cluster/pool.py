@@ -111,10 +111,10 @@ class RayPool:
             self.actors.append(actor.options(**options).remote(*given, *pieces))
 
     def wait(self, seconds: float) -> str | None:
-        """Wait until every actor is running, and set ``places``. Return the first warning of an actor, or None.
+        """Wait until every actor is running, and set ``places``, the actors' nodes. Return the first warning, or None.
 
-        Raises ``ResourceError`` if they do not start in time, if one cannot have its device, or if a node has other
-        software than this process.
+        Raises ``ResourceError`` if an actor does not start within ``seconds`` or does not find its device. Also raises
+        it if a node has other versions of software than this process.
         """
         import ray
 

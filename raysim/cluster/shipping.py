@@ -32,10 +32,9 @@ SECONDS = 30.0
 
 
 def part_of(federation: Federation, served: Ids, *, training_of_all: bool = False) -> Federation:
-    """Return a federation in which only hospitals ``served`` have rows.
+    """Return a copy of the federation in which only the hospitals ``served`` have rows.
 
-    It has the ids and names of the whole federation. With ``training_of_all`` it also has the training rows of all
-    other hospitals.
+    All hospitals keep their ids and names. With ``training_of_all``, the other hospitals keep their training rows.
     """
     bounds, mine = federation.bounds, set(served.tolist())
     chosen, new = [], np.zeros_like(bounds)

@@ -1,8 +1,8 @@
 """The defaults of the configuration.
 
-They are defined in two packaged YAML files, and nowhere else. ``raysim/config/defaults.yaml`` is the complete default
-configuration. ``raysim/config/optional.yaml`` has the keys of optional sections, which exist only in configurations
-that name them. A ``*`` there stands for any name.
+All defaults are in two YAML files of the package. ``raysim/config/defaults.yaml`` is the complete default
+configuration. ``raysim/config/optional.yaml`` has the defaults of optional sections, which exist only in configurations
+that name them. In its keys, ``*`` stands for any name.
 """
 
 from __future__ import annotations
