@@ -147,6 +147,7 @@ class Run:
         yield result
 
     def result(self, federation: Federation, outcome: Outcome) -> Result:
+        """Return the result of the run for its comparison, given the ``outcome`` of its training."""
         strategy, label = self.entry.strategy, self.entry.label
         return Result(
             label,

@@ -35,6 +35,8 @@ MODEL_COPIES = 8
 
 @dataclass(frozen=True)
 class Load:
+    """The amount of work in an experiment: its number of runs, and the size of its data and of its models."""
+
     runs: int
     cells: int
     """Rows times features of the federation."""
