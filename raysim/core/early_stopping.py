@@ -19,8 +19,10 @@ class Stop(NamedTuple):
 
 
 class Held(NamedTuple):
-    """The early stopping of a hospital that trains alone: its validation rows (features ``X [n, F]``, labels ``y [n]``)
-    and the rule."""
+    """What a hospital that trains alone needs to stop early: its validation rows and the rule ``stop``.
+
+    The rows have the features ``X [n, F]`` and the labels ``y [n]``.
+    """
 
     X: NDArray[Any]
     y: NDArray[Any]

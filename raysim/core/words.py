@@ -144,7 +144,8 @@ def of_type(value: Any) -> str:
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the leaves of a nested mapping as pairs of a dotted key ``a.b`` and a text. Lists are written as JSON."""
+    """Yield the values of a nested mapping as texts, each with its dotted key, such as ``a.b``. Lists are written as
+    JSON."""
     for key, value in tree.items():
         if isinstance(value, Mapping):
             yield from flatten(value, f"{prefix}{key}.")

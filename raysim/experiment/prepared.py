@@ -169,7 +169,8 @@ class Prepared:
         return Run(entry, seed, self._rows_of(entry, seed).folder, folder, name, True, trial, first, checked)
 
     def _rows_of(self, entry: Entry, seed: int) -> Federation:
-        """Return the data of one strategy and seed; strategies with the same preparation of data share a federation."""
+        """Return the data of one strategy and seed. Strategies that prepare the data in the same way share a
+        federation."""
         if plugins.prepared_alike(entry.config, self.config):
             return self.federations[seed]
         if seed not in self._others:

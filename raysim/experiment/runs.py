@@ -40,7 +40,7 @@ Begin = Callable[[Manifest], None]
 
 
 class Experiment(Prepared):
-    """The runs of a prepared configuration: strategies x seeds, their files and their records in MLflow."""
+    """The runs of a prepared configuration, one for each strategy and seed, with their files and MLflow records."""
 
     def play(
         self,

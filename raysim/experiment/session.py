@@ -145,7 +145,7 @@ class OnRay:
         self.actors = self._pool.actors
 
     def wait(self, seconds: float) -> None:
-        """Wait until the hospital actors are ready. Raises ``ResourceError`` after ``seconds``."""
+        """Wait until the hospital actors are ready. Raises ``ResourceError`` if this takes more than ``seconds``."""
         self.warning = self._pool.wait(seconds)
         self.dashboard = dashboard_address()
         self.where = describe([len(ids) for ids in self._pool.served], len(set(self._pool.places)))

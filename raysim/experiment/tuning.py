@@ -235,8 +235,8 @@ def edges(name: str, tried: Sequence[Any]) -> list[float]:
 
 
 def is_bound(name: str, value: float) -> bool:
-    """Return whether ``value`` is the smallest or largest allowed for the key with the dotted ``name``; always true for
-    0.
+    """Return whether the key with the dotted ``name`` allows no smaller or no larger value. Always true for the value
+    zero.
 
     >>> is_bound("training.local_epochs", 1), is_bound("training.local_epochs", 8), is_bound("strategy.mu", 0.0)
     (True, False, True)

@@ -1,8 +1,8 @@
 """Effect of each source column on a run's headline model: permutation importance, and partial dependence.
 
-To measure a column's importance, it is permuted among the patients of each hospital, together with its missing flags
-(L. Breiman, *Random Forests*, 2001). Differences between hospitals therefore remain, and only the column's information
-on single patients is lost.
+To measure a column's importance, its values are permuted among the rows of each hospital, together with its missing
+flags (L. Breiman, *Random Forests*, 2001). Differences between hospitals therefore remain, and only the column's
+information on single patients is lost.
 
 The column's importance at a hospital is the resulting loss in the headline metric, averaged over ``repeats``
 permutations. The importance over hospitals is the mean weighted by rows. Its interval is computed as for paired
@@ -217,7 +217,7 @@ def _gains(predictor: Predictor, rows: Evaluated) -> Floats | None:
 
 
 def _spreads(predictor: Predictor, rows: Evaluated) -> Floats | None:
-    """Return each feature's contribution to the output of each row, ``[n, F]``; None unless the model is linear."""
+    """Return each feature's contribution to a linear model's output for each row, ``[n, F]``; None for other models."""
     model = predictor.model
     vectors = _vectors(predictor, rows) if isinstance(model, LinearModel) and model.outputs == 1 else None
     if vectors is None:

@@ -23,7 +23,7 @@ NAME = re.compile(r"round-(\d+)\.([0-9a-f]{32})\.safetensors")
 
 
 class Checkpoints:
-    """The checkpoints of one run of ``strategy`` at ``location``, of which the last ``keep`` are stored.
+    """The checkpoints of one run of ``strategy`` at ``location``, a folder or URI. Only the last ``keep`` are stored.
 
     ``fingerprint``: the digest of the settings that determine the run's result.
     """

@@ -148,7 +148,8 @@ def _count(value: Any, name: str, most: int = 2**62) -> int:
 
 
 def read_tensors(content: bytes) -> tuple[Arrays, dict[str, Any]]:
-    """Return the arrays of a safetensors file, and the JSON under ``raysim`` in its header. Raises ``ValueError``."""
+    """Return the arrays of a safetensors file, and raysim's JSON from its header. Raises ``ValueError`` if it is
+    damaged."""
     from safetensors import SafetensorError
     from safetensors.numpy import load
 

@@ -102,7 +102,7 @@ class Manifest:
     def together(self) -> Iterator[None]:
         """In this context, hold back all files that are written, and make them appear together at its end.
 
-        After an error, none of them appears. The manifest is then written only once, and not once per file.
+        The manifest is then written once, and not once per file. After an error, none of the files appears.
         """
         before = dict(self._files)
         try:

@@ -59,7 +59,7 @@ class Shift(NamedTuple):
     slope: float
 
     def applied(self, outputs: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the shifted ``outputs [n]``, in double precision."""
+        """Return the recalibrated ``outputs [n]``, in double precision."""
         return np.asarray(self.intercept + self.slope * outputs.astype(np.float64))
 
 
@@ -97,7 +97,7 @@ class Served:
 
     @property
     def headline(self) -> str:
-        """The name of the model whose figures are the run's headline figures."""
+        """The name of the run's headline model, whose metrics are the run's headline metrics."""
         return list(self.owners)[-1]
 
 

@@ -227,7 +227,8 @@ class Auditor:
     def _inverted(self) -> pd.DataFrame | None:
         """Reconstruct one patient's row from the update of a hospital that trains on this row alone.
 
-        Returns None if not all of the model's layers are dense.
+        The result has one row per feature: the patient's value, and the reconstructed value. None if not all of the
+        model's layers are dense.
         """
         work, federation = self._job.work, self._federation
         model: Model = work.model.bind(federation, "cpu", "float64")

@@ -247,7 +247,7 @@ class Search:
         return text
 
     def as_json(self) -> dict[str, object]:
-        """Return the content of ``search`` in ``answer.json``."""
+        """Return the comparison of the models with the reference, after correction, as JSON for ``answer.json``."""
         found = self.found
         return {
             "tried": found.tried,

@@ -90,7 +90,10 @@ class Predictions:
 
 
 def checked(table: pd.DataFrame, reading: Reading, reference: str) -> Predictions:
-    """Check ``table`` and return it as :class:`Predictions`. Raises one-line ``DataError`` or ``ConfigError``."""
+    """Check a table of predictions and return it as :class:`Predictions`.
+
+    ``reference`` is the model that others are compared with. Raises one-line ``DataError`` or ``ConfigError``.
+    """
     warnings: list[str] = []
     frame = _named(table, warnings)
     frame = _evaluated(frame)

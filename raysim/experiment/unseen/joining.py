@@ -143,10 +143,12 @@ def _fitted(X: NDArray[Any], offset: NDArray[Any], y: NDArray[Any], link: str) -
 def _outputs_of_body(
     model: Model, body: NDArray[Any], head: NDArray[np.int64], X: NDArray[Any]
 ) -> tuple[NDArray[Any], NDArray[Any] | None]:
-    """Return the model's outputs for ``X [n, F]`` with a head of zeros, ``[n]``, and the head's inputs, ``[n, d]``.
+    """Divide a model into its body and its head, and return outputs of both for ``X [n, F]``.
 
-    Each parameter of ``head [q]`` multiplies an input; equal inputs are returned once. The inputs are None if the
-    output is not linear in the head.
+    The first array, ``[n]``, has the model's outputs if all parameters of the head are zero. The second, ``[n, d]``,
+    has the head's inputs, each of which is multiplied by a parameter; equal inputs are returned once. It is None if the
+    model's output is not linear in the head. ``head [q]`` has the indices of the head's parameters in the vector
+    ``body``.
     """
     constant = model.logits(body, X)
 

@@ -19,7 +19,7 @@ JUDGED = "judged.safetensors"
 
 
 def store(folder: Path, judged: Sequence[Judged], ticket: str) -> None:
-    """Write the results ``judged`` next to the run in ``folder``; ``ticket`` is the id of the comparison."""
+    """Write the results at left-out hospitals next to the run in ``folder``; ``ticket`` is the id of the comparison."""
     from safetensors.numpy import save
 
     arrays: Arrays = {}

@@ -34,10 +34,10 @@ them."""
 
 
 def host_of(entry: Entry, entries: Sequence[Entry]) -> Entry:
-    """Return the strategy whose run without hospitals also serves to evaluate ``entry`` at these hospitals.
+    """Return the strategy whose runs also serve to evaluate ``entry`` at hospitals that are left out of training.
 
-    This is ``entry`` itself, unless its hospitals train alone. Training alone needs no run of its own: the run of
-    another strategy with the same preparation of data has already prepared the rows of the left-out hospitals.
+    It is ``entry`` itself, unless its hospitals train alone. Training alone needs no run of its own: the run of another
+    strategy with the same preparation of data has already prepared the rows of the left-out hospitals.
     """
     alike = (
         each
@@ -53,7 +53,7 @@ def hosts(entries: Sequence[Entry]) -> list[Entry]:
 
 
 class FoldRuns:
-    """The runs of all strategies and seeds without the hospitals of each fold.
+    """The runs of all strategies and seeds in which the hospitals of a fold are left out of training, for every fold.
 
     The federation of a fold is made when its first run begins, and removed after its last run, because the federations
     of many folds would fill the disk. ``together`` is the number of concurrent runs. Concurrent runs are for different

@@ -81,7 +81,8 @@ class JudgedRows:
 
 @dataclass(frozen=True, eq=False)
 class AllRows:
-    """All rows of a hospital that was left out, with models' predictions before any labelled row is used."""
+    """All rows of a left-out hospital with the models' predictions, for which no labelled row of the hospital was
+    used."""
 
     source_rows: NDArray[np.int64]
     """The rows' positions in the source, ``[n]``."""
