@@ -42,8 +42,8 @@ def features(rows: pd.DataFrame) -> Any:
 
     For trees, a missing value stays NaN, and a category is given by its index.
 
-    Raises ``ValueError``, which names the column, if a column is missing, if a numeric column has a text that is not a
-    number, or if a column has dates or times as Python objects.
+    Raises ``ValueError``, which names the column, if a column is missing or has dates or times as Python objects. Also
+    raises it if a numeric column has a text that is not a number.
     """
     described, values, flags = _described(), [], []
     absent = [column["name"] for column in columns() if column["name"] not in rows]

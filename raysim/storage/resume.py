@@ -252,8 +252,8 @@ class Opened:
     def begins(self, since: int) -> EarlierPlays:
         """Return how often the run was started before, and how many rounds of these starts are run again.
 
-        The run now begins after round ``since``, and rounds after it that an earlier start has run are run again. The
-        ticket counts them, because they cost privacy although their results are not used.
+        The run continues after round ``since``, so later rounds of an earlier start are repeated. Both runs of a
+        repeated round cost privacy, although the results of the first are not used.
         """
         before = EarlierPlays(self.ticket.starts, self.ticket.rounds)
         earlier = before.stopped(since, self.ticket.reached) if self.ticket.reached else before
@@ -310,9 +310,9 @@ def opened(
 ) -> Iterator[Opened]:
     """Open ``folder`` for a run or comparison, locked against other processes.
 
-    With ``again``, the run or comparison in the folder is resumed, if there is one. Raises ``ConfigError`` if its
-    settings differ from those at its start. Otherwise a new one begins: the files that manifests of an earlier run or
-    comparison list are removed, and the configuration is written.
+    With ``again``, the run or comparison in the folder is resumed, if one was begun there. Raises ``ConfigError`` if
+    its settings now differ from those at its start. In all other cases a new run or comparison begins: the files that
+    manifests of an earlier one list are removed, and the configuration is written.
 
     - ``frozen``: the complete configuration, as it is stored.
     - ``data``: the fingerprint of the data.

@@ -339,8 +339,8 @@ def _tags(tags: Mapping[str, str]) -> list[Any]:
 def parameter_name(key: str) -> str:
     """Convert ``key`` to a valid name of a parameter in MLflow; it may contain a hospital's name.
 
-    A key with characters that MLflow does not allow, or a key that is too long, is changed: such characters are
-    replaced, and a digest of the key is appended, so that names of different keys remain different.
+    Characters that MLflow does not allow are replaced, and a key that is too long is shortened. A digest of the key is
+    then appended, so that the names of different keys remain different.
     """
     if len(key) <= NAME_LENGTH and re.fullmatch(r"[/\w.:\- ]*", key) and posixpath.normpath(key) == key:
         return key
