@@ -1,4 +1,4 @@
-"""Attacks that use the updates of other hospitals, ``[h, P]``. The attacks return the update that all Byzantine
+"""Attacks that use the updates of other hospitals, ``[h, P]``. Each function returns the update that all Byzantine
 hospitals send, ``[P]``."""
 
 from __future__ import annotations

@@ -164,7 +164,7 @@ def _distribution(event: Event, interval: float) -> Any:
 def calibrated(events_of: Callable[[float], Sequence[Event]], target: float, delta: float) -> float:
     """Return the smallest noise multiplier whose epsilon at ``delta`` is at most ``target``.
 
-    ``events_of(multiplier)`` are the releases that are made with a noise multiplier.
+    ``events_of(multiplier)`` are the releases that a run makes with this noise multiplier.
     """
     from scipy.optimize import brentq
 

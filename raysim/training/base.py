@@ -206,9 +206,9 @@ class DeviceFull(Exception):
 class Model(Protocol):
     """A model for ``F`` features, and for ``C`` classes or a real label, on one device and in one precision.
 
-    A model may have ``logits_of_many(theta [P], X [n, F]) -> [n]`` for rows of many hospitals in one call. The bits of
-    a row's output, and of its loss by ``row_losses``, must then not depend on the other rows of the call or on the
-    row's position. If the method is missing or None, ``logits`` is called for each hospital separately.
+    A model may have ``logits_of_many(theta [P], X [n, F]) -> [n]`` for rows of many hospitals in one call. A row's
+    output must then be the same, bit for bit, whatever the row's position and the other rows are. The same must hold
+    for its loss by ``row_losses``. If the method is missing or None, ``logits`` is called for each hospital separately.
     """
 
     layout: Layout
@@ -229,7 +229,7 @@ class Model(Protocol):
     def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
         """Run LocalSGD for each task and return the parameters, ``[len(tasks), P]``, in the run's precision.
 
-        A model on its own device may raise :class:`DeviceFull`.
+        A model on a GPU may raise :class:`DeviceFull`.
         """
 
 

@@ -28,7 +28,7 @@ class."""
 class Rows:
     """Rows of one place on which trees are grown: their bins, labels and margins.
 
-    A row's margins are the sums of the values of all trees so far.
+    A row's margins are its initial margins plus the values of the leaves that it reaches in the trees so far.
     """
 
     def __init__(self, binned: Binned, y: NDArray[Any], margins: Ints) -> None:
@@ -83,7 +83,7 @@ class Validation:
     def ends(self, trees: list[Grown]) -> bool:
         """Add the values of ``trees`` to the margins of validation rows; return whether boosting ends.
 
-        Boosting ends because the validation loss no longer falls.
+        It ends if the validation loss no longer falls.
         """
         self._rows.add(trees)
         self._checks = self._checks.after(len(self._checks.rounds) + 1, self._loss(self._rows.margins))

@@ -127,9 +127,9 @@ def _accumulated(values: Floats) -> Floats:
 
 
 def _ordered_levels(values: Floats, bins: Bins, l2: float) -> Ints | None:
-    """Return the order in which the bins of each column and node are tried as prefixes, ``[m, B, F]``.
+    """Return an order of the bins of each column and node, ``[m, B, F]``; None if all columns are numbers.
 
-    Returns None if all columns are numbers, whose bins keep their order.
+    The prefixes of this order are the candidates for the left side of a split.
     """
     if not any(bins.levels):
         return None
@@ -195,8 +195,8 @@ def _goes_left(
 ) -> NDArray[np.bool_]:
     """Return a mask of the column's bins that go left; the bin of missing values is last.
 
-    ``levels`` are the categories in the order in which they are tried as prefixes (None for a column of numbers), and
-    ``counts`` their numbers of rows.
+    ``levels`` are the categories in an order of which the first ``bin + 1`` go left; None for a column of numbers.
+    ``counts`` are the numbers of rows of these categories.
     """
     size = int(bins.sizes[column])
     goes = np.zeros(size + 1, np.bool_)

@@ -16,8 +16,8 @@ def as_json(forest: Forest, names: Sequence[str] = ()) -> dict[str, Any]:
 
     A leaf has a ``value``, which is added to the output of ``class`` (0 if the model has one output). Any other node
     has a ``column``. Its values go ``left`` if they are at most ``at_most`` (null: infinite) or, for categories, among
-    ``levels``. All other values go ``right``. For trees with random splits, ``gain``, ``rows`` and ``hessian`` are
-    unknown and therefore null.
+    ``levels``. All other values go ``right``; ``missing`` is the side of missing values. For trees with random splits,
+    ``gain``, ``rows`` and ``hessian`` are unknown and therefore null.
     """
     unit = 2.0 ** (forest.scale - 40)
     return {

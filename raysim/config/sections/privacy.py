@@ -252,7 +252,7 @@ class PrivacySection(Section):
         return {SIZE: given[0] if given else NoisyStatistic()} | named
 
     def noise_of(self, kind: str) -> NoisyStatistic | None:
-        """Return the noise on a ``kind`` of egress; None if it is sent without noise."""
+        """Return the noise on a ``kind`` of egress (data that leaves a hospital); None if it is sent without noise."""
         return next((each for name, each in self.noisy.items() if plain(name) == plain(kind)), None)
 
     @property
@@ -295,7 +295,8 @@ class PrivacySection(Section):
 
 
 def plain(kind: str) -> str:
-    """Return the name of a kind of egress without a final ``s``, so that ``sizes`` and ``size`` are equal."""
+    """Return a kind of egress (data that leaves a hospital) without a final ``s``, so that ``sizes`` equals
+    ``size``."""
     return kind.removesuffix("s")
 
 

@@ -1,8 +1,8 @@
 """The batches of a local update, as slices of rows that are gathered for many steps at once.
 
-A plain local update goes through its rows in a new order each epoch. A local update of private steps draws each batch
-by Poisson sampling, so that its size varies. The batches that are gathered at once have together at most as many rows
-as the hospital. Memory for this number of rows therefore suffices.
+A plain local update goes through its rows in a new order each epoch. A local update with DP-SGD draws each batch by
+Poisson sampling, so that its size varies. The batches that are gathered at once have together at most as many rows as
+the hospital. Memory for this number of rows therefore suffices.
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ class Penalties:
         self._axpy = BLAS[theta.dtype].axpy
 
     def add_gradient(self, into: Vector) -> None:
-        """Add the gradient of the penalties to ``into [P]``."""
+        """Add the gradient of these terms to ``into [P]``, which has the gradient of the batch."""
         if self._decay is not None:
             self._decay.add_gradient(self._theta, self._weight, into)
         elif self._anchor is not None:

@@ -19,7 +19,7 @@ from raysim.training.private import PrivateSteps
 def largest(clip: float, lengths: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     """Return the largest residual of each row for which its gradient has at most the norm ``clip``, ``[n]``.
 
-    ``lengths [n]`` are the norms of the rows' features, bias included.
+    ``lengths [n]`` are the norms of the rows' features, with a constant 1 for the bias.
     """
     bounds: NDArray[Any] = clip * (1.0 - MARGIN[dtype]) / lengths
     return bounds

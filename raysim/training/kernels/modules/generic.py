@@ -65,8 +65,8 @@ def bind_module(
     """Return the module ``cls(n_features, n_outputs, **options)`` as a :class:`raysim.training.base.Model`.
 
     It has one output per class and the log loss; for a real label (``n_classes`` 0) it has one output. The options
-    ``loss`` (see ``losses.choose``) and ``autocast`` (see :class:`ModuleModel`) belong to the engine, not to ``cls``.
-    Raises ``ConfigError`` if the module cannot be constructed, or if its outputs have the wrong shape.
+    ``loss`` (see ``losses.choose``) and ``autocast`` (see :class:`ModuleModel`) are read by the engine, and not passed
+    to ``cls``. Raises ``ConfigError`` if the module cannot be constructed, or if its outputs have the wrong shape.
     """
     options = dict(options)
     loss = choose(options.pop("loss", None), n_classes)

@@ -27,7 +27,7 @@ from raysim.training.losses import LOG_LOSS
 
 
 class Batch(NamedTuple):
-    """The batch of one step."""
+    """The rows of one step's batch, their labels, and the factors of their losses."""
 
     X: Tensor
     """The rows, ``[b, F]``."""
