@@ -50,7 +50,7 @@ def load(text: str) -> Any:
 class _Loader(bounded.Loader):
     """A YAML loader that raises an error if a mapping has the same key twice.
 
-    Otherwise one of the two values would be lost.
+    YAML itself would drop one of the two values without a warning.
     """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
@@ -71,7 +71,7 @@ class _Loader(bounded.Loader):
     def _refuse_changed(self, node: yaml.Node) -> None:
         """Raise an error if YAML converts a value at or below ``node`` to something other than the written text.
 
-        The values are marks, which are compared with a table's texts as they are written.
+        The values are marks in a table, such as "?" for a missing value, which must be compared exactly as written.
         """
         where = f"line {node.start_mark.line + 1}: data.{AS_WRITTEN}: "
         if isinstance(node, yaml.ScalarNode):
