@@ -25,7 +25,7 @@ from raysim.trees.stored import Shape
 
 @dataclass(frozen=True)
 class BoostedTrees(TreeSettings):
-    """The model family ``boosted_trees``."""
+    """The family ``boosted_trees``."""
 
     labels: ClassVar[tuple[str, ...]] = ("classification", "regression")
     raw: ClassVar[bool] = True

@@ -33,7 +33,7 @@ REMEMBERED = 4096
 
 @dataclass(frozen=True)
 class LinearRegression:
-    """The model family ``linear_regression``. ``loss`` is ``squared`` (half the squared error) or ``absolute``."""
+    """The family ``linear_regression``. ``loss`` is ``squared`` (half the squared error) or ``absolute``."""
 
     labels: ClassVar[tuple[str, ...]] = ("regression",)
     linear: ClassVar[bool] = True

@@ -12,7 +12,7 @@ from raysim.training.losses import LOG_LOSS
 
 @dataclass(frozen=True)
 class LogisticRegression:
-    """The model family ``logistic_regression``, which has no options."""
+    """The family ``logistic_regression``, which has no options."""
 
     linear: ClassVar[bool] = True
     """Whether models have only a coefficient for each feature, and a constant."""

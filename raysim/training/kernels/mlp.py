@@ -38,7 +38,7 @@ BLOCKS = 8
 
 @dataclass(frozen=True)
 class MLP:
-    """The model family ``mlp``.
+    """The family ``mlp``.
 
     ``hidden`` has the widths of the hidden layers, in order from the input to the output; it may be empty. ``loss`` is
     for a real label: ``squared`` (the default) or ``absolute``.

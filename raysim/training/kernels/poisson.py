@@ -22,7 +22,7 @@ LARGEST = 80.0
 
 @dataclass(frozen=True)
 class PoissonRegression:
-    """The model family of Poisson regression, for labels that are counts. It has no options."""
+    """The family of Poisson regressions, for labels that are counts. It has no options."""
 
     labels: ClassVar[tuple[str, ...]] = ("regression",)
     linear: ClassVar[bool] = True
