@@ -60,7 +60,7 @@ class Recipe:
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """The ``N`` rows of the data source that the federation includes, in the source's order, and their ``H`` hospitals."""
+    """The ``N`` rows of the data source that the federation includes, in the source's order, and their hospitals."""
 
     index: NDArray[np.int64]
     """The position of each row in the source, ``[N]``."""

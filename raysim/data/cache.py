@@ -87,7 +87,7 @@ def file_digest(path: Path) -> str:
 
 
 def find(kind: str, key: str) -> Path | None:
-    """Return the folder of the cache entry ``key`` of a ``kind``; None if there is no such entry, or if it is damaged."""
+    """Return the folder of the cache entry ``key`` of a ``kind``; None if there is no such entry or it is damaged."""
     folder = entry(kind, key)
     try:
         listed = (folder / _COMPLETE).read_text()
@@ -240,7 +240,7 @@ def _code(module: str) -> list[str]:
 
 @functools.cache
 def _own_code() -> dict[Path, str]:
-    """Return the digest of each of raysim's own files that read or build data, by path; computed once in each process."""
+    """Return the digest of each of raysim's files that read or build data, by path; computed once in each process."""
     here = Path(__file__).parent
     folders = (here, here.parent / "core")
     paths = {path for folder in folders for kind in ("*.py", "*.sql", "*.yaml") for path in folder.rglob(kind)}

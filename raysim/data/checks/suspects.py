@@ -33,7 +33,7 @@ class Suspect:
 
 @dataclass(frozen=True)
 class Leaks:
-    """The columns that may reveal the label, and a note on the check."""
+    """The findings on columns that may reveal the label, and a note on the check."""
 
     suspects: tuple[Suspect, ...] = ()
     """At most one finding for each column, the gravest first."""
@@ -47,7 +47,7 @@ class Leaks:
 
 
 def suspects_of(trees: Any) -> tuple[Suspect, ...]:
-    """Read suspects from JSON values."""
+    """Read findings from JSON values, such as :class:`Suspect` fields by name."""
     return tuple(Suspect(**each) for each in trees)
 
 
@@ -57,8 +57,9 @@ _BLOCK = 16  # columns copied at once
 
 
 def in_order(home: Ints) -> Ints:
-    """Return the positions of the rows to check, in order of hospitals ``home [n]``: all rows, or evenly spaced rows of
-    a large table.
+    """Return the positions of the rows to check, sorted by hospital: all rows, or evenly spaced rows of a large table.
+
+    ``home [n]`` is the hospital of each row.
     """
     order: Ints = np.argsort(home, kind="stable")
     return order[_sample(np.bincount(home))] if len(order) > _MOST else order
@@ -75,8 +76,10 @@ def columns_at(table: RawColumns, rows: Ints) -> Iterator[tuple[str, NDArray[Any
 
 
 def _sample(sizes: Ints) -> Ints:
-    """Choose the positions of rows to check, for hospitals of ``sizes [H]`` in order: evenly spaced rows of evenly
-    spaced hospitals.
+    """Choose the positions of rows to check among rows that are sorted by hospital: evenly spaced rows of evenly spaced
+    hospitals.
+
+    ``sizes [H]`` is the number of rows of each hospital.
     """
     stride = -(-sizes // _OF_HOSPITAL)
     within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
