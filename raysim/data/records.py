@@ -68,8 +68,7 @@ class Source(Protocol):
         """
 
     def read(self) -> Records:
-        """Read or generate the rows. Raises ``DataError`` that names the configuration key, its value and the remedy.
-        """
+        """Read or generate the rows. Raises ``DataError`` that names the configuration key, value and remedy."""
 
 
 @runtime_checkable

@@ -47,7 +47,9 @@ class AmazonReviews(Texts):
 
 
 def _reviews(file: Path, silo: str) -> pd.DataFrame:
-    """Read category, reviewer and text from a file; raises ``DataError`` naming the file and the row."""
+    """Read category, reviewer and text of each review from a file. Raises ``DataError`` that names the file and the
+    row.
+    """
     wanted = ["Cat1", "userId", "Text"]
     reviews = read_csv(file, "is not a file of these reviews", usecols=wanted, dtype=str, keep_default_na=False)
     strange = np.flatnonzero(~reviews["Cat1"].isin(CATEGORIES))

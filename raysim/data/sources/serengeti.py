@@ -80,7 +80,9 @@ class Serengeti(Homed):
 
 
 def _annotations(file: Path) -> pd.DataFrame:
-    """Read the captures of a single animal species, with texts in all columns; an empty field is missing."""
+    """Read the captures (photo series) that show a single animal species, with texts in all columns; an empty field is
+    missing.
+    """
     questions = [f"question__{name}" for name in ("species", *COUNTS, *BEHAVIOURS)]
     wanted = ["capture_id", "site", "capture_date_local", "capture_time_local", *questions]
     table = read_csv(file, "is not LILA's table of annotations", usecols=wanted, dtype=str)
@@ -94,7 +96,7 @@ def _annotations(file: Path) -> pd.DataFrame:
 
 
 def _features(animals: pd.DataFrame, file: Path, *, place: bool) -> pd.DataFrame:
-    """Compute the features as float32 columns; NaN where a question was not answered or a time not recorded."""
+    """Compute the features as float32 columns; NaN where a question was not answered or no time was recorded."""
     columns = {name: _numbers(animals[f"question__{name}"], file) for name in (*COUNTS, *BEHAVIOURS)}
     time = pd.to_timedelta(animals["capture_time_local"], errors="coerce").dt.total_seconds().to_numpy(np.float64)
     date = pd.to_datetime(animals["capture_date_local"], format="ISO8601", errors="coerce")
@@ -111,7 +113,7 @@ def _features(animals: pd.DataFrame, file: Path, *, place: bool) -> pd.DataFrame
 
 
 def _numbers(column: pd.Series, file: Path) -> NDArray[np.float64]:
-    """Convert texts to numbers, bands to their lower end; raises ``DataError`` for other texts."""
+    """Convert texts to numbers, and ranges of counts to their lower end. Raises ``DataError`` for other texts."""
     values = pd.to_numeric(column.replace(BANDS), errors="coerce")
     strange = np.flatnonzero(values.isna() & column.notna())
     if len(strange):

@@ -1,9 +1,9 @@
 """Texts as rows of token ids, for models that begin with an embedding.
 
 Words are hashed (K. Weinberger, A. Dasgupta, J. Langford, A. Smola, J. Attenberg: *Feature Hashing for Large Scale
-Multitask Learning*, ICML 2009) rather than looked up in a list of the most frequent words. Such a list would have to be
-counted over all hospitals' texts, test rows included, before the first round. With hashing nothing is counted and
-nothing is sent; the cost is that some words share an id.
+Multitask Learning*, ICML 2009) rather than looked up in a list of the most frequent words. For such a list, words would
+have to be counted over all hospitals' texts, test rows included, before the first round. With hashing, hospitals count
+and send nothing. The cost is that some words share an id.
 """
 
 from __future__ import annotations
@@ -43,9 +43,11 @@ class Texts(Homed):
 
 
 def token_ids(texts: Sequence[str], vocabulary: int, length: int) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
-    """Compute the ids of the first ``length`` lower-cased words of each text, ``[N, length]``, with padding in front.
+    """Compute the ids of the first ``length`` lower-cased words of each text, ``[N, length]``. Shorter texts have
+    padding in front.
 
-    A recurrent model therefore ends on a text's last word. Ids are whole numbers in float32, the type of features.
+    A recurrent model therefore reads a text's last word last. Ids are whole numbers stored as float32, the type of all
+    features.
     """
     ids = np.full((len(texts), length), PADDING, dtype=np.float32)
     id_of: dict[str, int] = {}
@@ -59,7 +61,7 @@ def token_ids(texts: Sequence[str], vocabulary: int, length: int) -> np.ndarray[
 
 
 def word_id(word: str, vocabulary: int) -> int:
-    """Hash a word to its id, 2 to ``vocabulary - 1``: the same on every machine and in every run."""
+    """Hash a word to its id, from 2 to ``vocabulary - 1``. A word has the same id on every machine and in every run."""
     digest = hashlib.blake2b(word.encode(), digest_size=8).digest()
     return FIRST + int.from_bytes(digest, "little") % (vocabulary - FIRST)
 

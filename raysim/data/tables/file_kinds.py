@@ -54,7 +54,7 @@ _NO_TABLES = (
 
 
 def kind_of(path: Path, field: str) -> Kind:
-    """Return the kind of the file at ``path``. Raises ``DataError`` naming ``field`` unless it is a table."""
+    """Return the kind of the file at ``path``. Raises ``DataError`` that names ``field`` if the file is not a table."""
     head = head_of(path)
     if head.startswith(b"PAR1"):
         return "parquet"
@@ -70,13 +70,13 @@ def kind_of(path: Path, field: str) -> Kind:
 
 
 def head_of(path: Path) -> bytes:
-    """Read the first bytes of a file."""
+    """Read the first bytes of a file, by which its kind is recognised."""
     with path.open("rb") as file:
         return file.read(HEAD)
 
 
 def _refused(path: Path, head: bytes) -> str | None:
-    """Describe a file that is not a table, and what to do; None if the file may be text."""
+    """Describe a file that is not a table, and the remedy; None if the file may be text."""
     for start, what, function, package in _BY_PANDAS:
         if head.startswith(start):
             return f"{what}; {_converted(path, f'pandas.{function}({str(path)!r})', package)}"
@@ -102,7 +102,7 @@ def _refused(path: Path, head: bytes) -> str | None:
 
 
 def _zipped(path: Path) -> str:
-    """Describe a file that begins like a zip archive, and what to do."""
+    """Describe a file that begins like a zip archive, such as a spreadsheet, and the remedy."""
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()

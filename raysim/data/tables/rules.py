@@ -33,12 +33,12 @@ _DIGITS = 22
 class Reading:
     """The rules by which a table's feature columns are read.
 
-    - ``na_values``: texts that mean a missing value, in addition to :data:`raysim.data.tables.rules.MISSING`, in all
-      columns or by column.
-    - ``censored``: the rule for a value beyond a limit, one of :data:`RULES`, for ``<`` and for ``>``.
-    - ``decimal``: the decimal mark, if it is a comma or was configured; None: it is recognised.
-    - ``separator``, ``encoding``: the form of the file, for reading another file without raysim.
-    - ``units``: by column, the spellings of the unit behind its numbers.
+    - ``na_values``: texts that mean a missing value, in addition to :data:`raysim.data.tables.rules.MISSING`; either
+      for all columns, or by column.
+    - ``censored``: the rule for values beyond a limit such as ``<0.3``, one of :data:`RULES`, by sign (``<``, ``>``).
+    - ``decimal``: the decimal mark, if it is a comma or was configured; None: it is recognised from the file.
+    - ``separator``, ``encoding``: the form of the file, for programs that read another file without raysim.
+    - ``units``: by column, the spellings of the unit that follows its numbers.
     """
 
     na_values: tuple[str, ...] | Mapping[str, tuple[str, ...]] = ()
@@ -49,8 +49,8 @@ class Reading:
     units: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def marks(self, column: str) -> tuple[str, ...]:
-        """Return the configured texts that mean a missing value in ``column``; with a decimal comma, also their
-        spellings with a point.
+        """Return the configured texts that mean a missing value in ``column``. If the decimal mark is a comma, also
+        return the spellings of these texts with a point.
         """
         marks = self.na_values.get(column, ()) if isinstance(self.na_values, Mapping) else self.na_values
         return tuple(dict.fromkeys([*marks, *map(pointed, marks)])) if self.decimal == "," else marks
@@ -65,7 +65,9 @@ class Reading:
 
     @staticmethod
     def of(tree: Mapping[str, Any]) -> Reading:
-        """Read the result of :meth:`tree`. In a tree of an earlier version, missing limits and units mean none."""
+        """Restore the rules from the result of :meth:`tree`. If an earlier version stored them without ``censored`` or
+        ``units``, these rules are empty.
+        """
         na = tree["na_values"]
         marks = {name: tuple(each) for name, each in na.items()} if isinstance(na, Mapping) else tuple(na)
         censored = dict(tree.get("censored", {}))

@@ -48,7 +48,9 @@ class EicuBrief(BaseModel):
     hours: float = Field(6.0, gt=0, lt=24, description="hour up to which medicines are counted")
 
     def files(self) -> Iterator[Path]:
-        """Return the files of the used tables. Raises ``DataError`` if the folder or a needed table is missing."""
+        """Return the files of the tables that are used. Raises ``DataError`` if the folder or a needed table is
+        missing.
+        """
         tables = find_tables(self.path, KNOWN)
         for name in KNOWN:
             if name not in tables and name != "hospital":
@@ -56,7 +58,9 @@ class EicuBrief(BaseModel):
         yield from tables.values()
 
     def read(self) -> Records:
-        """Aggregate the tables. Raises ``DataError`` for files that cannot be read, and for too few hospitals."""
+        """Aggregate the tables to one row for each stay. Raises ``DataError`` for files that cannot be read, and for
+        too few hospitals.
+        """
         with database(find_tables(self.path, KNOWN), KNOWN) as connection:
             for name, value in (("minutes", self.hours * 60), ("minimum", self.hours * 60)):
                 connection.execute(f"SET VARIABLE {name} = CAST({value!r} AS DOUBLE)")
