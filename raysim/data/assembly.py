@@ -178,8 +178,8 @@ def _parts(
 ) -> NDArray[np.int8]:
     """Return the part of each row, ``[N]``: 0 for training, 1 for validation, 2 for test.
 
-    By the setting ``data.split``, the parts are random, follow from cross-validation folds, or are read from the
-    source.
+    Depending on the setting ``data.split``, the parts are random, follow from cross-validation folds, or are read from
+    the source.
     """
     split, seed = recipe.split, recipe.split.effective_seed(recipe.seed)
     if seed is None:

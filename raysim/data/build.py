@@ -55,11 +55,11 @@ def build(
     - ``largest``: the number of hospitals to include, the largest first (None: all with at least ``minimum`` rows).
     - ``ranges``: declared ranges and categories of columns; needed by ``declared`` preprocessing, and by ``standard``
       with ``noise``.
-    - ``noise``: the noise that hospitals add to the sums from which means and deviations are computed.
+    - ``noise``: the noise that hospitals add to the sums from which means and standard deviations are computed.
     - ``missing_flags``: whether a column with missing values gets an added 0/1 feature that flags them.
     - ``scores``: columns with existing clinical scores, such as APACHE, which are not features.
-    - ``shelf``: the kind and key of the entry in the cache, for a federation that one experiment uses and then removes.
-      None: the entry is shared by all runs that build the same federation.
+    - ``shelf``: the kind and key of the federation's entry in the cache, if a single experiment uses the federation and
+      then removes it. None: the entry is shared by all runs that build the same federation.
 
     Raises ``DataError`` for data that cannot form a federation and for a cache folder that cannot be written.
     """

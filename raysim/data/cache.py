@@ -53,7 +53,7 @@ def digest(*parts: Any) -> str:
 
 
 def source_key(source: Source, files: Iterable[Path]) -> str:
-    """Return the cache key of the records that ``source.read()`` returns: a digest of the source's kind, code, fields
+    """Return the cache key of the records that ``source.read()`` returns: a digest of the source's name, code, fields
     and ``files``.
 
     The digest uses the name and content of each file. It does not depend on the folder that contains raysim's code.

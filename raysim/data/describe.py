@@ -232,8 +232,8 @@ def _labels(s: Summary) -> Table:
 
 
 def _columns(s: Summary) -> RenderableType:
-    """Make the table of feature columns. Of more than ``_COLUMNS`` columns it shows only the first ``_COLUMNS``, sorted
-    by suspicion and then by the share of missing values.
+    """Make the table of feature columns. Of more than ``_COLUMNS`` columns it shows only as many: suspect columns
+    first, then the columns with the most missing values.
     """
     remarked = sorted(s.columns, key=lambda column: (not column.remark, -column.missing))
     listed_columns = list(s.columns) if len(s.columns) <= _COLUMNS else remarked[:_COLUMNS]

@@ -203,8 +203,8 @@ class Federation:
 
     @cached_property
     def limits(self) -> tuple[tuple[float, float] | None, ...]:
-        """The declared least and greatest value of each feature with declared limits that is not scaled, ``[F]``; else
-        None.
+        """For each feature, ``[F]``: its declared least and greatest value if it has declared limits and is not scaled,
+        else None.
         """
         try:
             return self.preprocessing.limits

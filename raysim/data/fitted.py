@@ -105,10 +105,10 @@ class Categorical:
 class Preprocessing:
     """A preprocessing fitted on training rows.
 
-    - ``method``: its name in :mod:`raysim.data.preprocessing`.
-    - ``columns``: the source's columns, in its order.
+    - ``method``: the name of the method, one of those in :mod:`raysim.data.preprocessing`.
+    - ``columns``: the source's columns, in the source's order.
     - ``hospital``, ``label``: the names of the source's columns that contain the hospital and the label.
-    - ``classes``: classes of the label, the event last where there are two; empty for a real label.
+    - ``classes``: the classes of the label, where the second of two is the event; empty for a real label.
     - ``reading``: the rules by which the source's columns were read.
     """
 
@@ -200,8 +200,8 @@ class Preprocessing:
         scaling: Floats,
         lookups: Sequence[NDArray[np.int64]],
     ) -> None:
-        """Write the features of ``rows [n]`` into ``X [n, F]``, which contains zeros, and whether each value was
-        recorded into ``observed [n, D]``.
+        """Write the features of ``rows [n]`` into ``X [n, F]``, which contains zeros. Write into ``observed [n, D]``
+        whether each value was recorded.
         """
         numbers = [self._first[name] for name in table.numeric]
         values = table.values[rows]

@@ -37,8 +37,9 @@ EarthMover = Literal["tv", "pooled", "l1", "ordinal", "fedartml"]
 class Stability:
     """Population stability index (PSI) of ``H`` hospitals over ``K`` classes or features.
 
-    ``terms [H, K]`` are the summands (NaN for hospitals without rows), ``hospital [H]`` is the sum of each hospital's
-    terms, and ``weighted`` the mean over hospitals, weighted by rows (WPSI).
+    ``terms [H, K]`` is the summand of each hospital and each class or feature (NaN for hospitals without rows).
+    ``hospital [H]`` is the PSI of each hospital, the sum of its summands. ``weighted`` is the mean over hospitals,
+    weighted by rows (WPSI).
     """
 
     terms: Floats
@@ -48,7 +49,7 @@ class Stability:
 
 @dataclass(frozen=True)
 class Quantity:
-    """The unevenness of the distribution of rows over ``H`` hospitals.
+    """How unevenly rows are distributed over hospitals.
 
     - ``psi``: PSI between hospitals' shares of the rows and even shares.
     - ``gini``: Gini coefficient, 0 for equal sizes.

@@ -133,7 +133,9 @@ def _read(table: Path | pd.DataFrame, fitted: Preprocessing) -> tuple[pa.Table, 
 
 
 def _coded(table: pa.Table, name: str) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """Return the code of each row ``[n]`` (``MISSING`` where there is no value), and the text of each code."""
+    """Read the column ``name`` as texts. Return the code of each row's text ``[n]`` (``MISSING`` for a row without a
+    value), and the text of each code.
+    """
     if pa.types.is_temporal(kind := table.schema.field(name).type):
         raise DataError(f"{FIELD}: column '{name}' holds {kind}, but training had text; convert it to the same text")
     encoded = pc.dictionary_encode(plain_text(table, name, FIELD))

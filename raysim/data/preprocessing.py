@@ -7,8 +7,8 @@ categorical feature it is how often each category occurs.
 ``median`` imputes the pooled median instead of the mean. A median cannot be computed from sums, so the method is not
 federated. It is for comparison with centralised pipelines. ``none`` leaves values unchanged. ``raw``, for boosted
 trees, leaves numbers and missing values unchanged and replaces each category by its position. ``declared`` uses
-declared ranges and categories (:mod:`raysim.data.declared`), which also bound the sums of ``standard`` when noise is
-added to them.
+declared ranges and categories (:mod:`raysim.data.declared`), which also bound what a row adds to the sums of
+``standard`` if privacy noise is added to these sums.
 """
 
 from __future__ import annotations
@@ -123,10 +123,11 @@ def prepare(
 ) -> Prepared:
     """Fit a preprocessing on the training rows, and compute the features of all rows, in the order ``order [N]``.
 
-    ``train [N]`` is a mask of the training rows in the new order. Numeric columns are scaled. A categorical column
-    becomes one 0/1 column for each category of training rows; any other category is 0 in all of them. Each feature with
-    a missing training value gets a flag column ``<feature>_missing``, unless ``flags`` is false. A column without any
-    training value is left out: the column and its flag would be constants.
+    ``train [N]`` is a mask of the training rows in the new order. The methods ``standard`` and ``median`` scale numeric
+    columns. A categorical column becomes one 0/1 feature for each category of training rows; any other category is 0 in
+    all of these features. Each column with a missing training value gets a flag ``<column>_missing``, unless ``flags``
+    is false. The method ``raw`` neither scales nor flags, and replaces a category by its position. A column without any
+    training value is left out, because the column and its flag would be constants.
 
     ``hospitals`` is the number of hospitals with training rows, and ``into`` a folder for the features. Raises
     ``DataError`` for values that are not finite float32 numbers and, with the method ``none``, for missing values.

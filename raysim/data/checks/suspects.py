@@ -47,7 +47,7 @@ class Leaks:
 
 
 def suspects_of(trees: Any) -> tuple[Suspect, ...]:
-    """Read findings from JSON values, such as :class:`Suspect` fields by name."""
+    """Read findings from JSON values: a list of mappings with the fields of :class:`Suspect`."""
     return tuple(Suspect(**each) for each in trees)
 
 

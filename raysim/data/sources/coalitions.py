@@ -6,10 +6,10 @@ hospitals of a group ``g`` have the same weights ``w_g ~ N(0, I)`` of the linear
 separable.
 
 The paper does not state how means and covariances are sampled. Here ``μ_i = 0.5 N(0, I)``, and ``Σ_i`` is ``B B' / F``
-with ``B`` standard normal (``wishart``), or ``I`` (``identity``). The choice decides the result in the paper's figure,
-see ``docs/coalitions.md``: a Wishart matrix with as many degrees of freedom as dimensions is nearly singular. In some
-directions of the feature space a hospital's patients hardly differ, while those of other hospitals do. The hospital's
-model learns nothing about these directions.
+with ``B`` standard normal (``wishart``), or ``I`` (``identity``). The choice of ``Σ_i`` decides the result in the
+paper's figure, see ``docs/coalitions.md``: a Wishart matrix with as many degrees of freedom as dimensions is nearly
+singular. In some directions of the feature space a hospital's patients hardly differ, while those of other hospitals
+do. The hospital's model learns nothing about these directions.
 """
 
 from __future__ import annotations

@@ -74,8 +74,8 @@ def similarity(labels: Ids, hospitals: int, share: float, seed: int) -> Ids:
     a share of 1, all hospitals have about the same class shares. With a share of 0, each hospital has only one or a few
     classes.
 
-    Raises ``DataError`` if a hospital would get no row, which is possible if there are more hospitals than random rows,
-    and more than sorted rows.
+    Raises ``DataError`` if a hospital would get no row. This is possible if the random rows and the sorted rows are
+    each fewer than the hospitals.
     """
     _check(labels, hospitals)
     order = stream(seed, "similarity").permutation(len(labels))

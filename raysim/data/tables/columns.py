@@ -79,8 +79,8 @@ def texts(
 
 
 def whole_names(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column of whole numbers without added '.0' or exponents, as in names of hospitals. Any other column is
-    returned unchanged.
+    """Return a column of whole numbers without added '.0' or exponents, so that they can serve as names of hospitals or
+    classes. Any other column is returned unchanged.
     """
     if not pc.any(pc.match_substring_regex(column, _AS_FLOAT)).as_py():
         return column
@@ -96,8 +96,8 @@ def placed(at: int, rows: NDArray[np.int64] | None) -> int:
 
 
 def plain_text(table: pa.Table, name: str, field: str) -> pa.ChunkedArray:
-    """Return the column ``name`` as text: numbers in their canonical form, truth values as True or False, and NaN as
-    null.
+    """Return the column ``name`` as text: numbers in canonical form (``1.5`` for ``1.50``), truth values as True or
+    False, and NaN as null.
 
     Raises ``DataError`` for infinite numbers, and for values that have no text: lists, records, bytes.
     """
@@ -154,7 +154,7 @@ def _refuse_infinite(column: pa.ChunkedArray, name: str, field: str) -> None:
 
 
 def is_text(type: pa.DataType) -> bool:
-    """Whether a column of this type contains texts, as such or as a dictionary of texts."""
+    """Whether a column of this type contains texts, stored as such or in Arrow's dictionary type."""
     inner = type.value_type if pa.types.is_dictionary(type) else type
     return bool(pa.types.is_string(inner) or pa.types.is_large_string(inner) or pa.types.is_string_view(inner))
 

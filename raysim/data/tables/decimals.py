@@ -1,7 +1,7 @@
 """Convert numbers with a decimal comma, or with thousands separators, to plain numbers.
 
-The decimal mark is recognised where only one reading is possible; otherwise an error asks for it. The decimal mark
-decides the meaning of a comma or a point before three digits: if the mark is a point, ``1,234`` is 1234.
+The decimal mark is recognised if only one mark is possible. If both are possible, an error asks for the mark. The
+decimal mark decides the meaning of a comma or a point before three digits: if the mark is a point, ``1,234`` is 1234.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def with_points(
     usual: Mark | None = None,
     numeric: Collection[str] = (),
 ) -> tuple[pa.Table, Mark, str]:
-    """Return the table with plain numbers, the decimal mark it had, and a remark on its thousands separators (empty
-    without any).
+    """Return the table with plain numbers, the decimal mark it had, and a remark on its thousands separators (empty if
+    it had none).
 
     - ``named``: the configured decimal mark; None: the mark is recognised from the text columns that are mostly
       numbers.
@@ -56,7 +56,7 @@ def with_points(
       commas, or if the table is not a text file. A comma can then be the decimal mark only in ``numeric`` columns.
     - ``as_text``: columns that are never numbers.
     - ``where``: the table's name in errors, which begin with ``field``.
-    - ``usual``: the decimal mark that is assumed where two readings are possible.
+    - ``usual``: the decimal mark that is assumed if both marks are possible.
     - ``numeric``: columns that are numbers, whatever other texts they contain.
 
     Raises ``DataError`` for commas that may have either meaning, and for decimal commas and points in one column.

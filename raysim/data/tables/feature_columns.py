@@ -154,7 +154,6 @@ def number_column(
 
 
 def _quoted(names: Sequence[str]) -> str:
-    """Join the first few names, in quotes, and say how many more there are."""
     return some([f"'{name}'" for name in names], _NAMED)
 
 
@@ -164,8 +163,8 @@ def _typed(
     """Return the column ``name`` as numbers, truth values or texts. Also return what was found in its texts (None if
     this decides nothing), and notes on values with a unit or beyond a limit.
 
-    ``asked`` is the kind that the configuration asks for. A dictionary column is categorical unless ``asked`` is
-    ``numeric``.
+    ``asked`` is the kind that the configuration asks for. A column of Arrow's dictionary type is categorical unless
+    ``asked`` is ``numeric``.
     """
     column = table.column(name)
     if pa.types.is_dictionary(column.type):

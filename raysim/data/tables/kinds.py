@@ -83,7 +83,7 @@ class Finding:
     - ``numbers``, ``different``: number of rows with a number, and number of different numbers.
     - ``categories``: number of different texts, numbers included.
     - ``marks``: number of rows with each mark, a text that is not a number; the most frequent first.
-    - ``forms``: number of rows with a mark of each form, such as ``limit`` for ``<0.3``.
+    - ``forms``: number of rows with a mark of each form, such as the form ``limit`` for ``<0.3``.
     - ``first``: the first row with a mark, from 1 among the column's rows.
     - ``zeros``: whether some numbers have leading zeros, which suggests codes.
     """

@@ -172,8 +172,8 @@ def propose(table: pa.Table, named_after: bool = False) -> Proposal:
 
 
 def _settled(found: Finding) -> bool:
-    """Whether a column contains numbers whose other texts are all clear: values beyond a limit, values with one and the
-    same unit, or texts for missing values.
+    """Whether a column contains numbers, and its other texts are clear: values beyond a limit (``<0.3``), numbers with
+    one and the same unit, or texts for missing values.
     """
     return (
         found.kind == "mixed"

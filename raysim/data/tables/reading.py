@@ -178,7 +178,7 @@ def with_zeros(column: pa.ChunkedArray) -> bool:
 
 
 def is_texts(type: pa.DataType) -> bool:
-    """Whether a column of this type contains texts that are not stored as a dictionary."""
+    """Whether a column of this type contains texts that are not stored in Arrow's dictionary type."""
     return bool(pa.types.is_string(type) or pa.types.is_large_string(type))
 
 

@@ -91,7 +91,8 @@ def pointed(text: str) -> str:
 
 
 def unquoted(text: str) -> str:
-    """Return the text in a spreadsheet's formula for a text; other texts are returned unchanged.
+    """Return the text that a formula such as ``="007"`` in a spreadsheet stands for; other texts are returned
+    unchanged.
 
     >>> unquoted('="007"'), unquoted("=1+1")
     ('007', '=1+1')
@@ -101,7 +102,7 @@ def unquoted(text: str) -> str:
 
 
 def canonical_number(text: str) -> str:
-    """Return the canonical text of a number: no plus sign, no zeros at its ends, no minus before 0.
+    """Return the canonical text of a number: no plus sign, no superfluous zeros, no minus before 0.
 
     All digits of a number are kept. A whole number with an exponent is read as a float64, because programs write
     float64 numbers in this form. The canonical form has an exponent only for numbers of more than 22 digits, and below

@@ -24,7 +24,8 @@ _CUT = re.compile(r"\d(?:[.,]\d+)?E\+\d{2,3}")  # rounded numbers as spreadsheet
 def twins(names: Iterable[str]) -> list[tuple[str, ...]]:
     """Group the names that differ only in blanks, case or the composition of accents.
 
-    Single letters are codes whose case counts, unless all of them are answers such as ``Y``, ``y`` and ``N``.
+    Single letters count as codes, so that ``a`` and ``A`` differ, unless all of them are usual answers such as ``Y``,
+    ``y`` and ``N``.
 
     >>> twins(["dead", "alive", "Dead", "dead "]), twins(["a", "A"]), twins(["ward  1", "ward 1"]), twins("FMm")
     ([('dead', 'Dead', 'dead ')], [], [('ward  1', 'ward 1')], [('M', 'm')])
@@ -77,8 +78,8 @@ def twin_columns(names: Iterable[str]) -> list[str]:
 def check_totals(field: str, names: NDArray[Any], rows: NDArray[np.int64] | None) -> None:
     """Raise ``DataError`` if a row looks like the line of totals of a spreadsheet.
 
-    ``names [N]`` is the hospital or patient of each row; ``rows [N]`` is the position of each row in the file; None:
-    the rows are the whole file.
+    ``names [N]`` is the name of each row's hospital or patient. ``rows [N]`` is the position of each row in the file;
+    None: the rows are the whole file.
     """
     for name in set(names.tolist()):
         if name.strip(" :").casefold() in TOTALS and np.count_nonzero(at_name := names == name) == 1:

@@ -38,10 +38,10 @@ MOST_COLUMNS = 30_000
 
 @dataclass(frozen=True)
 class Read:
-    """A table that was read, and the form of its file.
+    """A table that was read, and the properties of its file.
 
-    - ``form``: the form of a text file; None: Parquet.
-    - ``decimal``: the decimal mark of its numbers.
+    - ``form``: the form of a text file (such as its separator and encoding); None: the file is Parquet.
+    - ``decimal``: the decimal mark of the file's numbers.
     - ``thousands``: whether numbers had thousands separators, which also determine the decimal mark.
     - ``remarks``: the unusual properties of the file, each as the rest of a sentence about it:
       ``is read with a decimal comma``. The caller puts the file's name before each.
@@ -88,11 +88,11 @@ def read_table(
 
     Blank rows are skipped. Texts that mean a missing value (:data:`raysim.data.tables.rules.MISSING`) become nulls; in
     the columns ``names`` only empty texts do. Decimal commas become points, except in the columns ``as_text``. The
-    columns ``numeric`` count as numbers, whatever other texts they contain. ``keys`` name the form of a text file; a
-    key that is None is recognised from the file. ``usual`` is the form that is assumed if a file can be read in two
-    ways; remarks do not report it.
+    columns ``numeric`` count as numbers, whatever other texts they contain. ``keys`` are the separator, decimal mark
+    and encoding of a text file; a key that is None is recognised from the file. ``usual`` are the values that are
+    assumed if a file can be read in two ways; remarks do not report them.
 
-    Raises ``DataError`` naming ``field``.
+    Raises ``DataError`` naming ``field`` if the file cannot be read as a table.
     """
     kind = kind_of(path, field)
     try:

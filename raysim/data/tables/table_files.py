@@ -34,7 +34,7 @@ _NAMED = 6  # columns and files that a sentence names
 class Files:
     """The rows of all files of a table together.
 
-    - ``form``, ``decimal``: the form and the decimal mark of the first file.
+    - ``form``, ``decimal``: the form (such as the separator and encoding) and the decimal mark of the first file.
     - ``thousands``: whether the first file's numbers had thousands separators.
     - ``remarks``: sentences on the unusual properties of the files.
     - ``files``: each file with its number of rows, blank rows included.

@@ -50,7 +50,9 @@ _FOREIGN = re.compile(
 
 @dataclass(frozen=True)
 class Keys:
-    """The configured properties of a text file; a property that is None is recognised from the file."""
+    """The configured separator, decimal mark and encoding of a text file; a property that is None is recognised from
+    the file.
+    """
 
     separator: str | None = None
     decimal: Literal[".", ","] | None = None
@@ -63,10 +65,10 @@ NO_KEYS = Keys()
 
 @dataclass(frozen=True)
 class Form:
-    """The form of a text file.
+    """The form of a text file: how its table is written.
 
     - ``above``: number of lines above the column names.
-    - ``names``: the column names as they are in the file.
+    - ``names``: the column names, as they are written in the file.
     - ``zipped``: whether the file is compressed by gzip.
     """
 
@@ -82,8 +84,8 @@ class Form:
 
 
 def form_of(path: Path, zipped: bool, keys: Keys, field: str, usual: Keys = NO_KEYS) -> Form:
-    """Return the form of the text file at ``path``: as named by ``keys``, and recognised from the text where a key is
-    None. In doubt, ``usual`` is assumed.
+    """Return the encoding, separator and column names of the text file at ``path``. What ``keys`` do not name is
+    recognised from the text; if it is not clear, ``usual`` is assumed.
 
     Raises ``DataError`` naming ``field`` or a key if the text cannot be decoded, or if two separators fit.
     """

@@ -105,7 +105,6 @@ class EicuBrief(BaseModel):
         )
 
     def _largest(self, silo: pd.Series[str]) -> list[str]:
-        """Return the names of the hospitals that are included, the largest first."""
         sizes = silo.value_counts()
         large = natural(sizes.index[sizes >= self.smallest])
         if len(large) < self.hospitals:

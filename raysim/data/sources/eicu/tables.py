@@ -1,7 +1,7 @@
 """The eICU tables as DuckDB views over their files, and one-line errors for files that cannot be read.
 
-No table is loaded as a whole: a view scans its file each time it is queried. DuckDB aggregates within a memory limit
-and moves the rest to a temporary folder, which is removed afterwards.
+No table is loaded as a whole: a view scans its file each time it is queried. DuckDB aggregates within a memory limit.
+Data beyond this limit are moved to a temporary folder, which is removed afterwards.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def database(tables: Mapping[str, Path], schema: Schema = TABLES) -> Iterator[du
     without a file is empty.
 
     Compressed files are also checked against their checksums, since DuckDB does not check them. Raises ``DataError``
-    naming a file that cannot be read, at the latest on leaving the context, and ``ConfigError`` if DuckDB is not
+    naming a file that cannot be read, at the latest when the ``with`` block ends, and ``ConfigError`` if DuckDB is not
     installed.
     """
     need("duckdb", "eicu", "data.source")
