@@ -1,8 +1,9 @@
 """The data of all hospitals, immutable and memory-mapped.
 
 Rows of all hospitals are concatenated. Within a hospital, training rows are first, then validation rows, then test
-rows: each part of each hospital is one slice. A federation is a folder of plain ``.npy`` arrays and a
-``federation.json``. Every process maps the rows that it uses, and no process receives a copy.
+rows, so that each part of each hospital is one slice of the arrays. A federation is a folder of plain ``.npy`` arrays
+and a ``federation.json``. Every process maps these files into memory and reads only the rows that it uses; no process
+receives a copy.
 """
 
 from __future__ import annotations

@@ -131,10 +131,10 @@ class Preprocessing:
 
     @cached_property
     def features(self) -> tuple[str, ...]:
-        """The names of all features, ``[F]``: values, then flags.
+        """The names of all features, ``[F]``: first those with values, then the flags of missing values.
 
-        All names are different: a number is appended to a column's name that is also the name of another feature, such
-        as a flag or ``unit=MICU``.
+        All names are different: if a column has the name of another feature, such as a flag or ``unit=MICU``, a number
+        is appended to its name.
         """
         values = (name for column in self.columns for name in column.values)
         return _distinct([*values, *(f"{name}_missing" for name in self.flags)])

@@ -51,7 +51,7 @@ class Stability:
 class Quantity:
     """How unevenly rows are distributed over hospitals.
 
-    - ``psi``: PSI between hospitals' shares of the rows and even shares.
+    - ``psi``: population stability index (PSI) between the hospitals' shares of the rows and equal shares.
     - ``gini``: Gini coefficient, 0 for equal sizes.
     - ``effective``: the number of equally large hospitals that would have the same sum of squared shares.
     - ``largest``: share of all rows that the largest hospital has.

@@ -55,7 +55,7 @@ class Sums:
 
 
 def sums(values: NDArray[Any], centre: Floats | float = 0.0) -> Sums:
-    """Compute the sums of ``values [n, D]`` (NaN: not observed) around ``centre [D]``."""
+    """Compute the counts and sums of ``values [n, D]`` (NaN: not observed) around ``centre [D]``."""
     shifted = values.astype(np.float64) - centre
     observed = ~np.isnan(shifted)
     shifted[~observed] = 0.0

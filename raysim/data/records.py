@@ -82,7 +82,7 @@ class Naming(Protocol):
 
 @runtime_checkable
 class Columned(Protocol):
-    """A source of named columns, so that ``split`` may name some of them (an optional addition to :class:`Source`)."""
+    """A source of named columns, some of which ``data.split`` may name (an optional addition to :class:`Source`)."""
 
     def reserve(self, by: str | None, column: str | None) -> Source:
         """Return this source, changed to read ``Records.group`` from the column ``by`` and ``Records.part`` from
@@ -94,7 +94,7 @@ class Columned(Protocol):
 
 @runtime_checkable
 class Scored(Protocol):
-    """A source with existing scores of its rows (an optional addition to :class:`Source`)."""
+    """A source that has existing clinical scores of its rows (an optional addition to :class:`Source`)."""
 
     def with_scores(self, names: tuple[str, ...]) -> Source:
         """Return this source, changed to read the scores ``names`` into ``Records.scores``; scores are not features.
@@ -104,7 +104,7 @@ class Scored(Protocol):
 
 
 def natural(names: Iterable[str]) -> list[str]:
-    """Sort names in the order a reader expects: numbers by value, and digits inside texts too.
+    """Sort names in the order that a reader expects: numbers are compared by value, also those inside texts.
 
     >>> natural(["10", "9", "-1"]), natural(["ward 10", "ward 9", "Ward 1"])
     (['-1', '9', '10'], ['Ward 1', 'ward 9', 'ward 10'])

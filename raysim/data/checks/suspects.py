@@ -66,7 +66,9 @@ def in_order(home: Ints) -> Ints:
 
 
 def columns_at(table: RawColumns, rows: Ints) -> Iterator[tuple[str, NDArray[Any]]]:
-    """Yield each column at ``rows``: numbers as floats (NaN: missing), categories as int64 codes (-1: missing)."""
+    """Yield the name of each column and its values in the rows ``rows``: numbers as floats (NaN: missing), categories
+    as int64 codes (-1: missing).
+    """
     for at in range(0, len(table.numeric), _BLOCK):
         block = table.values[:, at : at + _BLOCK][rows].T
         for name, values in zip(table.numeric[at : at + _BLOCK], block, strict=True):

@@ -57,7 +57,7 @@ def rearranged(federation: Federation, trained: NDArray[np.bool_], added: Added,
 
 
 def _people(federation: Federation) -> NDArray[np.int64] | None:
-    """Return the patient of each row, ``[N]``; None where patients are unknown."""
+    """Return the patient of each row, ``[N]``; None if the source's patients are unknown."""
     try:
         return federation.people
     except FileNotFoundError:

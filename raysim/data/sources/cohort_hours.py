@@ -79,7 +79,7 @@ def _of_duration(kind: pa.DataType) -> int | None:
 
 
 def _assumed(times: NDArray[Any]) -> Unit:
-    """Return the shortest unit in which all times are whole hours; ``hours`` if none fits, or all are 0."""
+    """Return the shortest unit in which all times are whole hours; ``hours`` if there is none, or all times are 0."""
     fits = (unit for unit, hour in _HOUR.items() if times.any() and not (times % hour).any())
     return next(fits, "hours")
 

@@ -104,7 +104,7 @@ class Pooled(BaseModel):
     seed: Seed = Field(0, description="seed of the partition, the holdout and the sample; the run has a separate seed")
 
     def files(self) -> Iterator[Path]:
-        """Return the files that the source reads."""
+        """Return the files that the source reads; none for a data set without files."""
         return iter(())
 
     def pool(self) -> tuple[pd.DataFrame, NDArray[np.int64], tuple[str, ...], str]:

@@ -37,7 +37,9 @@ class Texts(Homed):
     length: int = Field(50, ge=1, description="number of words used of a text, from its beginning")
 
     def tokens(self, texts: Sequence[str]) -> pd.DataFrame:
-        """Return token ids of ``texts [N]`` as columns ``token_0`` to ``token_<length - 1>``."""
+        """Return the token ids of ``texts [N]``, as a data frame with the columns ``token_0`` to
+        ``token_<length - 1>``.
+        """
         columns = [f"token_{j}" for j in range(self.length)]
         return pd.DataFrame(token_ids(texts, self.vocabulary, self.length), columns=columns)
 
@@ -67,7 +69,9 @@ def word_id(word: str, vocabulary: int) -> int:
 
 
 def check_texts(texts: pd.Series, what: str) -> None:
-    """Raise ``DataError`` naming the first row of ``what`` (counted from 1) whose text is empty."""
+    """Raise ``DataError`` if a text is empty. The error names the data set ``what`` and the first such row, counted
+    from 1.
+    """
     empty = np.flatnonzero(texts.str.strip().fillna("") == "")
     if len(empty):
         raise DataError(

@@ -127,7 +127,7 @@ def number_texts(column: pa.ChunkedArray, numbers: pa.ChunkedArray, name: str, f
 
 
 def canonical(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return texts that are all numbers in the canonical form of :func:`canonical_number`."""
+    """Return the texts ``column``, which are all numbers, in the canonical form of :func:`canonical_number`."""
     encoded = pc.dictionary_encode(column).combine_chunks()
     texts = pa.array([canonical_number(text) for text in encoded.dictionary.to_pylist()], pa.string())
     return pa.chunked_array([texts.take(encoded.indices)], pa.string())

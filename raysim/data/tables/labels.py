@@ -51,7 +51,7 @@ class Labels:
 
 
 def number_labels(table: pa.Table, name: str, rows: NDArray[np.int64] | None) -> Labels:
-    """Read real labels from the column ``name``.
+    """Read a label of real numbers from the column ``name``.
 
     ``rows [N]`` is the position of each row in the file; None: the rows are the whole file.
     """

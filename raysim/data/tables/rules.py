@@ -56,7 +56,7 @@ class Reading:
         return tuple(dict.fromkeys([*marks, *map(pointed, marks)])) if self.decimal == "," else marks
 
     def tree(self) -> dict[str, Any]:
-        """Return JSON values that contain all rules needed to read another table in the same way."""
+        """Return the rules as JSON values, with all that is needed to read another table in the same way."""
         na = self.na_values
         by_column = {name: list(marks) for name, marks in na.items()} if isinstance(na, Mapping) else list(na)
         form = {"decimal": self.decimal, "separator": self.separator, "encoding": self.encoding}

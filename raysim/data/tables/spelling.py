@@ -67,7 +67,7 @@ def twin_warnings(field: str, rows: Mapping[str, int]) -> list[str]:
 
 
 def twin_columns(names: Iterable[str]) -> list[str]:
-    """Return a warning for each set of columns whose names are probably one name."""
+    """Return a warning for each set of columns whose names are probably one name in several spellings."""
     return [
         f"columns {listed([repr(name) for name in group])} differ only in blanks or capitals: each is a separate "
         "column; drop all but one (data.drop), or merge them in the file"

@@ -211,7 +211,7 @@ def _numbered(lines: Sequence[str], separator: str) -> Iterator[tuple[int, list[
 
 
 def _usual(rows: Sequence[tuple[int, list[str]]]) -> tuple[int, float]:
-    """Return the most frequent number of fields of a row, and the share of rows with this number."""
+    """Return the most frequent number of fields in a row, and the share of rows that have this number."""
     widths = Counter(len(row) for _, row in rows if row)
     if not widths:
         return 0, 0.0
@@ -250,7 +250,7 @@ def _separator(lines: Sequence[str], path: Path, field: str, usual: str | None) 
 
 
 def _aligned(lines: Sequence[str]) -> bool:
-    """Whether spaces separate fields: all lines have equally many fields, and some line has adjacent spaces."""
+    """Whether fields are separated by spaces: all lines have equally many words, and some line has adjacent spaces."""
     widths = {len(line.split()) for line in lines if line.strip()}
     return len(widths) == 1 and len(lines) > 2 and any("  " in line.strip() for line in lines)
 
