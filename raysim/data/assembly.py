@@ -74,9 +74,9 @@ def assemble(records: Records, recipe: Recipe, source: str, into: Path, checked:
     """Build a federation from ``records``: return the arguments of :func:`raysim.data.federation.write`, except the
     fingerprint.
 
-    Features are stored as files in the folder ``into``. ``checked`` are the findings of an earlier check of the same
-    rows for leaks and errors; with None the rows are checked here. ``source`` is the name of the data source in error
-    messages.
+    Features are stored as files in the folder ``into``. ``checked`` are the suspected leaks and errors that an earlier
+    check found in the same rows; with None the rows are checked here. ``source`` is the name of the data source in
+    error messages.
 
     Raises ``DataError`` for records that cannot form a federation.
     """

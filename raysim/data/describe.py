@@ -310,7 +310,7 @@ def _attributes(s: Summary) -> Text:
 
 
 def _suspects(text: Text, suspects: Sequence[Suspect]) -> Text:
-    """Append the findings ``suspects`` to ``text``, by level. If a level other than ``warn`` has many findings, the
+    """Append the suspected errors ``suspects`` to ``text``, by level. If a level other than ``warn`` has many, the
     later ones are listed by column name only.
     """
     for level in LEVELS:

@@ -80,7 +80,9 @@ class _Checks:
 
     @property
     def compared(self) -> range:
-        """The classes that are each compared with all other classes: with two classes only the second, the event."""
+        """The classes that are each compared with all other classes; with two classes only the second (the positive
+        class).
+        """
         C = len(self.classes)
         return range(1, 2) if C == 2 else range(C if C <= _CLASSES else 0)
 
@@ -105,7 +107,9 @@ class _Checks:
         )
 
     def numbers(self, name: str, values: NDArray[Any]) -> tuple[Suspect | None, Separation]:
-        """Check a column of numbers. Return a finding or None, and the AUROC with which the column predicts a class."""
+        """Check a column of numbers. Return a suspected leak or code (None without suspicion), and the AUROC with which
+        the column predicts a class.
+        """
         missing = np.isnan(values)
         value, home, y = values, self.home, self.y
         if missing.any():
@@ -123,8 +127,8 @@ class _Checks:
         return suspect, strength
 
     def codes(self, name: str, codes: Ints) -> tuple[Suspect | None, Separation]:
-        """Check a categorical column. Return a finding or None, and the AUROC with which the column predicts a class.
-        Missing values count as a category.
+        """Check a categorical column, in which missing values count as a category. Return a suspected leak (None
+        without suspicion), and the AUROC with which the column predicts a class.
         """
         strength, event = Separation(np.nan, np.nan, 0), 0
         if self.compared:
@@ -134,7 +138,9 @@ class _Checks:
         return self._absent(name, codes < 0) or self._strong(name, strength, event, LIST), strength
 
     def _strong(self, name: str, strength: Separation, event: int, limit: float) -> Suspect | None:
-        """Return a finding on a column that predicts the class ``event`` with an AUROC above ``limit``, else None."""
+        """Report the column ``name`` as a suspected leak if it predicts the class ``event`` with an AUROC above
+        ``limit``.
+        """
         if not _passes(strength, limit):
             return None
         ranks = f"feature '{name}' alone ranks {strength.auroc:.3f} of pairs within hospitals right{self._of(event)}"
@@ -149,7 +155,9 @@ class _Checks:
         return "" if len(self.classes) == 2 else f" ('{self.classes[event]}' against the rest)"
 
     def _absent(self, name: str, missing: NDArray[np.bool_]) -> Suspect | None:
-        """Return a finding if the label can be predicted from whether the column ``name`` has a value, else None."""
+        """Report the column ``name`` as a suspected leak if missing values in it, or the lack of them, predict the
+        label.
+        """
         lacking = int(missing.sum())
         if not self.compared or min(lacking, len(missing) - lacking) < _ROWS:
             return None
@@ -171,9 +179,9 @@ class _Checks:
         return Suspect(name, "warn", f"{text}{self._of(event)}; {drop}")
 
     def _coded(self, name: str, value: NDArray[Any], y: NDArray[Any]) -> Suspect | None:
-        """Return a finding on a column of few different whole numbers that may be codes, else None.
+        """Report a column of few different whole numbers if the numbers may be codes rather than amounts.
 
-        Along the numbers of such a column, the share of events first rises and then falls, or the reverse.
+        Along the numbers of such a column, the share of the positive class first rises and then falls, or the reverse.
         """
         if len(self.classes) != 2 or not _few(value):
             return None

@@ -129,14 +129,14 @@ class _Checks:
         return np.asarray(whole & (sizes >= _ROWS) & (chance < _CHANCE) & ~whole.all())
 
     def without(self, where: tuple[int, ...], names: Sequence[str]) -> Suspect:
-        """Return a finding on the columns ``names``, which have no value at the hospitals ``where``."""
+        """Report the columns ``names``, which have no value at the hospitals ``where``, as a possible error."""
         quoted = [f"'{name}'" for name in names]
         what = f"feature {quoted[0]} has" if len(names) == 1 else f"features {_named(quoted)} have"
         at = _named([self.hospitals[h] for h in where])
         return Suspect(names[0], "ask", f"{what} no value at {at}: models there train without")
 
     def numbers(self, name: str, value: NDArray[Any], home: Ints) -> Iterator[Suspect]:
-        """Yield the first finding, if any, in the recorded values of a column of numbers."""
+        """Yield the first suspected error, if any, in the recorded values of a column of numbers."""
         if not len(value):
             return
         sizes = np.bincount(home, minlength=len(self.hospitals))

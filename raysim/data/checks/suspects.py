@@ -18,10 +18,10 @@ LEVELS: tuple[Level, ...] = ("warn", "ask", "list")
 
 @dataclass(frozen=True)
 class Suspect:
-    """A finding in a table that may be an error.
+    """Something in a table that a check found, and that may be an error.
 
-    The level is ``warn`` if the table is almost certainly wrong, ``ask`` if a person should decide, and ``list`` if the
-    table may be right.
+    The ``level`` is ``warn`` if the table is almost certainly wrong, ``ask`` if a person should decide, and ``list`` if
+    the table may well be right.
     """
 
     feature: str
@@ -33,7 +33,7 @@ class Suspect:
 
 @dataclass(frozen=True)
 class Leaks:
-    """The findings on columns that may reveal the label, and a note on the check."""
+    """The columns that are suspected to reveal the label, and a note on what was checked."""
 
     suspects: tuple[Suspect, ...] = ()
     """At most one finding for each column, the gravest first."""
@@ -42,12 +42,12 @@ class Leaks:
 
     @staticmethod
     def of(tree: Mapping[str, Any]) -> Leaks:
-        """Read findings from JSON values; the inverse of ``dataclasses.asdict``."""
+        """Restore suspected leaks from JSON values, which ``dataclasses.asdict`` made."""
         return Leaks(suspects_of(tree.get("suspects", ())), tree.get("note", ""))
 
 
 def suspects_of(trees: Any) -> tuple[Suspect, ...]:
-    """Read findings from JSON values: a list of mappings with the fields of :class:`Suspect`."""
+    """Restore suspected errors from JSON values: a list of mappings with the fields of :class:`Suspect`."""
     return tuple(Suspect(**each) for each in trees)
 
 

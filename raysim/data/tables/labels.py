@@ -76,7 +76,7 @@ def _check_filled(table: pa.Table, name: str, rows: NDArray[np.int64] | None) ->
 
 
 def class_labels(table: pa.Table, name: str, positive: str | None, rows: NDArray[np.int64] | None) -> Labels:
-    """Read classes from the column ``name``; ``positive`` names the class that is the event. ``rows`` is as in
+    """Read classes from the column ``name``; ``positive`` names the positive class, the event. ``rows`` is as in
     :func:`number_labels`.
     """
     _check_filled(table, name, rows)
@@ -139,7 +139,8 @@ def class_labels(table: pa.Table, name: str, positive: str | None, rows: NDArray
 
 
 def event_of(classes: Sequence[str]) -> str | None:
-    """Return the first of two classes if its name suggests that it is the event; None otherwise.
+    """Return the first of two classes if its name suggests that it is the event (the positive class); None in all other
+    cases.
 
     >>> event_of(["died", "survived"]), event_of(["0", "1"]), event_of(["mild", "severe"])
     ('died', None, None)
@@ -151,7 +152,9 @@ def event_of(classes: Sequence[str]) -> str | None:
 
 
 def _event_doubted(name: str, classes: Sequence[str]) -> tuple[str, ...]:
-    """Return a warning if the last of two classes becomes the event, although the first may be meant by its name."""
+    """Return a warning if the last of two classes becomes the event (the positive class), although the first may be
+    meant by its name.
+    """
     if list(classes) == ["1", "2"]:
         doubt = f"the event of label '{name}' is '2', because it is the later of 1 and 2"
     elif (first := event_of(classes)) is not None:

@@ -194,8 +194,8 @@ def _western(file: IO[bytes], path: Path, field: str) -> str:
 
 
 def _or(field: str, key: str, other: str) -> str:
-    """Return the end of an error message: the remedy ``key`` if the file is named by a configuration, otherwise the
-    remedy ``other``.
+    """Return the end of an error message: the remedy ``key`` if a configuration names the file, or else the remedy
+    ``other``.
     """
     return f", or {key}" if field.startswith("data.") else other
 
@@ -266,7 +266,7 @@ def _titles(rows: Sequence[tuple[int, list[str]]]) -> int:
 
 
 def holds_values(names: Sequence[str]) -> bool:
-    """Whether a line of column names contains values instead: several numbers that are not years or positions.
+    """Whether a line that should contain column names contains values: several numbers that are not years or positions.
 
     >>> holds_values(["63.0", "1.0", "1.0", "145.0"]), holds_values(["hospital", "2019", "2020", "2021"])
     (True, False)
