@@ -36,23 +36,8 @@ from raysim.virtual_time.scheduling import ScheduledCohort
 from raysim.virtual_time.unreliable import check_progress
 
 
-class Coordinator:
-    """The coordinator, which runs jobs over ``pool``, one at a time."""
-
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
-
-    def run(self, job: Job, since: RunState | None = None, every: Every = 0) -> Iterator[Event]:
-        """Yield each round as soon as its models have been evaluated, and finally the outcome.
-
-        Checkpoints are yielded in between (see :class:`Cadence`). A run resumed from the checkpoint ``since`` yields
-        only the rounds after it.
-        """
-        return JobRun(self._pool, job, since).events(every)
-
-
 class JobRun:
-    """The run of one job, from its beginning or from the state ``since``."""
+    """The coordinator of one job over ``pool``, from its beginning or from the checkpoint ``since``."""
 
     def __init__(self, pool: Pool, job: Job, since: RunState | None = None) -> None:
         self._server = JobServer(pool, job, since)
@@ -76,13 +61,17 @@ class JobRun:
         return None if self._last_state is None else self._last_state.fetched(self._server.hospitals)
 
     def play(self) -> Iterator[Round | Outcome]:
-        """Run the job without checkpoints; see :meth:`Coordinator.run`."""
+        """Run the job as :meth:`events` does, without checkpoints."""
         for event in self.events():
             if not isinstance(event, RunState):
                 yield event
 
     def events(self, every: Every = 0) -> Iterator[Event]:
-        """Run the job with checkpoints; see :meth:`Coordinator.run`."""
+        """Yield each round as soon as its models have been evaluated, and finally the outcome.
+
+        Checkpoints are yielded in between (see :class:`Cadence`). A run resumed from a checkpoint yields only the
+        rounds after it.
+        """
         server, cadence = self._server, Cadence(every)
         self._began = time.perf_counter()
         if self._since is None:
