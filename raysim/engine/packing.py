@@ -1,9 +1,9 @@
 """Packing of plain values as named arrays and JSON, so that a strategy's state is stored without executable code.
 
 A state is a dataclass whose fields are arrays, numbers, texts, None, or tuples, lists and dicts of these. A field may
-itself be a dataclass if its annotation names the class. A file alone never decides which class is made: the state's
-class is searched among the ``State`` subclasses of the configured strategy, and a field's class is read from its
-annotation.
+itself be a dataclass if its annotation names the class. The content of a file alone never decides which class is
+created: the class of a state must be a subclass of ``State`` that belongs to the configured strategy, and the class of
+a field comes from its annotation.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def pack(value: Any, name: str, arrays: Arrays, *, typed: bool = False) -> Any:
 
 
 def unpack(node: Any, arrays: Mapping[str, NDArray[Any]], hint: Any = None) -> Any:
-    """Return the value that :func:`pack` packed; ``hint`` is the annotation of its field."""
+    """Return the value from the result of :func:`pack`. ``hint`` is the annotation of the field that has this value."""
     if not isinstance(node, dict):
         return node
     ((kind, content),) = node.items()
@@ -71,11 +71,11 @@ def unpack(node: Any, arrays: Mapping[str, NDArray[Any]], hint: Any = None) -> A
 
 
 def pack_state(state: State, arrays: Arrays, strategy: Strategy) -> dict[str, Any]:
-    """Return the packed state of ``strategy`` with the name of its class. Raises ``ConfigError`` if it cannot be
-    stored.
+    """Return the state of ``strategy`` as JSON, with the name of its class. Its arrays are stored in ``arrays``. Raises
+    ``ConfigError`` if it cannot be stored.
 
-    For a registered strategy the name does not depend on modules: ``{strategy: its registered name, class: class
-    name}``. Otherwise it is the import path, ``{class: module.Class}``.
+    For a registered strategy, the name does not depend on modules: ``{strategy: its registered name, class: class
+    name}``. For other strategies, it is the import path, ``{class: module.Class}``.
     """
     cls = type(state)
     named = {"class": f"{cls.__module__}.{cls.__qualname__}"}
@@ -87,7 +87,9 @@ def pack_state(state: State, arrays: Arrays, strategy: Strategy) -> dict[str, An
 
 
 def pack_memory(memory: Any, arrays: Arrays) -> Any:
-    """Return the packed memory of a selection. Raises ``ConfigError`` if it cannot be stored."""
+    """Return as JSON the state that a client selection carries between rounds. Raises ``ConfigError`` if it cannot be
+    stored.
+    """
     with _blaming_its_author("what the selection remembers"):
         return pack(memory, "memory", arrays)
 
@@ -105,8 +107,9 @@ def _blaming_its_author(what: str) -> Iterator[None]:
 
 
 def unpack_state(packed: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], strategy: Strategy) -> State:
-    """Return the state that :func:`pack_state` packed. Raises ``ValueError`` for a class that does not belong to
-    ``strategy``."""
+    """Return the state from the result of :func:`pack_state`. Raises ``ValueError`` for a class that does not belong to
+    ``strategy``.
+    """
     name, registered = packed["class"], packed.get("strategy")
     if registered is None:
         classes = [cls for (module, qualified), cls in _all_of(State).items() if f"{module}.{qualified}" == name]
@@ -121,7 +124,7 @@ def unpack_state(packed: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], 
 
 
 def pack_newcomers(rule: Newcomers | None, arrays: Arrays) -> Any:
-    """Return the packed rule for newcomers. Raises ``ConfigError`` if it cannot be stored."""
+    """Return the rule for hospitals that join after training as JSON. Raises ``ConfigError`` if it cannot be stored."""
     if rule is None:
         return None
     with _blaming_its_author("the rule for newcomers"):
@@ -130,7 +133,9 @@ def pack_newcomers(rule: Newcomers | None, arrays: Arrays) -> Any:
 
 
 def unpack_newcomers(packed: Mapping[str, Any] | None, arrays: Mapping[str, NDArray[Any]]) -> Newcomers | None:
-    """Return the rule that :func:`pack_newcomers` packed. Raises ``ValueError`` for a class that is not a rule."""
+    """Return the rule from the result of :func:`pack_newcomers`. Raises ``ValueError`` for a class that is not such a
+    rule.
+    """
     if packed is None:
         return None
     for (module, qualified), cls in _all_of(Newcomers).items():
@@ -141,8 +146,9 @@ def unpack_newcomers(packed: Mapping[str, Any] | None, arrays: Mapping[str, NDAr
 
 
 def _nearest(name: str, strategy: Strategy) -> list[type[State]]:
-    """Return the state classes called ``name`` whose module paths have the most parts in common with the strategy's
-    module."""
+    """Return the state classes called ``name`` that are closest to the strategy: their module paths share the most
+    parts with the path of the strategy's module.
+    """
     home = type(strategy).__module__.split(".")
     by_depth: dict[int, list[type[State]]] = {}
     for (module, qualified), cls in _all_of(State).items():
@@ -165,7 +171,9 @@ def _all_of(root: type[T]) -> dict[tuple[str, str], type[T]]:
 
 
 def _dataclass_of(hint: Any) -> Any:
-    """Return the dataclass in an annotation ``X`` or ``X | None``."""
+    """Return the dataclass that an annotation ``X`` or ``X | None`` names. Raises ``ValueError`` if it names no
+    dataclass.
+    """
     choices = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     for choice in choices:
         if dataclasses.is_dataclass(choice):

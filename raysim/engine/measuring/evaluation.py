@@ -242,7 +242,9 @@ class Evaluation:
         return self._section.every > 0 and round % self._section.every == 0
 
     def _tracked(self, serve: Mapping[str, Ids]) -> dict[str, Ids]:
-        """Return the model in ``serve`` whose training loss is measured; empty if no loss was measured before training."""
+        """Return the model in ``serve`` whose training loss is measured; empty if no loss was measured before
+        training.
+        """
         if self.gathered.losses.model is None and serve and self.gathered.losses.before:
             self.gathered.losses = replace(self.gathered.losses, model=list(serve)[-1])
         return {model: rows for model, rows in serve.items() if model == self.gathered.losses.model}
@@ -264,7 +266,9 @@ class Evaluation:
         self._traffic.ledger.add(round, MEASURED, np.arange(len(self._totals)), scalars)
 
     def _enter_scores(self, model: str, row: Row, measured: Sequence[Measured], ledger_round: int) -> None:
-        """Record the counts of rows by score, if hospitals sent them, and the calibration metrics computed from them."""
+        """Record the counts of rows by score, if hospitals sent them, and the calibration metrics computed from
+        them.
+        """
         for stored, sent in (
             (self.gathered.scores, [each.scores for each in measured]),
             (self.gathered.validation_scores, [each.validation_scores for each in measured]),

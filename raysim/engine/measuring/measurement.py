@@ -85,7 +85,7 @@ class Measurement:
 
     @property
     def headline(self) -> str:
-        """The headline model, which is the last of the models to evaluate."""
+        """The name of the main model, which is the last of the models to evaluate."""
         return list(self.serve)[-1]
 
 
@@ -163,10 +163,10 @@ class Gathered:
 
 
 def noisy_stays(federation: Federation, sizes: Ids | None, figures: Floats) -> Ids:
-    """Return the number of rows of each hospital, ``[N]``, or its public estimate.
+    """Return the number of rows of each hospital, ``[N]``, or its noisy public estimate.
 
-    If the numbers of training rows are known only with noise, as ``sizes [N]``, return ``sizes`` plus the number of
-    rows behind ``figures [N, len(task.figures)]``.
+    If a privacy guarantee hides the numbers of training rows, the noisy numbers ``sizes [N]`` are given. The estimate
+    is then ``sizes`` plus the number of evaluated rows in ``figures [N, len(task.figures)]``.
     """
     if sizes is None:
         return federation.totals
