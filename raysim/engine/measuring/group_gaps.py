@@ -1,8 +1,8 @@
 """The computations and messages of hospitals for the gaps between groups of patients within hospitals.
 
-For a permutation test, a hospital permutes the group labels of its own patients. Each gap between two groups is the
-ratio of two sums over hospitals, and for each permutation a hospital sends what it adds to them. These numbers are
-integers, so the sums do not depend on which actor runs which hospital.
+For a permutation test, a hospital permutes the group labels of its own patients. For each permutation and pair of
+groups, it sends its part of two sums over hospitals: of weighted differences between the groups, and of their
+variances. The parts are integers, so the sums do not depend on which actor runs which hospital.
 """
 
 from __future__ import annotations
