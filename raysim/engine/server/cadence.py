@@ -34,6 +34,6 @@ class Cadence:
         return self._every > 0 and round % self._every == 0
 
     def made(self) -> None:
-        """Record that a checkpoint has just been made, from which the time or rounds until the next one are counted."""
+        """Record that a checkpoint has just been made, and how long it took."""
         self._at = time.perf_counter()
         self._cost = self._at - self._asked
