@@ -17,7 +17,7 @@ Feedback = Literal["none", "ef", "ef21"]
 
 @dataclass(frozen=True)
 class Compression:
-    """A compressor with its settings. The description of each setting names the compressors that use it."""
+    """A compressor of updates with its settings. The description of each setting names the compressors that use it."""
 
     name: str
     """``top_k``, ``random_k``, ``sign``, ``qsgd`` or ``grid``."""
@@ -42,7 +42,7 @@ class Compression:
 
     def whole(self, weight: float) -> tuple[Compression, float]:
         """Adjust the step of the ``grid`` compressor so that messages times ``weight`` can be added without rounding.
-        Return the adjusted compression, and ``weight`` times the new step, which is a whole number.
+        Return the adjusted compression, and the new step times ``weight``.
 
         Without rounding, a sum of messages reveals only the sum of their multiples of the step.
         """

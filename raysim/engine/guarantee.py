@@ -11,7 +11,7 @@ from raysim.config.sections.privacy import PrivacySection
 
 @dataclass(frozen=True)
 class Terms:
-    """The parameters of a privacy guarantee."""
+    """The parameters that determine the privacy of a job's releases, such as sampling rates and numbers of patients."""
 
     rounds: int
     """The number of rounds."""
@@ -57,7 +57,7 @@ class Terms:
 
 @dataclass(frozen=True, eq=False)
 class Guarantee:
-    """A privacy guarantee with its calibrated noise."""
+    """A privacy guarantee, with the noise that it needs."""
 
     section: PrivacySection
     """The configuration section, with epsilon and the noise multiplier filled in."""

@@ -62,7 +62,7 @@ certainly run, and a second one possibly."""
 
 @dataclass(frozen=True)
 class Job:
-    """One training run: a strategy with a seed."""
+    """One training run: a strategy with a seed, and all other settings of the run."""
 
     work: Work
     """The settings shared by all rounds: data, model, optimiser, seed."""
@@ -124,9 +124,9 @@ class Job:
 
 @dataclass(eq=False)
 class Round:
-    """A row of ``rounds.csv``.
+    """A row of ``rounds.csv``: what one round took and which metrics it reached.
 
-    A run without rounds has one row, round 0, with the time and bytes of its set-up: :attr:`Outcome.setup`.
+    A run without rounds has one row, round 0, with the time and bytes before any round: :attr:`Outcome.setup`.
     """
 
     round: int

@@ -33,9 +33,9 @@ KINDS = "biuf"
 def pack(value: Any, name: str, arrays: Arrays, *, typed: bool = False) -> Any:
     """Return ``value`` as JSON. Its arrays are stored in ``arrays`` under names that begin with ``name``.
 
-    ``typed`` says whether an annotation names the dataclass of ``value``, so that it can be unpacked. Raises
-    ``TypeError`` naming the part that cannot be stored, such as a dataclass inside a tuple, list or dict, whose class
-    no annotation names.
+    ``typed`` says whether an annotation names the dataclass of ``value``, so that it can be unpacked. Raises a
+    ``TypeError`` that names the part that cannot be stored. Such a part is, for example, a dataclass inside a tuple,
+    list or dict, whose class no annotation names.
     """
     if value is None or (isinstance(value, bool | int | float | str) and not isinstance(value, np.generic)):
         return value
@@ -96,7 +96,9 @@ def pack_memory(memory: Any, arrays: Arrays) -> Any:
 
 @contextmanager
 def _blaming_its_author(what: str) -> Iterator[None]:
-    """Convert a ``TypeError`` from packing ``what`` into a ``ConfigError`` that addresses the author of its class."""
+    """Convert a ``TypeError`` from packing ``what`` into a ``ConfigError`` that tells the author of its class what to
+    change.
+    """
     try:
         yield
     except TypeError as error:
@@ -124,7 +126,9 @@ def unpack_state(packed: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], 
 
 
 def pack_newcomers(rule: Newcomers | None, arrays: Arrays) -> Any:
-    """Return the rule for hospitals that join after training as JSON. Raises ``ConfigError`` if it cannot be stored."""
+    """Return as JSON the rule that assigns one of the server's models to hospitals that did not train. Raises
+    ``ConfigError`` if it cannot be stored.
+    """
     if rule is None:
         return None
     with _blaming_its_author("the rule for newcomers"):
@@ -159,8 +163,9 @@ def _nearest(name: str, strategy: Strategy) -> list[type[State]]:
 
 
 def _all_of(root: type[T]) -> dict[tuple[str, str], type[T]]:
-    """Return ``root`` and all its subclasses by module and name. If a class is defined twice, return the later
-    definition."""
+    """Return ``root`` and all its subclasses by module and name. If a class is defined twice, the later definition is
+    returned.
+    """
 
     def each(cls: type[T]) -> Iterator[type[T]]:
         yield cls

@@ -63,5 +63,5 @@ def squared_distances(updates: Floats) -> Floats:
 
 
 def uniform(updates: Floats) -> Floats:
-    """Return the unweighted mean, ``[P]``. The mean of equal updates equals them to the last bit."""
+    """Return the unweighted mean of the updates, ``[P]``. The mean of equal updates equals them to the last bit."""
     return by_columns(lambda part: part[0] + (part - part[0]).mean(axis=0), updates)

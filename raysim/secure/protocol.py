@@ -48,7 +48,7 @@ class Lost:
 
 @dataclass(frozen=True, eq=False)
 class SecureSum:
-    """The secure sum of one group of hospitals in a round."""
+    """The secure sum of the vectors of one group of hospitals in a round."""
 
     ids: Ids
     """The hospitals of the group, ``[m]``, ascending."""
@@ -200,7 +200,7 @@ class SecureSum:
         return _key_of(self._own_secret(hospital))
 
     def _pair(self, hospital: int, what: str = "mask") -> tuple[Any, bytes]:
-        """Return a hospital's private key and the bytes of its public key."""
+        """Return a hospital's private key and the bytes of its public key, for the purpose ``what``."""
         at = hospital if what == "mask" else -1 - hospital
         if at not in self._keys:
             private = masks.private_key(self._secret(hospital, what))

@@ -18,7 +18,7 @@ BEFORE = 0
 
 @dataclass(frozen=True)
 class SetupSums:
-    """The settings of the secure sums before the first round."""
+    """The settings of the secure sums over all hospitals before the first round."""
 
     neighbours: Literal["auto", "all"] | int
     """The number of neighbours of each hospital, with which it shares masks; see :func:`raysim.secure.graph.degree`."""

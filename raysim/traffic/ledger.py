@@ -140,8 +140,8 @@ def downlink(problem: LocalProblem, size: int, models: int) -> NDArray[np.int64]
     A model has ``size`` scalars.
 
     If several updates of a hospital use the same model of the server, it is counted only in the first. A hospital that
-    starts from its ``MIXTURE`` of models receives all ``models``. Arrays that it receives for a client program are
-    included.
+    starts from a mixture of the server's models (``MIXTURE``) receives them all; ``models`` is their number. Arrays
+    that a hospital receives for a client program are included.
     """
     rows = named_rows(problem)
     fresh = np.ones(rows.shape, dtype=np.bool_)

@@ -205,7 +205,7 @@ def read_trace(path: Path, period: float | None, names: Sequence[str]) -> Trace:
 
 
 def joined(intervals: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return the intervals in order; intervals that touch or overlap are merged.
+    """Return the intervals in ascending order, with intervals that touch or overlap merged.
 
     >>> joined([(5, 6), (0, 2), (1, 3), (3, 4)])
     [(0, 4), (5, 6)]

@@ -52,7 +52,7 @@ class ScheduledCohort:
 
 
 class CohortScheduler(Protocol):
-    """Decides which hospitals take part in each round of a run."""
+    """Decides which hospitals take part in each round of a run, and when."""
 
     @property
     def clock(self) -> Clock | None:

@@ -16,7 +16,7 @@ from raysim.virtual_time.scheduling import ClockedScheduler, ScheduledCohort, ch
 
 
 class SynchronousScheduler(ClockedScheduler):
-    """Rounds that end when enough hospitals have replied, or at a deadline."""
+    """The scheduler of synchronous rounds, which end when enough hospitals have replied or at a deadline."""
 
     def schedule(self, view: FederationView, state: State, round: int) -> ScheduledCohort:
         rules, done = self._section.rounds, ScheduledCohort(NOBODY, None, state)

@@ -51,8 +51,8 @@ class Canaries(Tampering):
         return crafted
 
     def components(self, update: Update) -> Floats:
-        """Return the component of a round's ``update`` along each canary's direction, ``[M]``. It is 0 if the canary's
-        hospital sent nothing.
+        """Return the component of a round's ``update`` along each canary's own parameters, ``[M]``. It is 0 if the
+        canary's hospital sent nothing.
         """
         root = np.sqrt(self.parameters.shape[1])
         if update.deltas is None or not self.single:

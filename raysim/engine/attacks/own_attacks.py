@@ -104,12 +104,12 @@ class OwnAttack(Tampering):
 
     @property
     def changes_rows(self) -> bool:
-        """Whether Byzantine hospitals train on changed rows."""
+        """Whether the attack changes the training rows of Byzantine hospitals."""
         return self._kind in ON_ROWS
 
     @property
     def changes(self) -> bool:
-        """Whether Byzantine hospitals send updates that differ from their training results."""
+        """Whether the attack changes the updates of Byzantine hospitals after training."""
         return not self.changes_rows
 
     def rows(self, hospital: int, X: NDArray[Any], y: NDArray[Any]) -> rows.Rows:

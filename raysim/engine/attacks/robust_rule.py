@@ -1,4 +1,7 @@
-"""A robust rule that replaces the average in each of a problem's sums, and counts of Byzantine updates."""
+"""A robust rule that replaces the average in each of a problem's sums, and counts of Byzantine updates.
+
+These sums are the weighted sums of updates that a strategy requests, for instance one for each cluster of hospitals.
+"""
 
 from __future__ import annotations
 

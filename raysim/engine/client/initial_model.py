@@ -1,4 +1,8 @@
-"""The parameters of a model row at a hospital: a model of the server, the hospital's own model, or a mixture."""
+"""The parameters of a model row at a hospital: a model of the server, the hospital's own model, or a mixture.
+
+A model row is the index of one of the server's models, or a negative code for the hospital's own model or its mixture
+of the server's models.
+"""
 
 from __future__ import annotations
 

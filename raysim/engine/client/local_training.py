@@ -100,8 +100,8 @@ class CohortTraining:
         return self._states
 
     def _send_again(self, first: int) -> None:
-        """Send the updates that hospitals have stored again, without training: run the plan's steps from step ``first``
-        on.
+        """Send once more, without training, the updates that hospitals have stored. Only the plan's steps from step
+        ``first`` on are applied to them.
         """
         phase = next(phase for phase in self._problem.chain if phase.upload is not None)
         if phase.upload is None:

@@ -60,7 +60,7 @@ class Sending:
 
     @property
     def bits(self) -> NDArray[np.int64] | None:
-        """Return the number of bits of each compressed update; None without compression."""
+        """Return the number of bits of each compressed update; None if updates are not compressed."""
         return np.array(self._bits) if self._bits else None
 
     def leaving(

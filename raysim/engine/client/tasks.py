@@ -121,7 +121,9 @@ class Tasks:
         return self._plan.work.optimizer.learning_rate if training.learning_rate is None else training.learning_rate
 
     def optimizer(self, training: LocalTraining) -> Optimizer:
-        """Return the optimiser of a local update: the run's optimiser, with the strategy's changes."""
+        """Return the optimiser of a local update: the optimiser of the run, with the changes that the strategy
+        requests.
+        """
         usual = self._plan.work.optimizer
         return replace(
             usual,

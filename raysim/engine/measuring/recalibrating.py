@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Recalibrating:
-    """The request that each hospital recalibrates its model before evaluating it."""
+    """A request to hospitals: each recalibrates its model on its own rows before evaluating it."""
 
     method: Method
     """The method of fitting the shift."""
@@ -74,7 +74,9 @@ class OwnShifts:
 
 @dataclass(frozen=True, eq=False)
 class Recalibrated:
-    """A model recalibrated by each hospital on its validation rows: ``logit p' = a + b logit p``."""
+    """A model whose predicted probabilities ``p`` each hospital has recalibrated on its validation rows: ``logit p' = a
+    + b logit p``.
+    """
 
     of: str
     """The name of the model that was recalibrated."""

@@ -40,8 +40,8 @@ EVERYWHERE = ""
 
 @dataclass(frozen=True)
 class Grouping:
-    """The groups of patients: the names of the groups by attribute, and the lower bounds of the age ``bands``
-    in years.
+    """The groups of patients to compare: the names of the groups of each attribute, and the lower bounds of age groups
+    in years (``bands``).
     """
 
     levels: tuple[tuple[str, tuple[str, ...]], ...]

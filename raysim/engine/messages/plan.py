@@ -1,4 +1,7 @@
-"""The messages between the coordinator and hospital actors: one plan to the actor, one partial result back."""
+"""The messages between the coordinator and hospital actors: one plan to the actor, one partial result back.
+
+A plan has the instructions of one round for all hospitals. A partial result has what the hospitals of one actor return.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,9 @@ class ModelSpec:
         return ModelSpec(section.name, section.class_path, section.options(), section.init)
 
     def bind(self, federation: Federation, device: str, precision: str) -> Model:
-        """Build the model for this federation's features and classes. Raises ``ConfigError`` for rejected options."""
+        """Build the model for this federation's features and classes. Raises ``ConfigError`` if the model rejects its
+        options.
+        """
         return build_model(
             self.class_path or self.name or "",
             federation.X.shape[1],
@@ -75,7 +80,7 @@ class Work:
 
 @dataclass(frozen=True, eq=False)
 class ProgramCall:
-    """A client program that hospitals run."""
+    """A client program that hospitals run, with the arrays that it receives."""
 
     program: Program
     """The program itself."""
@@ -92,13 +97,13 @@ class ProgramCall:
 
     @property
     def remembers(self) -> bool:
-        """Whether hospitals store arrays for the program between rounds."""
+        """Whether hospitals store arrays for the program from one round to the next."""
         return self.program.remembers
 
 
 @dataclass(frozen=True, eq=False)
 class RoundPlan:
-    """The message of one round to all actors. Every actor reads the parts that concern its own hospitals."""
+    """The instructions of one round for all hospitals. Every actor reads the parts that concern its own hospitals."""
 
     work: Work
     """The settings shared by all rounds."""

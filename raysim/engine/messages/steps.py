@@ -63,7 +63,7 @@ class Leaving:
 
     @property
     def sum_index(self) -> int:
-        """Return the index of the sum to which the update is added."""
+        """Return the index of the weighted sum to which the update is added."""
         into = self.upload.sum_index
         return 0 if into is None else int(into[self.entry])
 
@@ -170,7 +170,7 @@ class Adding(HospitalStep):
 
     @property
     def changes(self) -> bool:
-        """Whether messages are hidden, and not only added."""
+        """Whether messages are masked before they are added."""
         return False
 
     def add(self, sums: ExactSum, group: int, weight: float, vector: NDArray[Any], hospital: int) -> None:
@@ -178,7 +178,7 @@ class Adding(HospitalStep):
         sums.add(group, weight, vector)
 
     def add_number(self, sums: ExactSum, number: float, hospital: int) -> None:
-        """Add a number of ``hospital`` to the first entry of the last sum."""
+        """Add a number of ``hospital``, such as its clipping bit, to the first entry of the last sum."""
         sums.add(len(sums.units) - 1, 1.0, np.eye(1, sums.units.shape[1])[0] * number)
 
     def admits(self, group: int, hospital: int) -> bool:

@@ -1,4 +1,8 @@
-"""The sums of a problem: their number, order and weights; and problems with changed uploads."""
+"""The sums of a problem: their number, order and weights; and problems with changed uploads.
+
+A local problem says how hospitals' updates are added: in one weighted sum or several, for instance one for each
+cluster. Its upload says what hospitals send.
+"""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from raysim.strategies.base import Floats, Update
 
 @dataclass(frozen=True, eq=False)
 class Masking(Adding):
-    """The hospital's side of secure sums: add masked messages to the sums of a round."""
+    """The hospital's side of secure aggregation: mask messages and add them to the sums of a round."""
 
     sums: tuple[SecureSum | None, ...]
     """The secure sums; None for a sum with too few hospitals."""

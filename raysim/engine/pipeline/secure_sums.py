@@ -247,7 +247,7 @@ class SecureSums(Step):
         return int(traffic.up(scalars, around)), hospitals * int(traffic.down(around))
 
     def facts(self) -> dict[str, float]:
-        """Return the number of secure sums, and how many of them were discarded."""
+        """Return the number of secure sums of the run, and how many of them were discarded."""
         return {"secure_sums": float(self._tried), "secure_sums_given_up": float(self._given_up)}
 
     @property

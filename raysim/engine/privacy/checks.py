@@ -268,7 +268,9 @@ def _check_cohorts(job: Job) -> None:
 
 
 def _of_coins() -> list[str]:
-    """Return the names of the registered selections that sample each hospital independently (Poisson sampling)."""
+    """Return the names of the registered client selections that sample each hospital independently (Poisson
+    sampling).
+    """
     return [name for name, entry in registry.entries("selections").items() if entry.load()().rate() is not None]
 
 

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 
 class Contributions:
-    """A cache of the rows that are used of each privacy unit (row or patient), for the hospitals of a process."""
+    """A cache of the rows that hospitals of a process use under a privacy guarantee, which limits their number per
+    patient.
+    """
 
     def __init__(self) -> None:
         self._chosen: dict[tuple[str, int, str, int, int, str], Contribution] = {}

@@ -21,7 +21,9 @@ class Guard(Step):
     """The server's side of a privacy guarantee for updates; the hospital's side is a :class:`Release`."""
 
     def __init__(self, section: PrivacySection, seed: int, secure: SecureSums | None) -> None:
-        """``secure`` is secure aggregation; None means that sums are not hidden."""
+        """``secure`` is the secure aggregation of the job; None means that the server receives messages without
+        masks.
+        """
         self._section, self._seed, self._secure = section, seed, secure
 
     @property

@@ -89,7 +89,7 @@ def left_out(section: PrivacySection | None) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class FirstAnswers:
-    """The noisy answers that hospitals send before the first round; a resumed run reuses them."""
+    """The noisy statistics that hospitals send before the first round. A resumed run uses them again."""
 
     sizes: Ids | None = None
     """The number of units on which each hospital trains, ``[N]``, with noise; None means that exact numbers are public.
@@ -124,7 +124,7 @@ class FirstAnswers:
 
     @property
     def memory(self) -> dict[str, Any]:
-        """Return the answers as plain values and arrays."""
+        """Return the noisy statistics as plain values and arrays, which checkpoints store."""
         return {"sizes": self.sizes, "labels": self.labels}
 
 

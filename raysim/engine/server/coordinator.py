@@ -1,8 +1,8 @@
 """A run of a job, from its beginning or a checkpoint to its outcome.
 
-A round sends each actor one message, and each actor replies with one. In round ``t`` all hospitals first evaluate the
-models of round ``t - 1``, and the sampled hospitals then train from these models. Evaluation therefore needs no
-separate message.
+Usually, a round sends each actor one message, and each actor replies with one. In round ``t``, all hospitals first
+evaluate the models of round ``t - 1``, and the sampled hospitals then train from these models. Evaluation therefore
+needs no separate message.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class JobRun:
 
     @property
     def rows(self) -> Sequence[Round]:
-        """Return the rounds run so far. The last one may not be evaluated yet."""
+        """Return the rounds run so far. The models of the last one may not be evaluated yet."""
         return self._server.rounds
 
     def state_after_round(self) -> RunState | None:
@@ -106,8 +106,7 @@ class JobRun:
         yield from Ending(server, self._stopping, self._best, self._began).events()
 
     def _play_round(self, t: int) -> Iterator[Round]:
-        """Run round ``t`` and yield round ``t - 1``. Hospitals evaluate the models of round ``t - 1`` before the
-        sampled hospitals train."""
+        """Run round ``t`` and yield the finished round ``t - 1``, whose models hospitals evaluate before they train."""
         began, server = time.perf_counter(), self._server
         self._last_state = self._remote_state()
         server.begin(t)

@@ -1,4 +1,7 @@
-"""Steps after the last round of any strategy: fine-tuning of the headline model, and its recalibration."""
+"""Steps after the last round of any strategy: fine-tuning of the headline model, and its recalibration.
+
+The headline model is the last of the models that hospitals use under the strategy.
+"""
 
 from __future__ import annotations
 

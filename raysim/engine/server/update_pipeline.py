@@ -250,7 +250,9 @@ class UpdatePipeline:
 
     @property
     def canary_components(self) -> Floats | None:
-        """Return the component of each round's update along each canary, ``[rounds, M]``; None without canaries."""
+        """Return what the server observed of each canary of a privacy audit in each round, ``[rounds, M]``: the
+        component of the update along the canary. None without canaries.
+        """
         return None if self._watch is None else np.array(self._watch.rounds).reshape(len(self._watch.rounds), -1)
 
     def facts(self) -> dict[str, float]:
