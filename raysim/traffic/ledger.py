@@ -80,8 +80,8 @@ class Ledger:
     entries: list[Entry] = field(default_factory=list)
 
     def add(self, round: int, kind: str, hospitals: Ids, scalars: int | NDArray[Any], program: str = "") -> int:
-        """Record that each of the ``hospitals [h]`` sent ``scalars`` numbers of 4 bytes: one count for all, or ``[h]``.
-        Return the bytes of all hospitals together.
+        """Record that each of the ``hospitals [h]`` sent numbers of 4 bytes; ``scalars`` says how many, for all
+        hospitals or for each, ``[h]``. Return the bytes of all hospitals together.
         """
         sent = np.broadcast_to(np.asarray(scalars, dtype=np.int64) * SCALAR_BYTES, hospitals.shape)
         return self.add_bytes(round, kind, hospitals, sent, program)
@@ -171,8 +171,8 @@ def record_training(
 
     A model has ``size`` parameters. A participating hospital sends its update and its number of rows, its loss if the
     client selection receives ``losses``, and further answers of its client program. A hospital that trains on groups of
-    its rows sends an update for each group; it has sent the numbers of rows before. ``vector_bytes [H]`` is the size of
-    each update if updates are compressed, otherwise None. Training on pooled rows adds no bytes.
+    its rows sends an update for each group; it has already sent the groups' numbers of rows. ``vector_bytes [H]`` is
+    the size of each update if updates are compressed, otherwise None. Training on pooled rows adds no bytes.
     """
     if POOLED in ids:
         return 0, 0

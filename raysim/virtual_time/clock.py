@@ -90,7 +90,7 @@ class Clock:
         """Return the state with older global models added, and the problem changed so that each hospital starts from
         the model that it received.
 
-        ``versions [H]`` are the rounds of these models. The newest model is that of ``round``.
+        ``versions [H]`` has the round of the model that each hospital received. The newest model is that of ``round``.
         """
         old = np.unique(versions[versions != round])
         if not len(old):

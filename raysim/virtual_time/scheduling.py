@@ -62,8 +62,8 @@ class CohortScheduler(Protocol):
         """Return the hospitals of the given ``round`` and their local problem."""
 
     def questions_answered(self, ids: Ids, down: Ids, up: Ids) -> None:
-        """Record that the hospitals ``ids [H]`` have replied to a call of a client program. ``down [H]`` and ``up [H]``
-        are the bytes that each received and sent.
+        """Record that the hospitals ``ids [H]`` have replied to a request without training, such as a client program.
+        ``down [H]`` and ``up [H]`` are the bytes that each received and sent.
         """
 
 

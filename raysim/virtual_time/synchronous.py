@@ -109,8 +109,8 @@ class SynchronousScheduler(ClockedScheduler):
         round: int,
         done: ScheduledCohort,
     ) -> ScheduledCohort:
-        """Return the hospitals whose updates are used in this round, and their local problem: those that replied in
-        time (``fresh``) and late ones. ``stale [F]`` marks the latter among the hospitals that were training.
+        """Return the hospitals whose updates are used in this round, and their local problem. Some have replied in time
+        (``fresh``); ``stale [F]`` marks hospitals whose updates are late, among those that were training.
         """
         if len(fresh) == len(ids) and not stale.any():
             return replace(done, ids=ids, problem=problem)
@@ -133,8 +133,8 @@ class SynchronousScheduler(ClockedScheduler):
         return int(np.ceil(len(ids) / share - 1e-9))
 
     def _measuring(self, view: FederationView, late: Ids = NOBODY) -> FederationView:
-        """Return the view with which requests of this round are repeated. Their replies take no time and no traffic,
-        except those of ``late`` hospitals, which have not answered them before.
+        """Return a view with which the strategy repeats requests of this round. The repeated replies take no time and
+        no traffic, except those of ``late`` hospitals, which have not answered before.
         """
 
         def call(call: Call) -> Answers:
@@ -151,11 +151,10 @@ class SynchronousScheduler(ClockedScheduler):
         return not len(self._strategy.select(replace(self._measuring(view), available=None), state, round))
 
     def _check_selection(self, view: FederationView) -> None:
-        """Raise ``ConfigError`` if too few hospitals are selected although every hospital is available, and if this
-        cannot change in later rounds.
+        """Raise ``ConfigError`` if the selection can never give enough hospitals, even if all are available.
 
         A sample that depends on data may be smaller than the configured size of the selection, although the next sample
-        is large enough.
+        is large enough. Such a sample alone is no error.
         """
         size, needed, everyone = sized(view.selection), self._section.rounds.minimum_cohort, len(view.trainable)
         if not size or not self._strategy.uses_selection() or len(view.present) < everyone:

@@ -133,7 +133,7 @@ class AsynchronousScheduler(ClockedScheduler):
 
     def _start(self, view: FederationView, state: State, arrived: Ids, *key: int) -> tuple[int, int]:
         """Start local updates at available hospitals until the configured number of hospitals is training. Return how
-        many hospitals were called, and the number of bytes sent to hospitals that are then lost.
+        many hospitals were called, and the number of bytes sent to hospitals that were lost.
         """
         room = self._concurrency - len(self.clock.hospital)
         available, until = self._availability(*key)

@@ -44,7 +44,9 @@ class Tally:
     """The rule's largest coefficient of robustness over all sums; 0 if unknown."""
 
     def resume(self, memory: dict[str, Any]) -> None:
-        """Continue counting from ``memory``, the counts in a checkpoint. Raises ``ValueError`` for impossible ones."""
+        """Continue counting from ``memory``, the counts in a checkpoint. Raises ``ValueError`` for impossible
+        counts.
+        """
         shares = ("admitted", "largest", "heaviest", "kappa")
         counts = {name: whole_number(value, name, 2**53) for name, value in memory.items() if name not in shares}
         largest, admitted = float(memory["largest"]), float(memory["admitted"])
@@ -77,9 +79,9 @@ class RobustRule:
     def made(
         self, round: int, g: int, updates: Floats, root: Floats | None = None, weights: Floats | None = None
     ) -> Aggregate:
-        """Return the rule's aggregate of the ``updates [m, P]`` that belong to sum ``g``.
+        """Return the rule's aggregate of the ``updates [m, P]`` that belong to the weighted sum with index ``g``.
 
-        ``root`` is the update of the trusted hospital, for rules that need one. ``weights [m]`` are the updates'
+        ``root [P]`` is the update of the trusted hospital, for rules that need one. ``weights [m]`` are the updates'
         weights; None means equal weights.
         """
         order = stream(self._seed, "buckets", round, g).permutation(len(updates))
@@ -133,7 +135,7 @@ class RobustRule:
 
     @property
     def memory(self) -> dict[str, Any]:
-        """Return the latest aggregate of each sum, for rules that start from it in the next round."""
+        """Return the latest aggregate of each weighted sum, for rules that start from it in the next round."""
         return {str(g): centre for g, centre in self._centres.items()}
 
     def resume(self, memory: dict[str, Any], size: int) -> None:

@@ -122,8 +122,8 @@ class HospitalGroup:
         return chunk
 
     def _mine(self, ids: Ids) -> list[int]:
-        """Return the positions in ``ids [H]``, the hospitals of the round's local updates, of those that this process
-        runs.
+        """Return the positions in ``ids [H]`` of the local updates that this process makes. ``ids`` has the hospital of
+        each local update of the round.
         """
         mine: NDArray[np.bool_] = (ids >= 0) & (ids < len(self._is_mine))
         mine[mine] = self._is_mine[ids[mine]]

@@ -135,7 +135,7 @@ class Sending:
 
     def check(self, vector: NDArray[Any], limit: float, j: int, rate: float) -> None:
         """Raise :class:`TrainingDiverged` unless all entries of ``vector`` are finite and have magnitudes below
-        ``limit``, which may be infinite.
+        ``limit``, which may be infinite. The error names the hospital of local update ``j`` and the learning ``rate``.
         """
         if np.abs(vector).max(initial=0.0) < limit:  # False for NaN, and for infinity whatever the limit
             return

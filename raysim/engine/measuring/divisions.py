@@ -1,4 +1,7 @@
-"""The rows of each group of patients at a hospital. They are computed at the hospital, once for each division."""
+"""The rows of each group of patients at a hospital. They are computed at the hospital, once for each division.
+
+A division is a strategy's rule that assigns each row to a group.
+"""
 
 from __future__ import annotations
 

@@ -129,14 +129,16 @@ class Evaluation:
             )
 
     def due(self, round: int) -> bool:
-        """Return whether models are evaluated after ``round``, which is not the last round."""
+        """Return whether models are evaluated or their training losses are measured after ``round``, which is not the
+        last round.
+        """
         if self._evaluated(round):
             return True
         return self._section.loss_points > 0 and round % max(1, self._rounds // self._section.loss_points) == 0
 
     def after(self, round: int, serve: Mapping[str, Ids]) -> Measurement:
-        """Return which figures hospitals compute for the models in ``serve`` after a ``round`` for which :meth:`due` is
-        true.
+        """Return which figures and losses hospitals compute for the models in ``serve`` after a ``round`` for which
+        :meth:`due` is true.
         """
         serve, losses_of = self._asked(serve) if self._evaluated(round) else {}, self._tracked(serve)
         return Measurement(serve, losses_of=losses_of, part=self._section.part, noise=self._next_noise)
@@ -144,11 +146,11 @@ class Evaluation:
     def at_the_end(
         self, serve: Mapping[str, Ids], counted: str | None = None, recalibrating: Recalibrating | None = None
     ) -> Measurement:
-        """Return which figures hospitals compute for the final models in ``serve``.
+        """Return which figures and losses hospitals compute for the final models in ``serve``.
 
-        If ``counted`` names a model, hospitals also send counts of its scores on validation rows. ``recalibrating``
-        requests the figures of models that each hospital recalibrates first; they are computed after those of all other
-        models.
+        If ``counted`` names a model, hospitals also send how many of their validation rows have each score under this
+        model. ``recalibrating`` requests the figures of models that each hospital recalibrates first; they are computed
+        after those of all other models.
         """
         if recalibrating is None:
             self._counted = counted
@@ -231,7 +233,7 @@ class Evaluation:
         return outputs
 
     def counts(self, model: str, measured: Sequence[Measured]) -> ScoreCounts:
-        """Return the counts of scores of each hospital's validation rows under a ``model``, sorted by hospital id."""
+        """Return each hospital's number of validation rows by score under a ``model``, sorted by hospital id."""
         return in_order([each.validation_scores[model] for each in measured], self._order)
 
     def recalibrated(self, of: str, measured: Sequence[Measured], prior: Prior | None) -> Recalibrated:

@@ -19,7 +19,7 @@ from raysim.training.class_weights import ClassWeights, row_weights
 
 @dataclass(frozen=True)
 class TrainingLosses:
-    """The training losses of a run other than the losses stored with each round."""
+    """The training losses of a run that are not stored with a round, such as the losses before training."""
 
     before: Mapping[str, float] = field(default_factory=dict)
     """The losses before training, by model used."""

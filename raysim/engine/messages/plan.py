@@ -142,7 +142,9 @@ class RoundPlan:
 
     @property
     def at_once(self) -> bool:
-        """Whether these are instructions outside a round, such as a request for a statistic before training."""
+        """Whether these instructions are for a call apart from a round's updates, such as a request for a statistic
+        before training.
+        """
         return bool(self.models.shape[1] == 0)
 
     @property

@@ -55,7 +55,7 @@ class Step:
 
     def further(self, update: Update) -> LocalProblem | None:
         """Return the local problem with which hospitals send their updates of this round once more; None means that
-        they do not. ``update`` is what the server received last.
+        they do not send them again. ``update`` is what the server received last.
         """
         return None
 

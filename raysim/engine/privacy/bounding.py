@@ -33,8 +33,7 @@ class Bounding(HospitalStep):
 class Bounds(Step):
     """The server's side of clipping for client programs: it makes hospitals clip all arrays with a declared norm.
 
-    ``unit`` is the privacy unit whose contribution is clipped instead of that of rows; None means the unit that the
-    program declares.
+    ``unit`` replaces the privacy unit (row or patient) that the program declares; None means that it is not replaced.
     """
 
     unit: str | None
@@ -47,8 +46,8 @@ def bounded(reply: Reply, program: Program, people: Callable[[], NDArray[Any]], 
     """Return a client program's ``reply`` with the contribution of each row, patient or hospital clipped to the
     declared norm.
 
-    ``people()`` returns the patient of each row, ``[n]``. ``unit`` is the privacy unit that is clipped instead of rows;
-    None means the unit that the program declares.
+    ``people()`` returns the patient of each row, ``[n]``. ``unit`` replaces the privacy unit (row or patient) that the
+    program declares; None means that it is not replaced.
     """
     sent, together = dict(reply.sent), dict[str, list[str]]()
     for name, send in program.sends.items():

@@ -56,8 +56,8 @@ class HospitalNoise(Guard):
         self._problem: LocalProblem | None = None
 
     def posed(self, view: FederationView, cohort: ScheduledCohort) -> ScheduledCohort:
-        """Return the cohort with fixed weights. A cohort without hospitals also gets a local problem, because noise is
-        added even then.
+        """Return the cohort with weights that do not depend on which hospitals take part. A cohort without hospitals
+        also gets a local problem, because noise is added even then.
         """
         problem = cohort.problem
         if problem is None:

@@ -156,7 +156,7 @@ def _scaled(federation: Federation) -> tuple[str, ...]:
 
 
 def _rounds(ledger: Ledger, kinds: Sequence[str]) -> int:
-    """Return the number of rounds in which hospitals sent a message of these ``kinds``. The set-up before the first
-    round counts as one round.
+    """Return the number of rounds in which hospitals sent a message of these ``kinds``. The time before the first round
+    counts as one round.
     """
     return len({entry.round for entry in ledger.entries if entry.kind in kinds})

@@ -15,7 +15,9 @@ one takes."""
 
 
 class Cadence:
-    """Decides after each round whether a checkpoint is due; see :data:`Every`."""
+    """Decides after each round whether the run writes a checkpoint. ``every`` is the number of rounds between
+    checkpoints (0: no checkpoints), or ``auto``.
+    """
 
     def __init__(self, every: Every) -> None:
         self._every = every

@@ -58,7 +58,8 @@ class RemoteHospitals:
         return partials
 
     def answers(self, call: Call, round: int, job: str, shares: int = 0) -> Answers:
-        """Return hospitals' answers to a call that the strategy ``job`` makes before or between rounds.
+        """Return hospitals' answers to a call that the strategy ``job`` makes before the first round or apart from a
+        round's updates.
 
         ``shares`` is 0 if each hospital adds the full noise; otherwise it is the number of hospitals, each of which
         adds only a share of the noise.
@@ -105,8 +106,8 @@ class RemoteHospitals:
         return {hospital: vectors[MODEL] for hospital, vectors in states.items() if MODEL in vectors}
 
     def dealt(self, states: HospitalStates | None) -> StateReferences | None:
-        """Divide what hospitals store among the processes that run them. What belongs to the pooled rows goes to the
-        first process.
+        """Divide what hospitals store among the processes that run these hospitals. What belongs to the pooled rows
+        goes to the first process.
         """
         if states is None:
             return None

@@ -154,8 +154,8 @@ class UpdatePipeline:
     def setup(self, strategy: Strategy, view: FederationView, measure: Caller) -> State:
         """Return the strategy's state before the first round.
 
-        If Byzantine hospitals send false descriptions of their data to enter a cluster, they first find out the
-        clusters of honest hospitals. Their requests by ``measure`` are not counted as traffic.
+        Byzantine hospitals may send false descriptions of their data to enter a cluster. They then first find out the
+        clusters of honest hospitals, by requests through ``measure`` that are not counted as traffic.
         """
         if self._byzantine is not None and self._byzantine.lies:
             self._entered = self._target(strategy.setup(replace(view, call=measure)), view.trainable)
@@ -166,8 +166,8 @@ class UpdatePipeline:
         return state
 
     def answers(self, answers: Answers) -> Answers:
-        """Return the hospitals' answers to a call before or between rounds. The answers of Byzantine hospitals that lie
-        are replaced by false ones.
+        """Return the hospitals' answers to a call before the first round or apart from a round's updates. The answers
+        of Byzantine hospitals that lie are replaced by false ones.
         """
         if self._byzantine is None or self._entered is None:
             return answers
@@ -229,8 +229,8 @@ class UpdatePipeline:
         return update_of(units, partials, problem, ids)
 
     def further(self, sent: ScheduledCohort, update: Update) -> ScheduledCohort | None:
-        """Return the cohort with which hospitals send their updates of this round once more, given what the server
-        received last. None if they do not.
+        """Return the cohort with which hospitals send their updates of this round once more, given the ``update`` that
+        the server received last. None if they do not send them again.
         """
         problems = [problem for step in self._back if (problem := step.further(update)) is not None]
         return replace(sent, problem=problems[0]) if problems else None
