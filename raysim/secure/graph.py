@@ -24,7 +24,7 @@ def default_neighbours(m: int) -> int:
 
 def degree(given: Literal["auto", "all"] | int, m: int) -> int:
     """Return the number of neighbours with which each of ``m`` hospitals shares masks. ``given`` is the configured
-    number.
+    number; ``auto`` means the default.
     """
     if given == "all":
         return m - 1
@@ -35,7 +35,7 @@ def threshold(given: Literal["auto"] | int, m: int, degree: int) -> int:
     """Return how many secret shares are needed to reconstruct a secret of a hospital with ``degree`` neighbours among
     ``m`` hospitals.
 
-    ``given`` is the configured number.
+    ``given`` is the configured number; ``auto`` means the default.
     """
     holders = m if degree >= m - 1 else degree
     return min(default_threshold(holders) if given == "auto" else int(given), degree + 1)

@@ -208,7 +208,6 @@ class SecureSum:
         return self._keys[at]
 
     def _agreed_key(self, hospital: int, other: int) -> bytes:
-        """Return the key on which two hospitals have agreed. It does not depend on their order."""
         pair = (min(hospital, other), max(hospital, other))
         if pair not in self._agreed:
             self._agreed[pair] = masks.agreed_key(self._pair(hospital)[0], self._pair(other)[1], self._info)

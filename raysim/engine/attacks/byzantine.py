@@ -144,8 +144,8 @@ class Byzantine(Step):
         return replace(answers, each=each)
 
     def facts(self) -> dict[str, float]:
-        """Return figures on the updates of Byzantine hospitals, by name, such as their largest share in a sum.
-        Undefined figures are NaN.
+        """Return numbers on the updates of Byzantine hospitals, by name, such as their largest share in a sum.
+        Undefined numbers are NaN.
         """
         of_rule = {} if self._robust_rule is None else self._robust_rule.facts()
         return {"bad_hospitals": float(len(self.bad)), "largest_bad_share": self._tally.largest} | of_rule

@@ -55,7 +55,7 @@ def check_attacks(
 
 def warnings(adversary: AdversarySection | None, aggregation: AggregationSection | None, hospitals: int) -> list[str]:
     """Return warnings if the robust rule does not tolerate the configured or the assumed share of Byzantine hospitals,
-    or if more are Byzantine than the rule assumes.
+    or if more hospitals are Byzantine than the rule assumes.
     """
     if aggregation is None:
         return []

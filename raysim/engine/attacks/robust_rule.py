@@ -123,7 +123,7 @@ class RobustRule:
         return sums
 
     def facts(self) -> dict[str, float]:
-        """Return figures on how the rule treated updates of Byzantine hospitals, by name. Undefined figures are NaN."""
+        """Return numbers on how the rule treated updates of Byzantine hospitals, by name. Undefined numbers are NaN."""
         tally, nan = self._tally, float("nan")
         return {
             "rejecting_precision": tally.rejected_bad / tally.rejected if tally.rejected else nan,

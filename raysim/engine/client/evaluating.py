@@ -56,8 +56,8 @@ class Evaluating:
         self._part_rows = lru_cache(maxsize=4)(self._gathered)
 
     def measure(self, plan: RoundPlan, states: HospitalStates, result: Measured) -> None:
-        """Add the measurements that the plan requests to ``result``. ``states`` has the arrays that hospitals store
-        between rounds.
+        """Evaluate models as the ``plan`` requests, and add the results to ``result``. ``states`` has the arrays that
+        hospitals store between rounds.
         """
         asked, folder, seed = plan.measured, plan.work.federation, plan.work.seed
         for name, rows_of in asked.losses_of.items():
@@ -217,8 +217,8 @@ class Evaluating:
 
 
 def _check_finite(plan: RoundPlan, federation: Federation, hospital: int, part: str, outputs: NDArray[Any]) -> None:
-    """Raise an error if ``outputs [n]`` of the model are not all finite. Figures with privacy noise raise no error,
-    because it would reveal something about the hospital's rows.
+    """Raise an error if ``outputs [n]`` of the model are not all finite. If metrics have privacy noise, no error is
+    raised, because it would reveal something about the hospital's rows.
 
     The error is :class:`HospitalFailed` if the hospital's rows contain values that are not finite, else
     :class:`TrainingDiverged`.

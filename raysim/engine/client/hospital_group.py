@@ -1,6 +1,6 @@
 """The hospitals that one process runs: they train, evaluate and run client programs on their own rows.
 
-A :class:`HospitalGroup` stores nothing that cannot be loaded again: it only caches memory-mapped data and compiled
+A :class:`HospitalGroup` only caches what can be loaded or computed again, such as memory-mapped data and compiled
 models. A call that is repeated after a crash therefore gives the same result, and several runs can share the group.
 What hospitals store between rounds is sent with each call and returned with its result.
 """
@@ -65,8 +65,8 @@ class HospitalGroup:
     def round(self, plan: RoundPlan, states: HospitalStates | None) -> tuple[PartialResult, HospitalStates]:
         """Evaluate the server's models, then train the sampled hospitals from them.
 
-        Return this process's part of the round's result, and what the hospitals store until the next round, which is
-        empty if the plan does not change it. Raises :class:`TrainingDiverged` or :class:`HospitalFailed` naming the
+        Return this process's part of the round's result, and what the hospitals store until the next round; this is
+        empty if the round does not change it. Raises :class:`TrainingDiverged` or :class:`HospitalFailed` naming the
         hospital and the round.
         """
         began = time.perf_counter()

@@ -1,7 +1,8 @@
 """A round's training at the hospitals of one process: each local update's chain of problems, and its message.
 
-The local problem has been checked (:mod:`raysim.strategies.checks`): the models that it names exist at the server, and
-its arrays have one entry for each local update of the round.
+A strategy may define a chain of local problems, which a hospital minimises one after the other. The problems have been
+checked (:mod:`raysim.strategies.checks`): the models that they name exist at the server, and their arrays have one
+entry for each local update of the round.
 """
 
 from __future__ import annotations
@@ -100,8 +101,8 @@ class CohortTraining:
         return self._states
 
     def _send_again(self, first: int) -> None:
-        """Send once more, without training, the updates that hospitals have stored. Only the plan's steps from step
-        ``first`` on are applied to them.
+        """Send once more, without training, the updates that hospitals have stored. Of the round's steps after
+        training, only those from step ``first`` on are applied to them.
         """
         phase = next(phase for phase in self._problem.chain if phase.upload is not None)
         if phase.upload is None:
@@ -150,7 +151,7 @@ class CohortTraining:
 
     def _private(self, phase: LocalProblem, tasks: Sequence[Task], some: Sequence[int]) -> Sequence[Task]:
         """Return ``tasks``, with noise in each training step if the privacy guarantee requires it. ``some`` has the
-        positions of their updates in the plan.
+        positions of their updates among all updates of the round.
         """
         release = None if self._release is None or phase.upload is None else self._release.patients
         if release is None or release.pooled:
@@ -165,8 +166,8 @@ class CohortTraining:
     def _trained(
         self, phase: LocalProblem, tasks: Sequence[Task], some: Sequence[int], optimizer: Optimizer | None = None
     ) -> NDArray[Any]:
-        """Return the trained parameters for ``tasks``, one row each. ``some`` has the positions of their updates in the
-        plan.
+        """Return the trained parameters for ``tasks``, one row each. ``some`` has the positions of their updates among
+        all updates of the round.
 
         An error names its hospital. If gradients are pooled, hospitals do not train: the results are the start models.
         """

@@ -61,7 +61,7 @@ class ProgramRun:
 
     @cached_property
     def sizes(self) -> list[int]:
-        """Return the number of training rows of each hospital in the plan, ``[H]``; 0 for pooled rows."""
+        """Return the number of training rows of each hospital that runs the program, ``[H]``; 0 for pooled rows."""
         bounds = self.open(False).bounds[np.maximum(self.plan.ids, 0)]
         sizes: list[int] = np.where(self.plan.ids == POOLED, 0, bounds[:, 1] - bounds[:, 0]).tolist()
         return sizes
@@ -71,7 +71,9 @@ class HospitalContext:
     """What a client program can access at one hospital; see :class:`raysim.strategies.programs.Context`."""
 
     def __init__(self, run: ProgramRun, j: int, hospital: int, states: HospitalStates) -> None:
-        """``j`` is the position of ``hospital`` in the plan. ``states`` has what all hospitals of the process store."""
+        """``j`` is the position of ``hospital`` among all hospitals that run the program. ``states`` has what all
+        hospitals of the process store.
+        """
         self._run, self._j, self.hospital, self._states = run, j, hospital, states
         self.received: Mapping[str, NDArray[Any]] = run.received
         if run.call.each_of:
@@ -225,8 +227,8 @@ class MadeOfRows:
 
 
 def contexts_of(here: ProgramRun, mine: Sequence[int], states: HospitalStates) -> list[HospitalContext]:
-    """Return the context in which a client program runs at each of the hospitals ``mine``, given as positions in the
-    plan.
+    """Return the context in which a client program runs at each of the hospitals ``mine``, given as positions among all
+    hospitals that run it.
     """
     # This runs at every hospital in every call, so everything that hospitals share is made once.
     private = here.plan.private if MODELS in here.received else None

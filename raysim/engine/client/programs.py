@@ -44,7 +44,7 @@ def run(
     result: PartialResult,
     made: MadeOfRows,
 ) -> HospitalStates:
-    """Run a client program at this process's hospitals ``mine``, given as positions in the ``plan``. Add what they send
+    """Run a client program at this process's hospitals ``mine``, given as positions in ``plan.ids``. Add what they send
     to ``result``, and return what they store until the next round.
 
     Raises :class:`StrategyError` or :class:`HospitalFailed` naming strategy, round, program and hospital.
@@ -87,8 +87,8 @@ def run(
 
 
 def _adds(program: Program, plan: RoundPlan) -> bool:
-    """Return whether the program itself may add up what hospitals send. It may not if a step of the plan hides or clips
-    single hospitals' sums, or if the program sends arrays that are not summed.
+    """Return whether the program itself may add up what hospitals send. It may not if a step of the round hides or
+    clips single hospitals' sums, or if the program sends arrays that are not summed.
     """
     fused = type(program).run_added is not Program.run_added
     as_they_are = not any(step.changes for step in plan.steps)
@@ -125,7 +125,6 @@ def _added(program: Program, contexts: Sequence[Context]) -> tuple[list[Added], 
 
 
 def _run_many(here: ProgramRun, contexts: Sequence[HospitalContext]) -> list[Reply]:
-    """Return what several hospitals send and store, which the client program computes in one call of ``run_many``."""
     program = here.call.program
     replies = _together(here, contexts, "run_many", lambda: list(program.run_many(contexts)))
     _check_count(here, "run_many", replies, contexts)

@@ -1,4 +1,7 @@
-"""A hospital's message after its local update: vectors that the plan's steps change before they are added to sums."""
+"""A hospital's message after its local update: vectors that the plan's steps change before they are added to sums.
+
+The plan has the instructions of the round. Its steps are, for example, clipping, compression and masking.
+"""
 
 from __future__ import annotations
 

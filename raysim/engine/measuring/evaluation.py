@@ -73,7 +73,7 @@ class Evaluation:
         """Set up the evaluation of a job.
 
         - ``rounds``: the number of rounds that are certainly run. It decides how often training losses are measured.
-        - ``noise``: if given, only the figures of one model are computed, from sums with privacy noise, and nothing
+        - ``noise``: if given, only the metrics of one model are computed, from sums with privacy noise, and nothing
           else.
         - ``sizes [N]``: the hospitals' numbers of training rows, released with privacy noise; None means that exact
           numbers are public.
@@ -93,8 +93,8 @@ class Evaluation:
 
     @property
     def _next_noise(self) -> FigureNoise | None:
-        """Return the privacy noise for the next figures, with a new random stream for each evaluation; None means exact
-        figures.
+        """Return the privacy noise for the next metrics, with a new random stream for each evaluation; None means exact
+        metrics.
         """
         if self._noise is None:
             return None
@@ -103,21 +103,21 @@ class Evaluation:
 
     @property
     def takes_losses(self) -> bool:
-        """Whether training losses are measured. They are not measured if figures have privacy noise."""
+        """Whether training losses are measured. They are not measured if metrics have privacy noise."""
         return self._noise is None
 
     def _asked(self, serve: Mapping[str, Ids]) -> Mapping[str, Ids]:
-        """Return those models of ``serve`` that are evaluated: all models or, if figures have privacy noise, only the
+        """Return those models of ``serve`` that are evaluated: all models or, if metrics have privacy noise, only the
         last model that the server stores.
 
-        A model stored at a hospital is trained without noise, so noise on its figures would not protect any patient.
+        A model stored at a hospital is trained without noise, so noise on its metrics would not protect any patient.
         """
         if self._noise is None:
             return serve
         return dict([(name, rows) for name, rows in serve.items() if (rows >= 0).all()][-1:])
 
     def check_served(self, serve: Mapping[str, Ids], name: str, *, private: bool) -> None:
-        """Raise ``ConfigError`` if figures have privacy noise that would protect nobody.
+        """Raise ``ConfigError`` if metrics have privacy noise that would protect nobody.
 
         This is the case if the strategy's models are stored at hospitals, or a part of each model is (``private``).
         ``name`` is the strategy's name in the error.
@@ -137,7 +137,7 @@ class Evaluation:
         return self._section.loss_points > 0 and round % max(1, self._rounds // self._section.loss_points) == 0
 
     def after(self, round: int, serve: Mapping[str, Ids]) -> Measurement:
-        """Return which figures and losses hospitals compute for the models in ``serve`` after a ``round`` for which
+        """Return which metrics and losses hospitals compute for the models in ``serve`` after a ``round`` for which
         :meth:`due` is true.
         """
         serve, losses_of = self._asked(serve) if self._evaluated(round) else {}, self._tracked(serve)
@@ -146,10 +146,10 @@ class Evaluation:
     def at_the_end(
         self, serve: Mapping[str, Ids], counted: str | None = None, recalibrating: Recalibrating | None = None
     ) -> Measurement:
-        """Return which figures and losses hospitals compute for the final models in ``serve``.
+        """Return which metrics and losses hospitals compute for the final models in ``serve``.
 
         If ``counted`` names a model, hospitals also send how many of their validation rows have each score under this
-        model. ``recalibrating`` requests the figures of models that each hospital recalibrates first; they are computed
+        model. ``recalibrating`` requests the metrics of models that each hospital recalibrates first; they are computed
         after those of all other models.
         """
         if recalibrating is None:
@@ -179,7 +179,7 @@ class Evaluation:
         """Fill in a round's metrics and training loss from what hospitals have measured.
 
         The traffic ledger records the hospitals' messages under ``ledger_round``; None means the round of ``row``.
-        Return the figures of each model by hospital, sorted by hospital id, ``[N, len(task.figures)]``.
+        Return the metrics of each model by hospital, sorted by hospital id, ``[N, len(task.figures)]``.
         """
         figures: dict[str, Floats] = {}
         ledger_round = row.round if ledger_round is None else ledger_round
@@ -293,7 +293,7 @@ class Evaluation:
             )
 
     def _by_group(self, model: str, measured: Sequence[Measured]) -> dict[str, float]:
-        """Record the figures of each group of patients, if measured. Return the gaps between groups as metrics."""
+        """Record the metrics of each group of patients, if measured. Return the gaps between groups as metrics."""
         gaps: dict[str, float] = {}
         if self.gathered.grouping is None:
             return gaps

@@ -56,7 +56,8 @@ class Rearranging:
         four-byte words.
 
         For each permutation and pair of groups, the hospital sends two sums of eight bytes. For each group, it sends
-        two counts of four bytes, and a figure, its variance and four sums of risks of eight bytes each.
+        two counts of four bytes, and six numbers of eight bytes: the group's metric, its variance and four sums of
+        predicted risks.
         """
         return 4 * len(pairs(groups)) * self.number(attribute) + 14 * groups
 

@@ -45,7 +45,7 @@ class StatisticNoise:
 
 @dataclass(frozen=True)
 class FigureNoise:
-    """The noise that protects a privacy unit (a row or a patient) in hospitals' evaluation figures."""
+    """The noise that protects a privacy unit (a row or a patient) in hospitals' evaluation metrics."""
 
     noise: StatisticNoise
     """The noise on the sums over rows from which the figures are computed."""

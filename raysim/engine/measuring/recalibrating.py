@@ -1,6 +1,6 @@
 """Recalibration after the last round: the request to hospitals, their fits on their own rows, and the merged result.
 
-Recalibration changes a model's margins (its outputs before the sigmoid). Rank-based figures such as the AUROC are
+Recalibration changes a model's margins (its outputs before the sigmoid). Rank-based metrics such as the AUROC are
 computed from the margins before recalibration: the order within a hospital is the same, but rounding could create ties.
 The fitted parameters are in double precision.
 """
@@ -91,7 +91,7 @@ class Recalibrated:
 
     @property
     def facts(self) -> dict[str, float]:
-        """Return figures that describe the recalibration for the summary of a finished run, by name."""
+        """Return numbers that describe the recalibration for the summary of a finished run, by name."""
         known = {} if self.prior is None else {"mean": self.prior.mean, "sd": self.prior.variance**0.5}
         figures = known | {"rows": float(self.rows.sum()), "unchanged": float(self.shifts.unchanged.sum())}
         return {f"recalibration_{name}": value for name, value in figures.items()}

@@ -44,9 +44,7 @@ class ServedModel:
         return bool(self.rows.federation.classes) and self.outputs.ndim == 1
 
     def enter(self, asked: Measurement, seed: int, result: Measured) -> None:
-        """Add this model's measurements that the request ``asked`` contains to ``result``. ``seed`` is the run's
-        seed.
-        """
+        """Add those metrics of this model to ``result`` that ``asked`` requests. ``seed`` is the run's seed."""
         name, task = self.name, self.rows.federation.task
         measured = task.measure(self.outputs, self.rows.y, self.rows.offsets)
         if self.ranked is not self.outputs:
@@ -70,7 +68,7 @@ class ServedModel:
     def _enter_groups(
         self, asked: Measurement, groups: subgroups.Grouping, seed: int, scored: Rows, result: Measured
     ) -> None:
-        """Add the figures of groups of patients to ``result``. For the main model, also add the gaps between groups."""
+        """Add the metrics of groups of patients to ``result``. For the main model, also add the gaps between groups."""
         federation = self.rows.federation
         trained = self.hospitals[~self.untrained].tolist()
         of_groups = subgroups.measure(groups, federation, trained, asked.part, scored.outputs, scored.y)

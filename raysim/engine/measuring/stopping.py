@@ -42,7 +42,7 @@ class Stopping:
         return self.model or list(serve)[-1]
 
     def after(self, round: int, model: str, loss: float) -> Stopping:
-        """Return this record with one more check: after ``round``, ``model`` has the validation loss ``loss``."""
+        """Return this record with one more check: the ``loss`` of ``model`` on validation rows after ``round``."""
         return replace(self, model=model, rounds=(*self.rounds, round), losses=(*self.losses, loss))
 
     def packed(self) -> dict[str, Any]:

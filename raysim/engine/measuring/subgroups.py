@@ -1,6 +1,6 @@
 """Equity between patients: every figure by patient group (sex, ethnicity, age band), within and across hospitals.
 
-Predictions stay at the hospital. An actor returns the figures of each group of patients at each of its hospitals. For
+Predictions stay at the hospital. An actor returns the metrics of each group of patients at each of its hospitals. For
 each group it also returns one histogram of scores over all its hospitals. From these histograms the server computes the
 group's AUROC over all hospitals.
 """
@@ -50,7 +50,7 @@ class Grouping:
 
 @dataclass(eq=False)
 class GroupFigures:
-    """For one attribute, the figures of each group at an actor's hospitals, ``[h, G, columns]``, and a histogram of
+    """For one attribute, the metrics of each group at an actor's hospitals, ``[h, G, columns]``, and a histogram of
     scores for each group.
     """
 
@@ -102,7 +102,7 @@ def measure(
     outputs: NDArray[Any],
     y: NDArray[Any],
 ) -> dict[str, GroupFigures]:
-    """Return, for each attribute of patients, the figures of its groups at ``hospitals``.
+    """Return, for each attribute of patients, the metrics of its groups at ``hospitals``.
 
     The hospitals' rows of ``part`` have model outputs ``outputs [n, ...]`` and labels ``y [n]``.
     """
@@ -144,12 +144,12 @@ def cells(
 
 
 def merged(parts: Sequence[GroupFigures], order: NDArray[np.int64], task: TaskKind) -> tuple[Floats, Floats]:
-    """Return the figures of an attribute's groups at each hospital, ``[N, G, columns]``, and over all hospitals, ``[G,
+    """Return the metrics of an attribute's groups at each hospital, ``[N, G, columns]``, and over all hospitals, ``[G,
     columns]``.
 
     ``parts`` has one result per actor, and ``order`` sorts the concatenated hospitals of all actors by id. Over all
     hospitals, the AUPRC, R2 and the recall of more than two classes are undefined, because they cannot be computed from
-    hospitals' figures.
+    hospitals' metrics.
     """
     figures = np.concatenate([part.figures for part in parts])[order]
     together = np.full(figures.shape[1:], np.nan)
@@ -177,18 +177,19 @@ def merged(parts: Sequence[GroupFigures], order: NDArray[np.int64], task: TaskKi
 def gaps(attribute: str, levels: Sequence[str], figures: Floats, together: Floats, task: TaskKind) -> dict[str, float]:
     """Return metrics of the gaps between the groups ``levels [G]`` of an attribute; NaN where undefined.
 
-    ``figures [N, G, columns]`` are the figures of groups at each hospital and ``together [G, columns]`` those over all
+    ``figures [N, G, columns]`` are the metrics of groups at each hospital and ``together [G, columns]`` those over all
     hospitals, as :func:`merged` returns them. Patients whose attribute is unknown are excluded from all gaps, and
     reported separately.
 
-    - ``<attribute>_gap``: the largest minus the smallest main figure (such as the AUROC) of the groups, each over all
-      hospitals. ``<attribute>_<figure>_gap`` is the same for accuracy and recall. Undefined for fewer than two groups.
-    - ``<attribute>_gap_within``: the largest minus the smallest main figure of the groups within one hospital, as a
+    - ``<attribute>_gap``: the largest minus the smallest main metric (such as the AUROC) of the groups, each over all
+      hospitals. ``<attribute>_<figure>_gap`` is the same difference for accuracy and recall. Undefined for fewer than
+      two groups.
+    - ``<attribute>_gap_within``: the largest minus the smallest main metric of the groups within one hospital, as a
       mean over hospitals.
     - ``<attribute>_undefined``: number of pairs of a hospital and a group that have test patients, but for which the
-      main figure is undefined.
+      main metric is undefined.
     - ``<attribute>_unknown_rows``: number of rows of patients whose attribute is unknown. ``<attribute>_unknown``: the
-      main figure of these rows over all hospitals. Both are left out if the attribute of every patient is known.
+      main metric of these rows over all hospitals. Both are left out if the attribute of every patient is known.
     """
     column = {name: i for i, name in enumerate(task.figures)}
     headline = column[task.headline]

@@ -3,8 +3,8 @@
 A model counts as trained once a parameter differs from the run's initial parameters. If each hospital stores a part of
 its model, a parameter of this part must differ. Untrained models are, for example, the model of a hospital without
 training rows under local-only training, and an output layer that a hospital never trained. The predictions of an
-untrained model are random, or the same for all patients. Its AUROC of about .5 describes the initial model and not the
-method, and is excluded from all means.
+untrained model are random, or the same for all patients. Its metrics, such as an AUROC of about .5, describe the
+initial model and not the method, and are excluded from all means.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def padded(figures: Floats, trained: Mask, task: TaskKind) -> Floats:
     """Expand ``figures``, one row for each hospital marked in ``trained [h]``, to one row for every hospital, ``[h,
     ..., columns]``.
 
-    Hospitals that are not marked are treated like hospitals without rows: figures are NaN, and counts 0.
+    Hospitals that are not marked are treated like hospitals without rows: metrics are NaN, and counts 0.
     """
     if trained.all():
         return figures
@@ -81,7 +81,7 @@ def padded(figures: Floats, trained: Mask, task: TaskKind) -> Floats:
 
 
 def _counts(task: TaskKind) -> Mask:
-    """Return a mask ``[len(task.figures)]`` of the figures that are numbers of rows."""
+    """Return a mask ``[len(task.figures)]`` of the metrics that are numbers of rows."""
     return np.isin(task.figures, ("n", *task.counts))
 
 

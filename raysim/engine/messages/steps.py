@@ -178,7 +178,9 @@ class Adding(HospitalStep):
         sums.add(group, weight, vector)
 
     def add_number(self, sums: ExactSum, number: float, hospital: int) -> None:
-        """Add a number of ``hospital``, such as its clipping bit, to the first entry of the last sum."""
+        """Add a number of ``hospital`` to the first entry of the last sum, such as the bit that says whether its update
+        was within the clipping bound.
+        """
         sums.add(len(sums.units) - 1, 1.0, np.eye(1, sums.units.shape[1])[0] * number)
 
     def admits(self, group: int, hospital: int) -> bool:

@@ -68,7 +68,7 @@ class Step:
         return update
 
     def facts(self) -> dict[str, float]:
-        """Return figures on this step for the summary of a finished run, by name."""
+        """Return numbers on this step for the summary of a finished run, by name."""
         return {}
 
     @property

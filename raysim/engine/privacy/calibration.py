@@ -155,7 +155,7 @@ class OtherReleases:
 
 
 def planned(section: PrivacySection, terms: Terms) -> list[Event]:
-    """Return the planned noisy releases other than updates. Figures are released at each evaluation, everything else
+    """Return the planned noisy releases other than updates. Metrics are released at each evaluation, everything else
     once.
     """
     return [

@@ -136,7 +136,7 @@ def _check_importance(job: Job) -> None:
 
 
 def _check_figures(job: Job, federation: Federation) -> None:
-    """Raise ``ConfigError`` if figures get noise, but some requested figures cannot be computed from noisy sums over
+    """Raise ``ConfigError`` if metrics get noise, but some requested metrics cannot be computed from noisy sums over
     rows.
     """
     section, evaluation = job.privacy, job.evaluation

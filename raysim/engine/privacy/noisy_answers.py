@@ -68,7 +68,7 @@ def noisy_figures(
     outputs: NDArray[Any],
     rows: PartRows,
 ) -> Floats:
-    """Return the noisy sums over each hospital's rows from which its figures are computed, ``[h, width]``.
+    """Return the noisy sums over each hospital's rows from which its metrics are computed, ``[h, width]``.
 
     ``outputs`` are a model's outputs for the evaluated ``rows`` of ``hospitals``.
     """

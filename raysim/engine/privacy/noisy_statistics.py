@@ -63,8 +63,8 @@ def noise_on(section: PrivacySection | None, kind: str) -> StatisticNoise | None
 
 
 def figure_noise(section: PrivacySection | None, classes: int) -> FigureNoise | None:
-    """Return the noise on figures if the label has this number of ``classes``, or 0 for a real number. None means that
-    figures are exact.
+    """Return the noise on metrics if the label has this number of ``classes``, or 0 for a real number. None means that
+    metrics are exact.
     """
     noise = noise_on(section, MEASURED)
     if noise is None or section is None:
@@ -78,7 +78,7 @@ def figure_noise(section: PrivacySection | None, classes: int) -> FigureNoise | 
 
 
 def left_out(section: PrivacySection | None) -> list[str]:
-    """Return lines, printed before the run starts, on what it cannot report because its figures have noise."""
+    """Return lines, printed before the run starts, on what it cannot report because its metrics have noise."""
     if section is None or MEASURED not in section.noisy:
         return []
     return [

@@ -135,7 +135,7 @@ def guaranteed(job: Job, federation: Federation) -> Statement | None:
     """Return the privacy cost of ``job`` for the releases that every run makes, if all hospitals take part in all
     rounds.
 
-    These releases are updates, sizes, scaling statistics, figures of models, and each kind of message with a planned
+    These releases are updates, sizes, scaling statistics, metrics of models, and each kind of message with a planned
     epsilon. The result is used where no finished run has recorded its messages, as for a diverged run or a trial of a
     hyper-parameter sweep.
     """

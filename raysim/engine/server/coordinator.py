@@ -285,7 +285,6 @@ class JobRun:
         return stopping.over
 
     def _checkpoint(self) -> RunState:
-        """Return a checkpoint: everything needed to resume the run after this round."""
         server, traffic = self._server, self._server.traffic
         history = History(
             rounds=server.rounds,

@@ -121,7 +121,6 @@ class Ending:
         measured: Sequence[Measured],
         recalibrated: Recalibrated | None,
     ) -> Outcome:
-        """Return the outcome of the run. ``measured`` has the last measurements of its models."""
         server, view, state, strategy = self._server, self._server.view, self._server.state, self._server.strategy
         facts = strategy.facts(view, state) | server.pipeline.facts()
         division = strategy.division(view, state)

@@ -256,7 +256,7 @@ class UpdatePipeline:
         return None if self._watch is None else np.array(self._watch.rounds).reshape(len(self._watch.rounds), -1)
 
     def facts(self) -> dict[str, float]:
-        """Return figures on all steps for the summary of a finished run, by name."""
+        """Return numbers on all steps for the summary of a finished run, by name."""
         return {name: value for step in self._back for name, value in step.facts().items()}
 
     @property
