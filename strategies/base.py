@@ -108,9 +108,9 @@ OF_STEPS = frozenset({"learning_rate", "batch_size", "local_epochs", "optimizer"
 class Asynchrony:
     """Training without synchronous rounds: the server updates its model whenever a buffer of updates is full.
 
-    A hospital trains from the server's model at the moment of the call. The server calls a hospital again only after
-    the hospital's last update has been used. ``concurrency`` and ``buffer`` are reduced to the number of hospitals with
-    training rows if they exceed it.
+    A hospital trains from the model that the server has when it calls the hospital. The server calls a hospital again
+    only after the hospital's last update has been used. ``concurrency`` and ``buffer`` are reduced to the number of
+    hospitals with training rows if they exceed it.
     """
 
     concurrency: int
@@ -151,11 +151,11 @@ class Strategy(Settings):
         return self
 
     def check(self, names: Sequence[str], sizes: Ids) -> None:
-        """Raise ``ValueError`` for hyper-parameters that do not fit hospitals with these ``names`` and ``sizes``
-        (training rows).
+        """Raise ``ValueError`` for hyper-parameters that do not fit hospitals with these ``names`` and these numbers of
+        training rows, ``sizes``.
 
-        It is called before anything starts. The message begins with the setting's name: ``clusters: 9 is more than
-        ...``.
+        It is called before anything starts. The message begins with the setting's name, for example
+        ``clusters: 9 is more than ...``.
         """
 
     def hides_sums(self) -> bool:
@@ -171,8 +171,8 @@ class Strategy(Settings):
     def check_training(self, training: Training) -> None:
         """Raise ``ValueError`` for a model or an optimiser with which the strategy is not defined.
 
-        It is called before anything starts. The message begins with the configuration's key: ``training.optimizer:
-        ...``.
+        It is called before anything starts. The message begins with the configuration's key:
+        ``training.optimizer: ...``.
         """
 
     def uses_selection(self) -> bool:
@@ -191,7 +191,8 @@ class Strategy(Settings):
         return frozenset() if self.uses_training() else OF_STEPS
 
     def unused_settings(self) -> Mapping[str, str]:
-        """Return the strategy's own settings that have no effect, each with the other setting that would give it one.
+        """Return the strategy's own settings that have no effect as configured. Each maps to another setting with which
+        it would have an effect.
 
         Example: ``{"minimum_weight": "weights: floor"}`` says that ``minimum_weight`` has an effect only with
         ``weights: floor``.
@@ -286,7 +287,7 @@ class Strategy(Settings):
         return {name: of_model for name in self.serves if (of_model := rows[name]) is not None}
 
     def starts(self, view: FederationView) -> Floats:
-        """Return the strategy's initial models, ``[K, P]``, for any number K.
+        """Return the strategy's initial models, one in each row of a matrix ``[K, P]``.
 
         A row of ``state.models`` that still equals an initial model counts as untrained. Metrics are undefined for
         hospitals that would use an untrained model.
@@ -294,8 +295,9 @@ class Strategy(Settings):
         return view.initial[None, :]
 
     def mixture(self, view: FederationView, state: State) -> Floats | None:
-        """Return the weights with which each hospital averages the server's models to its ``MIXTURE``: ``[N, M]``, one
-        row per hospital and one column per model. None means that the strategy has no mixtures."""
+        """Return the weights of the server's models in each hospital's mixture (``MIXTURE``), a weighted mean of these
+        models: ``[N, M]``, one row per hospital and one column per model. None means that the strategy has no
+        mixtures."""
         return None
 
     def division(self, view: FederationView, state: State) -> Division | None:

@@ -28,7 +28,8 @@ Mask = NDArray[np.bool_]
 
 
 class HospitalSentinel(IntEnum):
-    """A special value in place of a hospital's id."""
+    """A special value in place of a hospital's id: ``POOLED``, one pseudo-hospital that has the rows of all
+    hospitals."""
 
     # It is part of the key of batches' random streams: another value would give other batches.
     POOLED = -1

@@ -88,8 +88,8 @@ class Keep:
     """One named array that a hospital stores between calls.
 
     The name ``model`` means the hospital's own model ``[P]``, to which ``OWN`` refers. It is stored in the run's
-    precision. Suppose that local training under a privacy guarantee sends an array and stores one of the same name. The
-    hospital then stores the sum of everything that it has sent under this name.
+    precision. If local training under a privacy guarantee also sends an array of the same name, the hospital stores the
+    sum of everything that it has sent under this name.
     """
 
     shape: tuple[int | Literal["n"], ...] = ()
@@ -158,9 +158,9 @@ class LocalModel(Protocol):
         """Return the mean loss of the rows, weighted by class as in training, without weight decay."""
 
     def gradient(self, theta: Floats, rows: Ids | None = None) -> Floats:
-        """Return the gradient ``[P]`` of the training objective on a batch of these rows, weight decay included.
+        """Return the gradient ``[P]`` of the training objective on these rows as one batch, weight decay included.
 
-        It is 0 for statistics that a model measures during training, and for an empty batch.
+        The entries for statistics that the model measures during training are 0. For an empty batch all entries are 0.
         """
 
     def rows_gradient(self, theta: Floats, rows: Ids | None = None) -> Floats:
@@ -245,7 +245,7 @@ class Context(Protocol):
 
 @dataclass(eq=False)
 class Reply:
-    """The result of a program at one hospital."""
+    """The result of a program at one hospital: what it sends and what it stores."""
 
     sent: Mapping[str, Any]
     """What leaves the hospital: all arrays that the program declares, by name."""
@@ -257,7 +257,7 @@ class Reply:
 
 @dataclass(frozen=True, eq=False)
 class Added:
-    """The sums of what several hospitals send."""
+    """The sums of what several hospitals send when they run a program."""
 
     sums: Mapping[str, Any]
     """The sums of all arrays that the program declares, by name."""
@@ -297,7 +297,7 @@ class Program:
     @property
     def validates(self) -> bool:
         """Whether the program also reads the hospital's validation rows (:attr:`Context.validation`). Such a program
-        sends nothing, because a guarantee for training rows does not cover validation rows."""
+        sends nothing, because a privacy guarantee for training rows does not cover validation rows."""
         return False
 
     @property

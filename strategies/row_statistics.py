@@ -50,8 +50,8 @@ class Newcomers:
         """Return the index of the server's model for a hospital, or None if the choice requires more labels.
 
         ``X [n, F]`` are the features of the hospital's rows, and ``observed [n, D]`` tells which of their D values were
-        recorded; see :class:`raysim.strategies.programs.Rows`. ``labels [k]`` are the known labels of the first k of
-        these rows; ``k`` may be 0.
+        recorded; see :class:`raysim.strategies.programs.Rows`. ``labels [k]`` are the labels of those k of these rows
+        whose label is known; ``k`` may be 0.
         """
         raise NotImplementedError
 
@@ -137,8 +137,8 @@ LARGEST_LOSS = 8.0
 
 
 def losses_of(at: Context) -> Floats:
-    """Return the loss of each of the hospital's n training rows under each of the M models that it received, ``[M,
-    n]``."""
+    """Return the loss of each of the hospital's n training rows under each of the M models that it received,
+    ``[M, n]``."""
     return np.stack([at.model.losses(theta) for theta in at.received["models"]])
 
 

@@ -46,7 +46,7 @@ class Training:
 
 @dataclass(frozen=True, eq=False)
 class Draw:
-    """The hospitals among which a selection samples once, and the information that it may use."""
+    """What a selection receives when it samples hospitals: the candidates, and the information that it may use."""
 
     candidates: Ids
     """The ids of the C candidates, ``[C]``, ascending."""
@@ -205,7 +205,8 @@ class FederationView:
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """A strategy's state between rounds. Strategies with more state derive from this class."""
+    """A strategy's state between rounds: the server's models, and which hospital belongs to which cluster. Strategies
+    with more state derive from this class."""
 
     models: Floats
     """The server's models ``[M, P]``, with the global model in row 0."""

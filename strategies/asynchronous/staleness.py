@@ -21,6 +21,6 @@ def polynomial(staleness: Floats, exponent: float) -> Floats:
 
 
 def hinge(staleness: Floats, slope: float, start: float) -> Floats:
-    """Return the weights of H updates, ``[H]``: 1 if ``staleness [H]`` is at most ``start``, else ``1 / (slope
-    (staleness - start) + 1)``."""
+    """Return the weights of H updates, ``[H]``: 1 if ``staleness [H]`` is at most ``start``, else
+    ``1 / (slope (staleness - start) + 1)``."""
     return np.asarray(1.0 / (slope * np.maximum(staleness - start, 0.0) + 1.0))

@@ -8,8 +8,8 @@ All steps run once, before any round:
 2. A lead hospital (here the server) shuffles the models and sends all of them to all hospitals.
 3. Hospital i answers with the robust loss ``L_ij`` of each model j: the worst mean loss over all distributions within
    the distance ε_i of the hospital's rows.
-4. The lead divides the hospitals into exactly K coalitions S with the smallest ``sum over S of (1/|S|) sum over i, j in
-   S of L_ij``.
+4. The lead divides the hospitals into exactly K coalitions S with the smallest
+   ``sum over S of (1/|S|) sum over i, j in S of L_ij``.
 5. Each hospital uses the mean of its coalition's models. No rounds follow: ``training.rounds: 0``.
 
 Choices: models have an intercept, and the worst case does not change it. Hospitals train their own models on their rows
@@ -23,8 +23,8 @@ With ``clusters: each`` every hospital uses its own model. With ``robust`` this 
 and without ``robust`` it is the paper's local training. ``transfer: plain`` is the paper's non-robust clustering.
 
 Traffic: each of N hospitals once sends its model of P scalars, receives all N models, and sends its N losses of these
-models. As for all strategies, the final model that a hospital receives and uses is not counted. With ``clusters:
-each``, each hospital only sends its own model.
+models. As for all strategies, the final model that a hospital receives and uses is not counted. With
+``clusters: each``, each hospital only sends its own model.
 """
 
 from __future__ import annotations

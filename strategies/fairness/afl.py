@@ -1,13 +1,13 @@
 """Agnostic federated learning: the model for the worst mixture of hospitals.
 
-M. Mohri, G. Sivek, A. T. Suresh: *Agnostic Federated Learning*, ICML 2019: ``min over w, max over λ in the simplex of
-sum λ_i L_i(w)``, with w the model, ``L_i`` hospital i's mean loss, and λ_i its weight. The method takes the steps of
-stochastic AFL, with exact gradients.
+M. Mohri, G. Sivek, A. T. Suresh: *Agnostic Federated Learning*, ICML 2019:
+``min over w, max over λ in the simplex of sum λ_i L_i(w)``, with w the model, ``L_i`` hospital i's mean loss, and λ_i
+its weight. The method takes the steps of stochastic AFL, with exact gradients.
 
-In a round, all hospitals with training rows send the gradient and the loss of all their rows at w. Then ``w <- w -
-gamma_w sum λ_i grad L_i``, and λ becomes the projection onto the simplex of ``λ + gamma_λ L_i``. The result is the mean
-of w over the rounds. With ``averaging: model`` hospitals train as configured instead of sending a gradient, and w is
-the mean of their models, weighted by λ.
+In a round, all hospitals with training rows send the gradient and the loss of all their rows at w. Then
+``w <- w - gamma_w sum λ_i grad L_i``, and λ becomes the projection onto the simplex of ``λ + gamma_λ L_i``. The result
+is the mean of w over the rounds. With ``averaging: model`` hospitals train as configured instead of sending a gradient,
+and w is the mean of their models, weighted by λ.
 
 All available hospitals take part in every round, whatever selection is configured. The λ of a hospital that is not
 available changes only by the projection.

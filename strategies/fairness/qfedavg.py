@@ -3,10 +3,10 @@
 T. Li, M. Sanjabi, A. Beirami, V. Smith: *Fair Resource Allocation in Federated Learning*, ICLR 2020, Algorithm 2.
 
 ``F_i = L_i(theta) + 1e-10`` is hospital i's mean loss on all training rows before training, ``delta_i`` is the change
-of its parameters in training, and L is 1 / learning rate. With ``d_i = -L delta_i`` and ``h_i = q F_i^(q - 1) |d_i|^2 +
-L F_i^q``, the server's step is ``theta <- theta - sum F_i^q d_i / sum h_i`` over the cohort. q = 0 is uniform federated
-averaging. L estimates the gradient's Lipschitz constant if hospitals use plain SGD; with another optimiser it is only a
-scale.
+of its parameters in training, and L is 1 / learning rate. With ``d_i = -L delta_i`` and
+``h_i = q F_i^(q - 1) |d_i|^2 + L F_i^q``, the server's step is ``theta <- theta - sum F_i^q d_i / sum h_i`` over the
+cohort. q = 0 is uniform federated averaging. L estimates the gradient's Lipschitz constant if hospitals use plain SGD;
+with another optimiser it is only a scale.
 
 If the server may learn only sums, each hospital sends ``F_i^q delta_i`` and ``h_i / L``, whose sums give the same step.
 If noise makes the sum of ``h_i`` 0 or negative, no step is taken.
@@ -46,8 +46,8 @@ from raysim.strategies.base import (
 
 @dataclass(frozen=True)
 class SteepenedTraining(Program):
-    """Local training after which a hospital sends its delta times ``F^q``, and the number ``F^q + q F^(q - 1) |delta|^2
-    / learning_rate``.
+    """Local training after which a hospital sends its delta times ``F^q``, and the number
+    ``F^q + q F^(q - 1) |delta|^2 / learning_rate``.
 
     The delta is the change of the parameters in training, and F is the mean training loss before it.
     """

@@ -4,7 +4,7 @@ Zhou: *CHiP-FL*, equations 1 to 5 and appendix A. Hospitals are clustered once b
 (statistics of labels and features). A participant starts from its cluster's model ``theta_k`` and minimises
 ``L_i + lam |theta - theta_k|^2 + mu |theta - theta_g|^2``, with ``theta_g`` the global model. Deltas (changes of
 hospitals' parameters) are averaged in each cluster. The global model is the mean of the cluster models, weighted by
-rows. Every cluster model then moves towards the global model by ``1 - alpha``. After the last round each hospital
+rows. Every cluster model then moves by ``1 - alpha`` of the way to the global model. After the last round each hospital
 fine-tunes its cluster's model, without a regulariser.
 
 Choices where the paper is silent: k-means on standardised columns; 5 clusters, as in its hierarchical baseline; the

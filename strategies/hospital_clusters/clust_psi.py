@@ -13,14 +13,14 @@ both). Fewer than three hospitals, or hospitals that are all alike, form one clu
 authors' code can return one cluster, see ``allow_one``). The configured selection samples inside each cluster. The
 paper samples half of each cluster, at least one hospital: ``selection: {name: uniform, fraction: 0.5, minimum: 1}``.
 Hospitals without training rows get a cluster by the properties that need no label (:class:`NearestSkew`). If labels are
-the only property, these hospitals join the cluster whose centre is nearest to a hospital without skew. The search takes
-time proportional to K^2 for each number of clusters. Above ``search_sample`` hospitals it therefore runs on a sample of
-this size, and all hospitals are clustered with the number that it finds.
+the only property, these hospitals join the cluster whose centre is nearest to a hypothetical hospital without skew. The
+search takes time proportional to K^2 for each number of clusters. Above ``search_sample`` hospitals it therefore runs
+on a sample of this size, and all hospitals are clustered with the number that it finds.
 
 Beyond the paper, ``by`` names what PSI is computed over: ``labels``, ``attributes`` (quantile bins of every feature,
-with a separate bin for missing values), ``sizes`` (rows compared with equal shares), or several, which then have equal
-weights. PSI terms of labels and attributes are unsigned, so that opposite skews can have equal terms and share a
-cluster.
+with a separate bin for missing values), ``sizes`` (a hospital's share of rows compared with equal shares), or several,
+which then have equal weights. PSI terms of labels and attributes are unsigned, so that opposite skews can have equal
+terms and share a cluster.
 
 Traffic: each hospital once sends its row counts of the C classes. For attributes, each hospital also sends
 ``(bins + 1) D`` scalars, from which the server computes common bin edges, receives ``(bins - 1) D`` edges, and sends

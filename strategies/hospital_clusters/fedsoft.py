@@ -17,8 +17,8 @@ Choices: the paper does not give the number of hospitals that a centre samples. 
 without sampling by centres: the configured selection samples the hospitals, and ``c_s`` is the mean of their models,
 weighted by ``u_ks n_k``. Centres start at the common initial model plus ``spread N(0, I)``. Before its first round a
 hospital's own model is its mixture ``sum_s u_ks c_s / sum_s u_ks``; with ``start: mixture`` every round begins at the
-mixture. Hospitals without training rows use the mixture with the shares of all training rows. A selection that uses
-losses receives losses under the plain mean of the centres.
+mixture. Hospitals without training rows use the mixture with the shares of all hospitals' training rows together. A
+selection that uses losses receives losses under the plain mean of the centres.
 
 There may be more centres than hospitals, because each row of a hospital belongs to one centre.
 

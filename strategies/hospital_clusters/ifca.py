@@ -66,8 +66,8 @@ from raysim.strategies.shared.weights import Weighted, Weighting
 
 @dataclass(frozen=True)
 class Nearest(Statistic):
-    """The index (from 0) of the received model with the smallest mean training loss at a hospital, ``[]``; 0 without
-    rows."""
+    """The number (from 0) of the received model with the smallest mean training loss at a hospital, as a scalar; 0
+    without rows."""
 
     name = "choice"
     shape = ()

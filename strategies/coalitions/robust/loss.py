@@ -81,9 +81,9 @@ def transport_prices(margins: Floats, norms: Floats, radius: float, kappa: float
     requires a finite κ.
 
     ``margins`` are ``[n, M]``, and ``norms [M]`` are the models' |θ|. The dual is convex and piecewise linear in a,
-    with slope ``ε - κ #{m_p > a κ} / n`` for the margins ``m_p`` of the n rows. It stops falling where at most ``r =
-    floor(n ε / κ)`` margins exceed a κ. With margins in decreasing order, the minimiser is ``max(|θ|, m_(r+1) / κ,
-    0)``.
+    with slope ``ε - κ #{m_p > a κ} / n`` for the margins ``m_p`` of the n rows. It stops falling where at most
+    ``r = floor(n ε / κ)`` margins exceed a κ. With margins in decreasing order, the minimiser is
+    ``max(|θ|, m_(r+1) / κ, 0)``.
     """
     n = len(margins)
     # If n ε / κ is a whole number the slope is 0, so that rounding it in either direction is harmless.

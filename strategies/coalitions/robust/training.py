@@ -5,12 +5,12 @@ X. Konti et al., *CS-RCFL*, the robust local problems (4) and (5). The module
 radius ε with the l2 norm. The intercept (the last scalar, if there is one) is not part of the norm |θ|. ``m`` are the
 rows' margins, and κ is the cost of a label change.
 
-- absolute loss: ``min mean |y - x.θ| + ε sqrt(|θ|^2 + 1)``. Its dual is ``max u.y + sqrt(ε^2 - |X'u|^2)`` over ``|u_p|
-  <= 1/n``, ``|X'u| <= ε`` (with an intercept ``sum u = 0``).
+- absolute loss: ``min mean |y - x.θ| + ε sqrt(|θ|^2 + 1)``. Its dual is ``max u.y + sqrt(ε^2 - |X'u|^2)`` over
+  ``|u_p| <= 1/n``, ``|X'u| <= ε`` (with an intercept ``sum u = 0``).
 - logistic loss: for κ = inf, ``min mean softplus(-m) + ε |θ|``; for finite κ, ``min over θ, a >= |θ| of a ε + mean
-  softplus(-m) + mean max(0, m - a κ)``. The dual of each is the largest mean entropy of ``s [n]`` in [0, 1], with flips
-  ``v`` in ``[0, 1/n]`` (0 where κ = inf), such that ``|X'(y (s/n - v))| <= ε - κ sum v`` (with an intercept ``sum y
-  (s/n - v) = 0``).
+  softplus(-m) + mean max(0, m - a κ)``. The dual of each is the largest mean entropy of ``s
+  [n]`` in [0, 1], with flips ``v`` in ``[0, 1/n]`` (0 where κ = inf), such that ``|X'(y (s/n - v))| <= ε - κ sum
+  v`` (with an intercept ``sum y (s/n - v) = 0``).
 
 Deviation: the paper solves conic programs, and proximal gradient is usual for κ = inf. Here a number δ smooths the
 kinks of the objective and scales a barrier for the cone. Newton's method solves the problem for smaller and smaller δ.
@@ -117,8 +117,8 @@ def train_logistic(
     intercept: bool = False,
     tolerance: float = 1e-7,
 ) -> Fit:
-    """Return the linear model with the smallest robust logistic loss on rows ``X [n, F]`` with labels -1 or +1 ``y
-    [n]``.
+    """Return the linear model with the smallest robust logistic loss on rows ``X [n, F]`` with labels -1 or +1
+    ``y [n]``.
 
     Training ends when the model's objective is proven to exceed the minimum by at most ``tolerance * (1 + objective)``,
     or after :data:`STAGES` smoothed problems. ``kappa`` is the cost of a label change; with infinity, labels cannot
@@ -210,8 +210,8 @@ def _robust_logistic(
     excess_of = np.column_stack([signed, np.full(n, 0.0 if certain else -kappa)])
 
     def flips(point: Floats, delta: float) -> tuple[Floats, Floats]:
-        """Return ``e = m - a κ`` for each row's margin m, and ``sqrt(e^2 + δ^2)``. The mean of the two smooths ``max(0,
-        e)``."""
+        """Return ``e = m - a κ`` for each row's margin m, and ``sqrt(e^2 + δ^2)``. The mean of the two smooths
+        ``max(0, e)``."""
         excess = excess_of @ point
         return excess, np.sqrt(excess**2 + delta**2)
 
@@ -353,11 +353,12 @@ def _sigmoid(z: Floats) -> Floats:
 
 
 def _entropy(s: Floats) -> float:
-    """Return the mean of ``-s log s - (1 - s) log(1 - s)``."""
+    """Return the mean binary entropy of the probabilities ``s``, the mean of ``-s log s - (1 - s) log(1 - s)``."""
     inside = np.clip(s, 1e-300, 1 - 1e-16)
     return float(np.where((s > 0) & (s < 1), -s * np.log(inside) - (1 - s) * np.log1p(-inside), 0.0).mean())
 
 
 def _ridge_cost(term: Floats) -> float:
-    """Return by how much the ridge lowers the bound from a dual point: ``max over θ of term.θ - RIDGE/2 |θ|^2``."""
+    """Return by how much the ridge lowers the bound that a dual point proves:
+    ``max over θ of term.θ - RIDGE/2 |θ|^2``."""
     return float(term @ term) / (2 * RIDGE)

@@ -1,13 +1,13 @@
 """A scalable lower bound on program (11) of CS-RCFL, from eigenvalues and multipliers of linear inequalities.
 
-Program (11) divides N hospitals into K coalitions S with the smallest ``sum over S of (1/|S|) sum over i, j in S of
-L_ij``, for losses ``L [N, N]``. A partition is the matrix ``Z_ij = 1/|S|`` where i and j are both in S, else 0. Its
-cost is ``<C, Z>`` with ``C = (L + L')/2``. Z is a projection of rank K that maps the vector of ones to itself.
-Therefore ``Z = J/N + Y``, where J is all ones and Y is a projection of rank K - 1 orthogonal to the ones (J. Peng, Y.
-Wei: *Approximating K-means-type clustering via semidefinite programming*, SIAM J. Optim. 18, 2007). Z also satisfies
-``Z >= 0`` and the clique inequalities of :mod:`raysim.strategies.coalitions.solver.cliques`. Take any multipliers ``V
->= 0`` of ``Z >= 0`` and ``T >= 0`` of the clique inequalities, and let ``M = C - V + sum of T (their coefficients)``.
-Then no partition costs less than
+Program (11) divides N hospitals into K coalitions S with the smallest
+``sum over S of (1/|S|) sum over i, j in S of L_ij``, for losses ``L [N, N]``. A partition is the matrix
+``Z_ij = 1/|S|`` where i and j are both in S, else 0. Its cost is ``<C, Z>`` with ``C = (L + L')/2``. Z is a projection
+of rank K that maps the vector of ones to itself. Therefore ``Z = J/N + Y``, where J is all ones and Y is a projection
+of rank K - 1 orthogonal to the ones (J. Peng, Y. Wei: *Approximating K-means-type clustering via semidefinite
+programming*, SIAM J. Optim. 18, 2007). Z also satisfies ``Z >= 0`` and the clique inequalities of
+:mod:`raysim.strategies.coalitions.solver.cliques`. Take any multipliers ``V >= 0`` of ``Z >= 0`` and ``T >= 0`` of the
+clique inequalities, and let ``M = C - V + sum of T (their coefficients)``. Then no partition costs less than
 
     ``1'M1/N + the sum of the K - 1 smallest eigenvalues of M orthogonal to the ones``.
 

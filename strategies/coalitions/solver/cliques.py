@@ -47,8 +47,8 @@ class Cliques:
         self.multipliers = np.maximum(0.0, self.multipliers + self.steps * (self.coefficients @ Z.ravel()[self.flat]))
 
     def term(self) -> Floats:
-        """Return the sum of the inequalities' coefficients of Z times their multipliers, as a symmetric matrix ``[N,
-        N]``."""
+        """Return the sum of the inequalities' coefficients of Z times their multipliers, as a symmetric matrix
+        ``[N, N]``."""
         return self._spread(self.multipliers, self.coefficients)
 
     def busy(self) -> Floats:
@@ -83,8 +83,8 @@ def pace(all_cliques: Sequence[Cliques], penalty: float) -> None:
 
 
 def violated_triangles(Z: Floats, least: float, most: int) -> tuple[Ids, Floats]:
-    """Return the inequalities on three hospitals ``(i, j, k)`` that ``Z [N, N]`` violates by more than ``least``, ``[m,
-    3]``, and their violations ``[m]``.
+    """Return the inequalities on three hospitals ``(i, j, k)`` that ``Z [N, N]`` violates by more than ``least``,
+    ``[m, 3]``, and their violations ``[m]``.
 
     At most ``most`` of them are returned for each i.
     """

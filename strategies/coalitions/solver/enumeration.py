@@ -23,8 +23,11 @@ BLOCK = 9
 
 
 def enumerate_coalitions(losses: Floats, coalitions: int, *, seconds: float = np.inf) -> Ids | None:
-    """Return the coalition of each of N hospitals in the partition with the smallest cost, ``[N]``, for ``losses [N,
-    N]`` of models at hospitals. The result is None if ``seconds`` pass before it is found."""
+    """Return the coalition of each of N hospitals, ``[N]``, in the partition with the smallest cost. The result is None
+    if ``seconds`` pass before it is found.
+
+    The entry ``[i, j]`` of ``losses [N, N]`` is the loss of hospital j's model at hospital i.
+    """
     deadline = time.perf_counter() + seconds
     n = len(losses)
     costs = subset_costs(losses)
@@ -59,8 +62,9 @@ def _orders(k: int) -> list[int]:
 
 
 def subset_costs(losses: Floats) -> Floats:
-    """Return the cost of each subset of N hospitals as one coalition, ``[2^N]``. A subset's index is its bit mask, and
-    the cost of the empty subset is infinite."""
+    """Return the cost of each subset of N hospitals as one coalition, ``[2^N]``: the sum of its members' losses under
+    each other's models, divided by its size. A subset's index is its bit mask, and the cost of the empty subset is
+    infinite."""
     n = len(losses)
     pair = losses + losses.T
     sums, sizes = np.zeros(2**n), np.zeros(2**n)

@@ -42,8 +42,8 @@ class Coalitions:
 
     @property
     def gap(self) -> float:
-        """By what share of its cost the partition may exceed the lower bound: ``(value - bound) / |value|``, at least
-        0."""
+        """The relative gap between the partition's cost and the lower bound on any cost: ``(value - bound) / |value|``,
+        at least 0."""
         return max(0.0, self.value - self.bound) / max(abs(self.value), 1e-300)
 
     @property
