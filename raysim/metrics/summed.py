@@ -187,7 +187,8 @@ class Errors:
         return np.column_stack([np.ones(len(labels)), np.abs(error), error, error * error, place, place * place])
 
     def figures(self, sums: ArrayLike) -> Floats:
-        """Compute the figures of each hospital from its noisy sums; NaN if the noisy number of rows is below one half.
+        """Compute the figures of each hospital from its noisy sums. They are NaN if the noisy number of rows is below
+        one half.
         """
         of = ErrorSums(self._range, *np.asarray(sums, dtype=np.float64).T)
         nothing = np.full(len(of.count), np.nan)
