@@ -176,7 +176,7 @@ def paired(first: ArrayLike, second: ArrayLike, rows: ArrayLike, *, patients: Ar
     seeds.
 
     ``first`` and ``second`` are the models' AUROCs, ``[S, H]``, and ``rows [S, H]`` the numbers of test rows of both. A
-    hospital is left out in a seed in which an AUROC is NaN or it has no rows. ``patients [H]`` are the variances from
+    hospital is left out in a seed in which an AUROC is NaN or it has no rows. ``patients [H]`` are the results of
     :func:`raysim.statistics.discrimination.sketches.patient_part`. Every number is NaN if no hospital has both AUROCs.
     Raises ``ValueError`` for shapes that do not match.
     """
