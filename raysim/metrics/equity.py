@@ -1,8 +1,8 @@
 """Equity of a model between hospitals: figures over hospitals, and differences between strategies.
 
 Sources: site equity is Zhou, CHiP-FL, section 5.1; AD and SDAD are Jimenez-Gutierrez et al., Clust-PSI-PFL. A hospital
-with an undefined metric (NaN: its test rows have one class) is left out and counted, never treated as 0 or 0.5.
-Definitions: ``docs/metrics.md``.
+whose metric is undefined (NaN, because its test rows have one class) is left out of all figures. The number of such
+hospitals is reported; their metric is never treated as 0 or 0.5. Definitions: ``docs/metrics.md``.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ change no bit."""
 def equity(auroc: ArrayLike, test_rows: ArrayLike, stays: ArrayLike) -> dict[str, float]:
     """Compute summary figures over ``H`` hospitals of a metric for which larger is better; each argument is ``[H]``.
 
-    ``auroc`` is a hospital's metric, NaN if undefined. ``test_rows`` are the rows on which it was measured (weights
-    ``v_i``; 0 leaves the hospital out), and ``stays`` all rows of the hospital (``n_i``). The result has these figures
-    by name, over the ``M`` hospitals with test rows and a defined metric:
+    ``auroc`` is a hospital's metric, NaN if undefined. ``test_rows`` is the number of rows on which it was measured
+    (``v_i``; 0 leaves the hospital out), and ``stays`` the number of all rows of the hospital (``n_i``). The result has
+    these figures by name, over the ``M`` hospitals with test rows and a defined metric:
 
     - ``auroc``: the mean weighted by test rows; ``mean_unweighted``: the unweighted mean;
     - ``worst_decile``: the mean of the ``ceil(M / 10)`` lowest; ``p10``: the 10 % quantile, linearly interpolated;
@@ -40,9 +40,9 @@ def equity(auroc: ArrayLike, test_rows: ArrayLike, stays: ArrayLike) -> dict[str
       better**; ``size_bias_abs``: its absolute value;
     - ``undefined``: the number of hospitals with test rows and an undefined metric; ``hospitals``: ``M``.
 
-    All except ``auroc`` are unweighted. For ``M = 0``, all except the two numbers of hospitals are NaN. For ``M < 2``,
-    ``gini``, ``std``, ``size_bias`` and ``size_bias_abs`` are NaN. The last two are NaN also if all hospitals have the
-    same size, or if one has no rows.
+    All except ``auroc`` are unweighted. For ``M = 0``, all except ``undefined`` and ``hospitals`` are NaN. For ``M <
+    2``, ``gini``, ``std``, ``size_bias`` and ``size_bias_abs`` are NaN. The last two are NaN also if all hospitals have
+    the same size, or if one has no rows.
     """
     return over_hospitals("auroc", auroc, test_rows, stays, larger=True)
 
@@ -125,7 +125,7 @@ def worst_decile(values: NDArray[Any], *, larger: bool = True) -> Floats:
     """Return the mean of the ``ceil(M / 10)`` lowest of ``M`` values, over the last axis of ``values [..., M]``; NaN
     for ``M = 0``.
 
-    If not ``larger`` (larger values are not better), it is the mean of the highest values.
+    If ``larger`` is False, because smaller values are better, it is the mean of the highest values.
     """
     count = -(-values.shape[-1] // 10)
     if count == 0:

@@ -165,15 +165,13 @@ class ErrorRows:
 
     @cached_property
     def spread(self) -> Floats:
-        """The sum of squared distances of a segment's labels from their mean, ``[S]``, one entry per segment
-        (hospital).
-        """
+        """For each segment (hospital), the sum of squared distances of its labels from their mean, ``[S]``."""
         means = self.segments.sums(self.labels) / self.n
         return self.segments.sums(np.square(self.labels - means[self.segments.ids()]))
 
     @cached_property
     def varied(self) -> NDArray[np.bool_]:
-        """Whether a segment (hospital) has labels that differ, ``[S]``; this is exact, unlike a test of the sum of
+        """Whether each segment (hospital) has labels that differ, ``[S]``. This is exact, unlike a test of the sum of
         squares.
         """
         first = self.labels[self.segments.offsets[self.segments.ids()]]

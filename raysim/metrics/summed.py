@@ -158,8 +158,8 @@ class Errors:
     """Figures for a real label, from sums of errors; predictions and labels are first clipped to the label's declared
     range.
 
-    A row adds ``(1, |e|, e, e^2, t, t^2)``. Its error ``e`` is divided by the width of the range. Its label ``t`` is
-    scaled so that the range is -1 to 1.
+    A row adds ``(1, |e|, e, e^2, t, t^2)``. ``e`` is the row's error, divided by the width of the range. ``t`` is its
+    label, scaled so that the range is from -1 to 1.
     """
 
     low: float

@@ -5,19 +5,19 @@ rows of all hospitals.
 
 - A window has ``w = max(3, min(10, K // 4))`` points. ``m1`` is the mean of the last window, and ``m0`` the mean of the
   window before it.
-- The noise of a point is ``s = MAD / .6745 / sqrt 2`` of the differences between neighbours within both windows. The
-  noise of ``m0 - m1`` is ``se = s sqrt(2 / w)``.
+- The standard deviation of a point's noise is ``s = MAD / .6745 / sqrt 2``. MAD is the median absolute deviation of the
+  differences between neighbours within both windows. The standard error of ``m0 - m1`` is ``se = s sqrt(2 / w)``.
 - ``best`` is the least mean of any window, and ``gain = L_0 - best``.
 - ``ref`` is the larger of ``L_0`` and the loss of the best constant prediction.
 
-A run has
+The verdict is
 
 - *diverged* if a loss is not finite; if ``m1 > ref + 2 sqrt(se^2 + s^2) + .01 L_0``; if ``m1 - best`` is more than
   ``max(.1 gain, .02 L_0) + 2 se`` and ``m1 > m0``; or if the last window has a loss above ``L_0`` and its range is more
   than ``max(gain, .2 L_0)``;
-- otherwise it is *falling* if there are fewer than five points, or if ``m0 - m1 > max(.01 gain, 2 se, 1e-4 L_0)``;
-- otherwise it has *converged*: its loss no longer changes. The loss need not be the least possible one: federated
-  averaging with several local steps converges to a point that is not the minimum.
+- otherwise *falling* if there are fewer than five points, or if ``m0 - m1 > max(.01 gain, 2 se, 1e-4 L_0)``;
+- otherwise *converged*: the loss no longer changes. It need not be the least possible loss: federated averaging with
+  several local steps converges to a point that is not the minimum.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ EQUAL = 0.01
 
 
 def ranking(shares: pd.DataFrame) -> pd.Series:
-    """Return how well each metric alone predicts the skew: its R² over all partitions, as the mean over models, the
-    best first. ``shares`` are the rows of ``importances.csv``.
+    """Return how well each metric alone predicts the label skew (alpha of a Dirichlet partition): its R² over all
+    partitions, as the mean over models, the best first. ``shares`` are the rows of ``importances.csv``.
     """
     together = shares[shares["clients"] == ALL]
     return together.groupby("metric", sort=False)["r2_alone"].mean().sort_values(ascending=False, kind="stable")
@@ -76,7 +76,7 @@ def block(folder: Path, shares: pd.DataFrame, seconds: str, report: str, next: s
 
 
 def ranking_table(shares: pd.DataFrame) -> Table:
-    """Return a table of how well each metric predicts the skew over all partitions, from the rows of
+    """Return a table of how well each metric predicts the label skew, over all partitions of a study, from the rows of
     ``importances.csv``.
 
     It is sorted by model, and for each model by the R² of the metric alone, the best first.

@@ -32,8 +32,8 @@ PANELS = (
 
 
 def figures(table: pd.DataFrame, shares: pd.DataFrame, metrics: Sequence[str]) -> Iterator[Figure]:
-    """Yield the plots of a study: metrics against alpha, how well each metric predicts the skew, and, if ``table`` has
-    them, numbers of clusters.
+    """Yield the plots of a study: metrics of label skew against alpha of the partition, how well each metric predicts
+    alpha, and, if ``table`` has them, numbers of clusters.
     """
     yield metrics_by_alpha(table, metrics)
     yield importances(shares)
@@ -102,8 +102,8 @@ def importances(shares: pd.DataFrame) -> Figure:
 
 
 def clusters(table: pd.DataFrame) -> Figure:
-    """Plot the number of clusters for each number of clients and alpha: the mean over seeds, with the range if it
-    varies.
+    """Plot the number of clusters that the strategy chooses, for each number of clients and alpha: the mean over seeds,
+    with the range if it varies.
     """
     alphas, sizes = sorted(table["alpha"].unique()), sorted(table["clients"].unique())
     means, lows, highs = (

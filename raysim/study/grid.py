@@ -67,7 +67,7 @@ def divided(y: Labels, classes: int, clients: int, alpha: float, seed: int, min_
 
 def chosen_clusters(strategy: Strategy, counts: NDArray[np.int64], seed: int) -> int:
     """Return the number of clusters into which ``strategy`` divides ``H`` hospitals with label counts ``counts [H, C]``
-    in a run with this ``seed``.
+    (``C`` classes), in a run with this ``seed``.
 
     Raises ``ConfigError`` for a strategy that makes no clusters, or that needs more than label counts.
     """

@@ -71,7 +71,7 @@ class Rows(NamedTuple):
     hospitals: int
 
     def sums(self, values: Floats) -> Floats:
-        """Return the sum of ``values [n]`` over the entries of each hospital, ``[H]``."""
+        """Return the sum of ``values [n]``, one per row or group of rows, at each hospital, ``[H]``."""
         return np.bincount(self.hospital, values, self.hospitals).astype(np.float64, copy=False)
 
     @property

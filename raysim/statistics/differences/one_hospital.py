@@ -78,8 +78,8 @@ def gain(models: Sequence[Sent], against: Sequence[Sent]) -> OverSeeds:
     variances due to patients and to seeds are added, each multiplied by the square of its own t quantile. Patients who
     are tested in several seeds count once: averaging over seeds reduces the common variance by the same factor as the
     own variance. Limits are clipped to between -1 and 1. The observed AUROC of ``against`` would give narrower limits,
-    but with few events it is often 1 although the true AUROC is not. Limits are NaN if a class has one row and no
-    hospital has two rows of each class.
+    but with few events it is often 1 although the true AUROC is not. Limits are NaN for a hospital with only one row of
+    a class, if no hospital has two rows of each class.
     """
     seeds = [one_seed(one, other) for one, other in zip(models, against, strict=True)]
     each = np.stack([seed.difference for seed in seeds])

@@ -211,6 +211,6 @@ def paired(first: ArrayLike, second: ArrayLike, rows: ArrayLike, *, patients: Ar
 
 def equivalent(interval: Limits, within: float = EQUIVALENT) -> bool:
     """Return whether the ``interval`` of a difference excludes all differences of ``within`` or more, in both
-    directions. An interval that merely contains 0 need not.
+    directions. It is not enough that the interval contains 0.
     """
     return -within < interval.low and interval.high < within

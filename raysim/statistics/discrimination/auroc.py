@@ -198,8 +198,8 @@ def delong_of_sums(sums: PairSums) -> tuple[Floats, Floats]:
     """Compute the AUROC of each of ``H`` hospitals and its DeLong variance, ``[H]`` each, from the sums that hospitals
     send.
 
-    The result equals that of :func:`delong`, which needs the rows, because ``sum V10^2 = (same_event + squares) /
-    n^2``. AUROC and variance are NaN in the same cases as there.
+    The result equals that of :func:`delong`, which needs the rows, because the sum of squared placements of events is
+    ``(same_event + squares) / n^2``. AUROC and variance are NaN in the same cases as there.
     """
     m, n = (np.where(sums.judged, count, np.nan).astype(np.float64) for count in (sums.events, sums.non_events))
     first, squares, event, non_event = (np.asarray(sum_, np.float64) / 4.0 for sum_ in sums[2:])

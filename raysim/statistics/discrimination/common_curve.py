@@ -1,10 +1,10 @@
 """One ROC shape for all hospitals: a variance of each hospital's AUROC that does not depend on this AUROC.
 
 DeLong's variance is undefined at a hospital with one event, and 0 at a hospital with an AUROC of 1. If all hospitals
-have the same ROC shape, the variance at such hospitals follows from the three components of the variance of an AUROC,
-averaged over the hospitals at which they are defined. It is positive. The averages are unbiased for any distribution of
-scores, also if hospitals differ. In simulations, scores have two normal distributions with the same ratio of
-components. Definitions: ``docs/statistics.md``.
+have the same ROC shape, the variance of an AUROC follows at such hospitals too, and is positive. It is computed from
+the three components of the variance, averaged over the hospitals at which they are defined. The averages are unbiased
+for any distribution of scores, also if hospitals differ. In simulations, scores have two normal distributions with the
+same ratio of components. Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations

@@ -26,7 +26,8 @@ LEAST_VARIANCE = 1e-6
 
 @dataclass(frozen=True)
 class GainSlope:
-    """The ``slope`` of hospitals' gains per unit of ln size, negative if small hospitals gain more; NaN if undefined.
+    """The ``slope`` of hospitals' gains in AUROC from federating, per unit of the logarithm of a hospital's number of
+    rows. It is negative if small hospitals gain more, and NaN if undefined.
 
     - ``low`` to ``high``: its 95 % interval by weighted least squares; ``p``: the p-value of no slope.
     - ``robust_p``: the p-value of no slope with the variance HC3, which needs no model of the noise.

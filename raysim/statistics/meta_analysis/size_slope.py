@@ -22,10 +22,11 @@ NAN = float("nan")
 
 @dataclass(frozen=True)
 class SizeSlope:
-    """The ``slope`` of AUROC per unit of ln size, positive if models are better at larger hospitals.
+    """The ``slope`` of AUROC per unit of the logarithm of a hospital's number of rows, positive if models are better at
+    larger hospitals.
 
-    ``se`` is the slope's standard error, ``low`` to ``high`` its 95 % interval, and ``intercept`` the AUROC at size 1.
-    All five are NaN for fewer than ten hospitals, and if all hospitals have the same size.
+    ``se`` is the slope's standard error, ``low`` to ``high`` its 95 % interval, and ``intercept`` the AUROC at a
+    hospital with one row. All five are NaN for fewer than ten hospitals, and if all hospitals have the same size.
     """
 
     slope: float

@@ -51,12 +51,12 @@ def paule_mandel(y: ArrayLike, v: ArrayLike) -> float:
 
 
 def hartung_knapp(y: ArrayLike, v: ArrayLike, t: float, *, conservative: bool = True) -> Mean:
-    """Return the mean of the estimates ``y [k]`` of ``k`` hospitals with weights ``1 / (v + t)``, and its t interval
-    with ``k
-    - 1`` degrees of freedom. ``v [k]`` are the variances of the estimates, and ``t`` is the variance between hospitals.
+    """Return the mean of the estimates ``y [k]`` of ``k`` hospitals, weighted by ``1 / (v + t)``, and its t interval.
+    ``v [k]`` are the variances of the estimates, and ``t`` is the variance between hospitals.
 
-    If the statistic Q is below its expectation, the standard error from residuals is smaller than that from the
-    variances. The smaller one is used only if ``conservative`` is False. Limits are NaN for one hospital.
+    The interval has ``k - 1`` degrees of freedom. If the statistic Q is below its expectation, the standard error from
+    residuals is smaller than that from the variances. The smaller one is used only if ``conservative`` is False. Limits
+    are NaN for one hospital.
     """
     y, v = _checked(y, v)
     w = 1.0 / (v + t)

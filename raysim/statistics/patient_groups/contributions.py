@@ -137,10 +137,10 @@ def _added(a: NDArray[Any], b: NDArray[Any]) -> Floats:
 
 
 def _spread(total: Floats, squares: Floats, rows: int, others: int) -> Floats:
-    """Return the sample variance of the placements of ``rows`` rows: each row's share of ``others`` rows of the other
-    class that have a lower score (for the other class, a higher one).
+    """Return the sample variance of the placements of ``rows`` rows of one class. A row's placement is the share of
+    ``others`` rows of the other class that it is ranked correctly against; a tie counts one half.
 
-    ``total`` and ``squares`` are the sums of doubled numbers of such rows, and of their squares. A tie counts one half.
+    ``total`` and ``squares`` are the sums over rows of the doubled number of correctly ranked rows, and of its square.
     """
     if rows == 1:
         return np.full(len(total), ONE_ROW)

@@ -1,10 +1,10 @@
 """The gap between groups of patients within hospitals, and its test by permutation.
 
-Groups are compared within each hospital. The differences are averaged over hospitals, with the same weights for both
-groups. Groups that merely go to different hospitals therefore have no gap (Simpson's paradox). For the test, group
-labels are permuted within hospital and outcome. The statistic is divided by its standard error, which is computed for
-each permutation. The test then keeps its level if groups have the same AUROC but different distributions of scores
-(Janssen 1997). Definitions: ``docs/statistics.md``.
+The gap is the difference between two groups' AUROC, or mean absolute error, within a hospital, averaged over hospitals
+with the same weights for both groups. Groups that merely go to different hospitals therefore have no gap (Simpson's
+paradox). For the test, group labels are permuted within hospital and outcome. The statistic is divided by its standard
+error, which is computed for each permutation. The test then keeps its level if groups have the same AUROC but different
+distributions of scores (Janssen 1997). Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ def merged(parts: Sequence[AttributeSums], order: Ints) -> AttributeSums:
 
 @dataclass(frozen=True)
 class PairGap:
-    """The gap within hospitals between two groups of patients, the first minus the second. All numbers except
-    ``hospitals`` are NaN if no hospital has enough rows to compare the groups.
+    """The difference within hospitals between two groups' AUROC or mean absolute error, the first minus the second. All
+    numbers except ``hospitals`` are NaN if no hospital has enough rows to compare the groups.
     """
 
     groups: tuple[str, str]
@@ -104,8 +104,8 @@ NOTHING = PairGap(("", ""), NAN, NAN, NAN, NAN, NAN, NAN, 0, NAN)
 
 @dataclass(frozen=True, eq=False)
 class WithinGap:
-    """The gap between groups of an attribute within hospitals, for the pair of groups whose difference is largest
-    relative to its standard error.
+    """The difference within hospitals between groups' AUROC or mean absolute error, for the groups of an attribute such
+    as sex. Of all pairs of groups, the one with the largest difference relative to its standard error is reported.
 
     ``p`` is adjusted for all pairs of groups of the attribute, and ``p_holm`` also for all tested attributes. A gap is
     demonstrated if ``p_holm`` is at most .05. Both p-values are NaN if no hospital has enough rows to compare groups.
@@ -141,17 +141,17 @@ class WithinGap:
 
     @property
     def estimate(self) -> float:
-        """The gap within hospitals between the two groups, the first minus the second."""
+        """The mean difference within hospitals between the two groups, the first minus the second."""
         return self.pair.estimate
 
     @property
     def low(self) -> float:
-        """The lower limit of the gap within these hospitals."""
+        """The lower limit of the difference between the two groups within these hospitals."""
         return self.pair.low
 
     @property
     def high(self) -> float:
-        """The upper limit of the gap within these hospitals."""
+        """The upper limit of the difference between the two groups within these hospitals."""
         return self.pair.high
 
     @property
@@ -161,17 +161,17 @@ class WithinGap:
 
     @property
     def mixed(self) -> float:
-        """The gap over the rows of all hospitals minus the gap within hospitals."""
+        """The difference between the two groups over the rows of all hospitals minus that within hospitals."""
         return self.pooled - self.estimate
 
     @property
     def judged(self) -> bool:
-        """Whether the gap could be tested."""
+        """Whether the difference between the groups could be tested."""
         return bool(np.isfinite([self.p, self.estimate]).all())
 
     @property
     def demonstrated(self) -> bool:
-        """Whether a gap is demonstrated, with the test adjusted for all tested attributes."""
+        """Whether a difference between the groups is demonstrated, with the test adjusted for all tested attributes."""
         return self.p_holm <= ALPHA
 
 
@@ -184,8 +184,8 @@ def within_gap(
     exact: bool = False,
     attributes: int = 1,
 ) -> WithinGap:
-    """Compute and test the gap between the known ``groups [G]`` of an attribute within hospitals. ``attributes`` is the
-    number of attributes that are tested.
+    """Compute and test the differences within hospitals between the ``groups [G]`` of an attribute, from the hospitals'
+    ``sums``. ``attributes`` is the number of attributes that are tested.
     """
     differences, variances = _over_pairs(sums.value, -1.0), _over_pairs(sums.variance, 1.0)
     weight = np.where(np.isfinite(differences), weights(sums.counts), 0.0)
