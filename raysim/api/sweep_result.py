@@ -54,7 +54,7 @@ class SweepResult(Results):
 
     @cached_property
     def pareto(self) -> pd.DataFrame:
-        """The Pareto-optimal trials, sorted by crowding distance (distance to neighbours on the front),
+        """The Pareto-optimal trials, sorted by crowding distance (the gap to neighbours on the front),
         largest first.
         """
         return self.table("pareto.csv")
