@@ -54,9 +54,7 @@ class SweepResult(Results):
 
     @cached_property
     def pareto(self) -> pd.DataFrame:
-        """The Pareto-optimal trials, sorted by crowding distance (the gap to neighbours on the front),
-        largest first.
-        """
+        """The Pareto-optimal trials, sorted by crowding distance (gap to neighbours on the front), largest first."""
         return self.table("pareto.csv")
 
     @property
