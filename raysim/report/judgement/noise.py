@@ -95,8 +95,9 @@ def draws_for(hospitals: int) -> int:
 def noise(results: Sequence[Result], minimum_events: int) -> dict[tuple[str, str], Noise]:
     """Compare each model's differences between hospitals with chance, for the first seed; empty for several classes.
 
-    ``minimum_events`` is the number of events that a group of patients needs. For numeric labels the metric is the mean
-    absolute error; there is then no slope on hospital size, and gaps between groups have no intervals.
+    For numeric labels the metric is the mean absolute error; there is then no slope on hospital size, and gaps between
+    groups of patients have no intervals. Measures of dispersion use only hospitals with at least ``minimum_events``
+    rows of each class (for a numeric label: with as many rows).
     """
     if not results:
         return {}
