@@ -63,9 +63,9 @@ def level(interval: Limits, larger: bool) -> Limits:
 
 
 def visible(size: float, larger: bool, reference: float = math.nan) -> bool:
-    """Whether a difference of this ``size`` is possible, given that AUROC is at most 1.
+    """Whether two AUROCs can differ by this ``size`` in both directions; for errors (``larger`` is False), always.
 
-    ``reference`` is the subtracted AUROC; NaN if unknown.
+    ``reference`` is the subtracted AUROC; NaN if unknown. An infinite or undefined ``size`` is never possible.
     """
     if not math.isfinite(size):
         return False
