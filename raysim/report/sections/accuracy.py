@@ -113,9 +113,7 @@ def _plots(material: Material, first: Sequence[Key]) -> list[svg.Figure]:
 
 
 def _local(material: Material) -> list[svg.Figure]:
-    """Plot the difference of each hospital's accuracy from its accuracy under the reference; the figure is
-    collapsed.
-    """
+    """Plot each hospital's difference in accuracy from the reference strategy; the figure is collapsed."""
     hospitals, against = material.hospitals, material.against
     if hospitals is None or against is None or "accuracy" not in hospitals:
         return []

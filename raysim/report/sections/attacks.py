@@ -31,9 +31,7 @@ def sentence(figures: AttackFigures, title: str) -> str:
 
 
 def of_run(result: Result) -> str:
-    """Describe the simulated attack on a run and its effect in a sentence for the run's page; empty without
-    an attack.
-    """
+    """Describe the simulated attack on a run and its effect, for the run's page; empty without an attack."""
     attack = result.outcome.attack
     if attack is None:
         return ""

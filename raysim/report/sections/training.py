@@ -136,9 +136,7 @@ def plots(results: Sequence[Result]) -> list[svg.Figure]:
 
 
 def _verdicts(results: Sequence[Result]) -> dict[str, list[tuple[int, Convergence]]]:
-    """Return the convergence of each run whose training loss was measured, as pairs with the seed, by
-    strategy label.
-    """
+    """Return the convergence of each run with a measured training loss, paired with its seed, by strategy label."""
     verdicts: dict[str, list[tuple[int, Convergence]]] = {}
     for result in results:
         convergence = result.outcome.convergence
