@@ -65,7 +65,7 @@ def answer_from(
     """Combine the decision ``card`` with further sentences to the conclusions of a comparison or a run.
 
     - ``evidence``: the paired differences between the compared strategies; None for a run.
-    - ``noise``: how much chance alone explains of the differences between hospitals, by model.
+    - ``noise``: by model, the part of the differences between hospitals that chance alone explains.
     - ``before``: the first sentences, such as sentences on training and privacy.
     - ``names``: display names of the models for sentences; the field ``not_dominated`` of the result has labels
       instead.
@@ -141,7 +141,7 @@ def _references(evidence: Evidence) -> list[str]:
 
 
 def _between_hospitals(noise: Noise) -> list[str]:
-    """Return sentences on differences between hospitals that chance does not explain, and their dependence on hospital
+    """Return sentences on whether hospitals differ by more than chance, and on how performance depends on hospital
     size.
 
     Further sentences name groups of patients that attend hospitals with different performance.

@@ -21,9 +21,7 @@ STRONGER = "A stronger attack may find more."
 
 
 def headline(summary: Mapping[str, Any]) -> str:
-    """Summarise ``audit.json``: a violated guarantee, an exactly reconstructed row, and training rows that were
-    recognised.
-    """
+    """Summarise ``audit.json``: whether a guarantee was violated, a row reconstructed, or training rows recognised."""
     inversion, bound = summary.get("inversion"), summary.get("one_run")
     parts = [canaries(bound)] if bound is not None and _refuted(bound) else []
     parts += [read_out(inversion)] if inversion is not None and _bare(inversion) else []
@@ -45,7 +43,9 @@ def read_out(inversion: Mapping[str, Any]) -> str:
 
 
 def from_sums(sums: Mapping[str, Any]) -> str:
-    """Return a sentence on patient rows that an attack reconstructed from the sums that a regression sends."""
+    """Return a sentence on patient rows that an attack reconstructed from the sums that hospitals send for a
+    regression.
+    """
     if not sums["read"]:
         return (
             f"No row was read from the sums of a hospital: each has more rows ({sums['fewest_rows']} or more) than the "

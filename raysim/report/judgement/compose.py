@@ -79,7 +79,7 @@ def comparison_card(
     - ``results``: the results from which calibration, net benefit and harm are computed; may be empty.
     - ``hospitals``: the metrics of each hospital, as described in :mod:`raysim.report.tables`.
     - ``names``: display names of the models.
-    - ``noise``: how much chance alone explains of the differences between hospitals under the first seed, by model.
+    - ``noise``: by model, the part of the differences between hospitals that chance alone explains, for the first seed.
     - ``compared``: whether methods were compared; if not, no method is recommended.
     """
     if evidence is None:
@@ -163,10 +163,10 @@ def run_card(
     noise: Mapping[Key, Noise] | None,
     remarks: Remarks = NO_REMARKS,
 ) -> Card:
-    """Compose the decision card of one run, which is about its main model; ``hospitals`` is as for
-    :func:`comparison_card`.
+    """Compose the decision card of one run, which is about the run's main model.
 
-    ``noise`` is None if this run did not test whether performance differs between groups of patients.
+    ``hospitals`` has the metrics of each hospital. ``noise`` is None if this run did not test whether performance
+    differs between groups of patients.
     """
     key = (result.label, list(result.outcome.figures)[-1])
     level, name = Panel.of(hospitals, sent([result])).level(key), result.title or result.label

@@ -7,8 +7,8 @@
   (:mod:`raysim.statistics.differences.simultaneous`), and only with more than one training seed.
 - Strategies with equal final models form one method (:class:`Entry`). A recalibrated model belongs to the same method
   as its original model.
-- References (``yardstick``) are not federated methods and are never recommended. Only training alone is compared with
-  every method; the intervals of these comparisons hold jointly, but separately from those between methods.
+- References (``yardstick``), such as training alone, are not federated methods and are left out of these pairs.
+  Training alone is compared with every method separately, with intervals that hold jointly for all methods.
 - :mod:`raysim.report.judgement.choice` decides which method is recommended.
 """
 

@@ -28,8 +28,7 @@ FEW = 10
 
 
 def rarer(events: ArrayLike, rows: ArrayLike) -> NDArray[np.float64]:
-    """Return how many rows of the rarer of two classes each hospital has, from its ``events [H]`` and all its ``rows
-    [H]``.
+    """Return how many rows of the rarer of two classes each hospital has; ``events`` and ``rows`` are ``[H]``.
 
     >>> rarer([23, 0, 5], [25, 9, 100]).tolist()
     [2.0, 0.0, 5.0]
@@ -82,7 +81,7 @@ def _judged(judged: Sequence[int], hospitals: int) -> str:
 
 
 def sentence(hospitals: pd.DataFrame, part: str) -> str:
-    """Describe at how many hospitals the main metric (AUROC or MAE) is defined, and with how many rows and events.
+    """Describe at how many hospitals the main metric (AUROC or MAE) is defined, and on how many rows and events.
 
     If seeds differ, total counts are given as ranges, and counts of a single hospital as means over seeds.
     """
@@ -122,10 +121,11 @@ def marks(hospitals: pd.DataFrame) -> dict[str, str]:
 
 
 def not_trained(hospitals: pd.DataFrame, names: Mapping[Key, str]) -> list[str]:
-    """Return sentences on hospitals without a trained model, and on hospitals whose model was trained on one class.
+    """Return sentences on hospitals without a trained model, and on hospitals whose model was trained on one class
+    only.
 
-    ``names`` are the display names of strategies and models. The column ``trained`` of ``hospitals`` is from
-    :func:`raysim.storage.run_tables.hospitals_table`. A hospital is counted if this holds under any seed.
+    A hospital is listed if this holds under any seed. ``names`` are the display names of strategies and models. The
+    column ``trained`` of ``hospitals`` is from :func:`raysim.storage.run_tables.hospitals_table`.
     """
     if "trained" not in hospitals:
         return []
@@ -143,9 +143,7 @@ def not_trained(hospitals: pd.DataFrame, names: Mapping[Key, str]) -> list[str]:
 
 
 def _places(hospitals: pd.DataFrame, state: str, titles: Mapping[Key, str]) -> list[str]:
-    """List the hospitals whose column ``trained`` is ``state``, one text per model; models without such hospitals are
-    omitted.
-    """
+    """List the hospitals whose column ``trained`` is ``state``, in one text per model; empty without such hospitals."""
     of, parts = hospitals["hospital"].nunique(), []
     keyed = hospitals if "strategy" in hospitals else hospitals.assign(strategy="")
     for (strategy, model), theirs in keyed[keyed["trained"] == state].groupby(["strategy", "model"], sort=False):

@@ -55,9 +55,7 @@ class Noise:
     """The largest difference between groups over all rows by attribute; it includes effects of hospitals."""
 
     def sentences(self) -> list[str]:
-        """Describe in sentences how performance differs between hospitals, by hospital size and between groups of
-        patients.
-        """
+        """Return sentences on how performance differs between hospitals, by their size and between patient groups."""
         lines = [self.floor.sentence()]
         if np.isfinite(self.slope.low):
             lines.append(size_sentence(self.slope))
@@ -76,9 +74,7 @@ def size_sentence(slope: SizeSlope) -> str:
 
 
 def slope_of(sums: PairSums, sizes: Sequence[int]) -> SizeSlope:
-    """Estimate the slope of AUROC on hospital size from sums over pairs of rows; undefined if AUROC is undefined
-    everywhere.
-    """
+    """Estimate the slope of AUROC on hospital size from sums over pairs of rows; undefined if no AUROC is defined."""
     curve = common_curve(sums)
     judged = curve.judged
     if not judged.any():
@@ -153,7 +149,10 @@ def _of_errors(results: Sequence[Result], minimum_rows: int) -> dict[tuple[str, 
 
 
 def _gaps(outcome: Outcome, model: str) -> tuple[Mapping[str, WithinGap], Mapping[str, float]]:
-    """Return the main model's gaps between groups of patients: within hospitals, and over all rows."""
+    """Return the main model's gaps between groups of patients: within hospitals, and over all rows.
+
+    Both are empty for other models.
+    """
     if model != list(outcome.figures)[-1]:
         return {}, {}
     return outcome.gaps, {attribute: outcome.metrics[model][f"{attribute}_gap"] for attribute in outcome.gaps}

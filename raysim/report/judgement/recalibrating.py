@@ -68,10 +68,10 @@ class Effect:
 
 
 def with_recalibration(line: Line, results: Sequence[Result], key: Key, spread: float) -> Line:
-    """Add to the card's calibration ``line`` how recalibration changed, or would change, the risks of the model
-    ``key``.
+    """Add to the card's calibration ``line`` how recalibration changed, or would change, the model's log loss.
 
-    ``spread`` is the p-value of the hypothesis that calibration is equal at all hospitals.
+    ``key`` is the strategy and model. ``spread`` is the p-value of the hypothesis that calibration is equal at all
+    hospitals.
     """
     done = effect(results, key)
     if done is not None:

@@ -29,7 +29,7 @@ SEVERAL_CLASSES = Line(
 
 
 def fairness(gaps: Sequence[WithinGap]) -> Line:
-    """Write the line on the gaps between groups of patients, for all tested attributes."""
+    """Write the card's line on the gaps between groups of patients, for all tested attributes."""
     if not gaps:
         return Line("fairness", "open", "Fairness between groups of patients was not tested: no group is known.")
     demonstrated, judged = (
@@ -77,7 +77,9 @@ def _figure(gap: WithinGap) -> str:
 
 
 def _small(gap: WithinGap) -> bool:
-    """Whether the interval rules out a gap beyond :data:`SMALL`. It is False for errors, because their unit varies."""
+    """Whether the interval of a gap rules out one beyond :data:`SMALL`. It is False for errors, because their unit
+    varies.
+    """
     limits = _limits(gap)
     return gap.larger and limits.low >= -SMALL and limits.high <= SMALL
 

@@ -13,7 +13,7 @@ from raysim.report.judgement.facts.wording import CHANCE
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a headline is composed from."""
+    """The facts from which a headline is composed."""
 
     taken: str
     """The name of the model that the card is about."""

@@ -23,8 +23,9 @@ class Learners(NamedTuple):
 
 
 def learners(evidence: Evidence) -> Learners:
-    """Compare every other model (learner) with the recommended one; each is represented by its method with the best
-    mean.
+    """Compare every other model (learner) with that of the recommended method.
+
+    Each other model is represented by its method with the best mean.
     """
     taken = evidence.entries[evidence.best]
     others = [name for name in evidence.learners if name != taken.learner and _of(evidence, name)]

@@ -83,14 +83,14 @@ class Data:
 
 
 def predicts(data: Data) -> Line:
-    """Write the line on what is predicted, and for whom."""
+    """Write the card's line on which outcome is predicted, and for which hospitals."""
     text = f"Predicts {data.in_short}; {data.judged:,} of these hospitals can be judged on {data.part} rows."
     numbers = {"hospitals": data.hospitals, "rows": data.rows, "events": data.events, "judged": data.judged}
     return Line("predicts", "ok", text, numbers)
 
 
 def unseen(kind: TaskKind, data: Data, level: Paired, interval: Limits) -> Line:
-    """Write the line on hospitals outside training.
+    """Write the card's line on hospitals outside training.
 
     ``level`` is the mean main metric (AUROC or MAE) at these hospitals, with its ``interval``.
     """
@@ -115,7 +115,7 @@ def unseen(kind: TaskKind, data: Data, level: Paired, interval: Limits) -> Line:
 
 
 def limits(data: Data, pair: Paired | None, visible: Sequence[float] = ()) -> Line:
-    """Write the line on what these data cannot show.
+    """Write the card's line on what these data cannot show.
 
     ``pair`` is the recommended method's difference from another; the line names its degrees of freedom. ``visible``
     has, for each other method, the smallest difference that the comparison detects with 80 % power, or infinity.

@@ -21,11 +21,12 @@ LISTED = 2
 def quality(
     kind: TaskKind, value: float, limits: Limits, hospitals: int, useful: Usefulness | None, *, elsewhere: bool = True
 ) -> Line:
-    """Write the line on the main metric ``value`` over ``hospitals``, and on the net benefit of acting on the model.
+    """Write the card's line on the main metric (AUROC or MAE), and on the net benefit of acting on the model.
 
+    - ``value``: the main metric, as the mean over this number of ``hospitals``; ``limits`` is its interval.
     - ``useful``: the net benefit; None for several classes, for a numeric label, or if it was not measured.
-    - ``elsewhere``: whether the interval ``limits`` also covers other hospitals of the same kind. It is False if that
-      interval includes an AUROC of 0.5; ``limits`` then cover only these hospitals and trained models.
+    - ``elsewhere``: whether ``limits`` also covers other hospitals of the same kind. If not, it covers only these
+      hospitals and trained models, because an interval that covers other hospitals includes an AUROC of 0.5.
     """
     figures: dict[str, Any] = {
         kind.headline: json_number(value),
