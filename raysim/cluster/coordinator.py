@@ -12,7 +12,7 @@ from raysim.core.importing import search_only, search_path
 from raysim.engine.job import Job
 from raysim.engine.run_state import Event, RunState
 from raysim.engine.server.cadence import Every
-from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.coordinator import JobRun
 from raysim.engine.server.pool import Pool
 
 PAUSE = 0.05
@@ -20,18 +20,19 @@ PAUSE = 0.05
 
 
 class CoordinatorActor:
-    """A Ray actor that coordinates the rounds of jobs. The user's modules are imported from ``folders``."""
+    """A Ray actor that coordinates the rounds of jobs at the hospitals of ``pool``. The user's modules are imported from
+    ``folders``."""
 
     def __init__(self, folders: Sequence[str], pool: Pool) -> None:
         search_only(folders)
-        self._coordinator = Coordinator(pool)
+        self._pool = pool
 
     def run(self, job: Job, since: RunState | None, every: Every) -> Iterator[list[Event]]:
-        """Run :meth:`Coordinator.run`, and yield lists of new events, one every ``PAUSE`` seconds.
+        """Run :meth:`JobRun.events`, and yield lists of new events, one every ``PAUSE`` seconds.
 
         The job runs on a background thread, so that no round waits until events are sent.
         """
-        events_ahead = BackgroundIterator(self._coordinator.run(job, since, every))
+        events_ahead = BackgroundIterator(JobRun(self._pool, job, since).events(every))
         while events := events_ahead.take():
             yield events
             if not events_ahead.over:

@@ -13,7 +13,11 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from typing import Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from threadpoolctl import ThreadpoolController
 
 _LIBRARIES = ("OMP", "OPENBLAS", "MKL")
 _own = False
@@ -197,10 +201,8 @@ def threads(count: int) -> Iterator[None]:
 
     After the context, a library that was loaded inside it uses its usual number of threads.
     """
-    from threadpoolctl import ThreadpoolController
-
     usual = _usual_threads()
-    libraries = ThreadpoolController()
+    libraries = _libraries(len(sys.modules))
     loaded = {library.filepath for library in libraries.lib_controllers}
     had_torch = "torch" in sys.modules
     variables = {f"{library}_NUM_THREADS": str(count) for library in _LIBRARIES}
@@ -208,11 +210,31 @@ def threads(count: int) -> Iterator[None]:
         with environment(variables), libraries.limit(limits=count):
             yield
     finally:
-        for library in ThreadpoolController().lib_controllers:
+        for library in _libraries(len(sys.modules)).lib_controllers:
             if library.filepath not in loaded:
                 library.set_num_threads(usual)
         if not had_torch and "torch" in sys.modules:
             sys.modules["torch"].set_num_threads(usual)
+
+
+def one_thread() -> contextlib.AbstractContextManager[Any]:
+    """Limit the libraries that are loaded to one compute thread inside the context.
+
+    Sums then do not depend on the number of cores.
+    """
+    limited: contextlib.AbstractContextManager[Any] = _libraries(len(sys.modules)).limit(limits=1)
+    return limited
+
+
+@lru_cache(maxsize=1)
+def _libraries(modules: int) -> ThreadpoolController:
+    """Return the loaded libraries that have compute threads, of a process with this number of imported modules.
+
+    They are searched for again, which takes milliseconds, only if a module was imported since.
+    """
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
 
 
 def limit_threads(count: int) -> None:
@@ -220,9 +242,7 @@ def limit_threads(count: int) -> None:
     own."""
     for library in _LIBRARIES:
         os.environ[f"{library}_NUM_THREADS"] = str(count)  # for those that are loaded later
-    from threadpoolctl import threadpool_limits
-
-    threadpool_limits(count)  # for those that are loaded already
+    _libraries(len(sys.modules)).limit(limits=count)  # for those that are loaded already
 
 
 def _usual_threads() -> int:

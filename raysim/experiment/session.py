@@ -22,7 +22,7 @@ from raysim.core.errors import ResourceError
 from raysim.engine.job import AHEAD, Job, Round
 from raysim.engine.run_state import Event, RunState
 from raysim.engine.server.cadence import Every
-from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.coordinator import JobRun
 from raysim.engine.server.pool import Pool
 from raysim.strategies.base import Ids
 
@@ -63,7 +63,7 @@ class Session(Protocol):
     def run(
         self, job: Job, since: RunState | None = None, every: Every = 0, say: Callable[[str], None] = silent
     ) -> Iterator[Event]:
-        """Execute a job; see :meth:`Coordinator.run`. ``say`` receives a line when the coordinator's process is lost,
+        """Execute a job; see :meth:`JobRun.events`. ``say`` receives a line when the coordinator's process is lost,
         and when a new process resumes the job."""
 
 
@@ -111,14 +111,13 @@ class InProcess:
         device = "cpu" if resources.device == "auto" else resources.device
         pool = LocalPool(Placement(balance(rows, groups), cpus=1, gpus=0), device)
         self.pool: Pool = pool
-        self._coordinator = Coordinator(pool)
         self.where = "this process"
         self.warning = pool.warning
 
     def run(
         self, job: Job, since: RunState | None = None, every: Every = 0, say: Callable[[str], None] = silent
     ) -> Iterator[Event]:
-        return self._coordinator.run(job, since, every)
+        return JobRun(self.pool, job, since).events(every)
 
 
 class OnRay:
