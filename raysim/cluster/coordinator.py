@@ -20,8 +20,10 @@ PAUSE = 0.05
 
 
 class CoordinatorActor:
-    """A Ray actor that coordinates the rounds of jobs at the hospitals of ``pool``. The user's modules are imported from
-    ``folders``."""
+    """A Ray actor that coordinates the rounds of jobs at the hospitals of ``pool``.
+
+    The user's modules are imported from ``folders``.
+    """
 
     def __init__(self, folders: Sequence[str], pool: Pool) -> None:
         search_only(folders)
