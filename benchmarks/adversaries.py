@@ -27,7 +27,7 @@ from raysim.cluster.pool import LocalPool
 from raysim.config import plugins, reading
 from raysim.engine.attack_figures import attack_figures
 from raysim.engine.job import Outcome
-from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.coordinator import JobRun
 from raysim.engine.server.job_checks import check_job
 from raysim.experiment.jobs import make_job
 
@@ -39,7 +39,7 @@ def outcome_of(config: Any, federation: Any, seed: int) -> tuple[Any, Outcome]:
     strategy, selection = plugins.build_strategy(config.strategy), plugins.build_selection(config.selection)
     job = make_job(config, strategy, selection, federation.folder, seed)
     check_job(job, federation)
-    *_, outcome = Coordinator(LocalPool(Placement(balance(federation.totals, 1), 1, 0), "cpu")).run(job)
+    *_, outcome = JobRun(LocalPool(Placement(balance(federation.totals, 1), 1, 0), "cpu"), job).events()
     assert isinstance(outcome, Outcome)
     return job, outcome
 

@@ -25,7 +25,7 @@ from raysim.config import plugins, reading
 from raysim.core import host
 from raysim.core.errors import RaysimError
 from raysim.engine.job import Outcome
-from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.coordinator import JobRun
 from raysim.experiment.jobs import make_job
 from raysim.statistics.convergence import convergence
 
@@ -119,7 +119,7 @@ def _outcome(kind: str, strategy: str, training: dict[str, Any], seed: int, chan
     federation = plugins.build_federation(config, plugins.build_source(config.data), config.seed)
     made = plugins.build_strategy(config.strategy), plugins.build_selection(config.selection)
     job = make_job(config, *made, federation.folder, config.seed)
-    *_, outcome = Coordinator(LocalPool(Placement(balance(federation.totals, 1), 1, 0), "cpu")).run(job)
+    *_, outcome = JobRun(LocalPool(Placement(balance(federation.totals, 1), 1, 0), "cpu"), job).events()
     assert isinstance(outcome, Outcome)
     return outcome
 

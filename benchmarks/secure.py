@@ -20,7 +20,7 @@ from raysim.config.sections.secure import SecureSection
 from raysim.data.federation import Federation, write
 from raysim.engine.job import Job
 from raysim.engine.messages.plan import ModelSpec, Work
-from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.coordinator import JobRun
 from raysim.secure.graph import default_neighbours, default_threshold
 from raysim.secure.protocol import Lost, SecureSum
 from raysim.strategies.one_model.fedavg import FedAvg
@@ -68,9 +68,9 @@ def round_seconds(folder: Path, secure: SecureSection | None, rounds: int) -> fl
         rounds=rounds,
         evaluation=EvaluationSection(every=0),
     )
-    coordinator = Coordinator(LocalPool(Placement(balance(federation.totals, 1), 1, 0), "cpu"))
+    pool = LocalPool(Placement(balance(federation.totals, 1), 1, 0), "cpu")
     began = time.process_time()
-    list(coordinator.run(replace(job, secure=secure)))
+    list(JobRun(pool, replace(job, secure=secure)).events())
     return (time.process_time() - began) / rounds
 
 

@@ -1,6 +1,6 @@
 """Federated methods: one published method per file.
 
-The module ``base`` defines the interface.
+The module ``base`` defines the interface of the methods.
 """
 
 GROUPS = {

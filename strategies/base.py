@@ -2,9 +2,10 @@
 
 A strategy is a frozen dataclass. Its fields are its hyper-parameters, and its methods are pure. Everything that changes
 from round to round is in an explicit value, :class:`State`. The engine calls ``setup`` before the first round,
-``round`` once a round, and ``personalize`` after the last; ``serve`` returns which model each hospital uses. The
-default of ``round`` is the built-in local training: ``select``, ``problem``, ``aggregate``. Every method has a default,
-and the defaults together are federated averaging.
+``round`` once a round, and ``personalize`` after the last round. ``serve`` returns which model each hospital uses. By
+default, ``round`` is federated training: ``select`` chooses the hospitals of the round, ``problem`` returns what they
+minimise, and ``aggregate`` combines their updates. Every method has a default, and the defaults together are federated
+averaging.
 
 Other modules of the interface:
 
@@ -13,8 +14,8 @@ Other modules of the interface:
 - :mod:`raysim.strategies.row_statistics`: client programs that compute statistics of hospitals' rows.
 - :mod:`raysim.strategies.view`: the arguments that a strategy receives.
 
-Shapes: ``N`` hospitals in the federation, ``H`` in the cohort, ``P`` scalars of a model, ``M`` models of the server,
-``G`` sums of hospitals' deltas. Server-side arrays are float64.
+Shapes: ``N`` hospitals in the federation, ``H`` hospitals in the cohort of a round, ``P`` scalars of a model, ``M``
+models of the server, ``G`` sums to which hospitals' updates are added. Server-side arrays are float64.
 """
 
 from __future__ import annotations
@@ -107,8 +108,9 @@ OF_STEPS = frozenset({"learning_rate", "batch_size", "local_epochs", "optimizer"
 class Asynchrony:
     """Training without synchronous rounds: the server updates its model whenever a buffer of updates is full.
 
-    A hospital trains from the server's model at the moment of the call. The server calls a hospital again only after
-    its last update has been used. Both fields are limited to the number of hospitals with training rows.
+    A hospital trains from the model that the server has when it calls the hospital. The server calls a hospital again
+    only after the hospital's last update has been used. ``concurrency`` and ``buffer`` are reduced to the number of
+    hospitals with training rows if they exceed it.
     """
 
     concurrency: int
@@ -144,58 +146,66 @@ class Strategy(Settings):
     def with_trees(self) -> Strategy:
         """Return the strategy's counterpart for boosted trees, or the strategy itself if it has no counterpart.
 
-        Raises ``ValueError`` for settings without a meaning for trees; the message begins with the setting.
+        Raises ``ValueError`` if a setting has no meaning for trees. The message begins with the setting's name.
         """
         return self
 
     def check(self, names: Sequence[str], sizes: Ids) -> None:
-        """Raise ``ValueError`` for hyper-parameters that do not fit hospitals with these names and training rows.
+        """Raise ``ValueError`` for hyper-parameters that do not fit hospitals with these ``names`` and these numbers of
+        training rows, ``sizes``.
 
-        Called before anything starts; the message begins with the field: ``clusters: 9 is more than ...``.
+        It is called before anything starts. The message begins with the setting's name, for example
+        ``clusters: 9 is more than ...``.
         """
 
     def hides_sums(self) -> bool:
-        """Whether the sums of the strategy's programs are secure sums even if the configuration sets neither ``secure``
-        nor ``privacy``."""
+        """Whether the server sums what client programs send by secure aggregation even if the configuration sets
+        neither ``secure`` nor ``privacy``."""
         return False
 
     def remark(self, sizes: Ids) -> str:
-        """Return a line that is printed before training, on the effect of a setting for hospitals with ``sizes [N]``
-        training rows. An empty line is not printed."""
+        """Return a line that is printed before training, or an empty text for none. It tells the effect of a setting
+        for hospitals with ``sizes [N]`` training rows."""
         return ""
 
     def check_training(self, training: Training) -> None:
         """Raise ``ValueError`` for a model or an optimiser with which the strategy is not defined.
 
-        Called before anything starts; the message begins with the configuration's key: ``training.optimizer: ...``.
+        It is called before anything starts. The message begins with the configuration's key:
+        ``training.optimizer: ...``.
         """
 
     def uses_selection(self) -> bool:
-        """Whether the configured selection samples the hospitals. If not, hospitals send nothing to the selection."""
+        """Whether the configured selection (the rule for client sampling) samples the hospitals of each round. If not,
+        hospitals do not send the losses that some selections use."""
         return True
 
     def uses_training(self) -> bool:
-        """Whether the configured learning rate, batches and local epochs matter. If a strategy does not use them,
+        """Whether the configured learning rate, batch size and local epochs have an effect. If not, hyper-parameter
         sweeps do not tune them."""
         return True
 
     def unused_training(self) -> frozenset[str]:
-        """Return the keys of ``training`` that have no effect. A configuration must leave them at their defaults."""
+        """Return the keys of the configuration's ``training`` that have no effect for this strategy. A configuration
+        must leave these keys at their defaults."""
         return frozenset() if self.uses_training() else OF_STEPS
 
     def unused_settings(self) -> Mapping[str, str]:
-        """Return the strategy's own settings that have no effect, each with the setting that would use it.
+        """Return the strategy's own settings that have no effect as configured. Each maps to another setting with which
+        it would have an effect.
 
-        Example: ``{"minimum_weight": "weights: floor"}``.
+        Example: ``{"minimum_weight": "weights: floor"}`` says that ``minimum_weight`` has an effect only with
+        ``weights: floor``.
         """
         return {}
 
     def stops_early(self) -> bool:
-        """Whether ``training.stop`` may end the strategy before its last round."""
+        """Whether early stopping (``training.stop``) may end the strategy before its last round."""
         return self.uses_training()
 
     def stops_alone(self) -> bool:
-        """Whether hospitals apply ``training.stop`` themselves, based on their own validation rows."""
+        """Whether each hospital applies early stopping (``training.stop``) by itself, based on its own validation
+        rows."""
         return False
 
     def uses_programs(self) -> bool:
@@ -205,45 +215,55 @@ class Strategy(Settings):
     def asynchrony(self) -> Asynchrony | None:
         """Return how hospitals train asynchronously, or None for synchronous rounds.
 
-        With an :class:`Asynchrony` the state has one model, and a round is one update of this model. The cohort of
-        ``problem`` and ``aggregate`` is the hospitals whose updates are in the buffer. In ``problem``, row 0 means the
-        model that a hospital received, which may be older than the server's model (``view.staleness``).
+        If the result is an :class:`Asynchrony`, the server has one model, and a round is one update of this model. The
+        ``ids`` that ``problem`` and ``aggregate`` receive are the hospitals whose updates are in the buffer. In
+        ``problem``, model row 0 is the model that a hospital received, which may be older than the server's model
+        (``view.staleness``).
         """
         return None
 
     def setup(self, view: FederationView) -> State:
-        """Return the state before the first round. The method may call hospitals, and raise :class:`Unfit`."""
+        """Return the state before the first round.
+
+        The method may call programs at hospitals. It raises :class:`Unfit` if their answers show that the strategy is
+        not defined for the federation.
+        """
         return State(models=view.initial[None, :].copy())
 
     def select(self, view: FederationView, state: State, round: int) -> Ids:
-        """Return the cohort of ``round`` (1, 2, ...): ascending ids, or ``[POOLED]``.
+        """Return the cohort of ``round`` (1, 2, ...): the ids of the hospitals that take part, ascending, or
+        ``[POOLED]`` for the pooled rows of all hospitals.
 
-        A selection that uses losses receives each hospital's loss under its cluster model, or under the global model if
-        the strategy has no clusters.
+        If the configured selection uses losses, it receives each candidate's mean training loss under its cluster's
+        model, or under the global model if the strategy has no clusters.
         """
         return choose(view, state, view.trainable, "sample", round, start=state.cluster)
 
     def round(self, view: FederationView, state: State) -> Calls:
-        """Run a round: a generator that yields calls and returns the state after the round.
+        """Run a round: a generator that yields calls of hospitals, receives their answers, and returns the state after
+        the round.
 
         The default makes one call of the built-in local training, on the cohort of ``select`` with the objective of
-        ``problem``, and then calls ``aggregate``. A strategy that overrides it decides which hospitals to call (mostly
-        ``self.select(view, state, view.round)``) and with which :class:`Program`. The number of calls may depend on
-        earlier answers.
+        ``problem``, and then calls ``aggregate``. A strategy that overrides ``round`` decides which hospitals to call
+        (mostly ``self.select(view, state, view.round)``) and which :class:`Program` they run. The number of calls may
+        depend on earlier answers.
         """
         update = yield TrainLocally()
         return state if update is None else self.aggregate(view, state, update)
 
     def done(self, view: FederationView, state: State) -> bool:
-        """Return whether the strategy has finished. If it has, the run ends before its last round."""
+        """Return whether the strategy has finished. If it has, the run ends before the configured number of rounds."""
         return False
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
-        """Return what the cohort ``ids`` minimises."""
+        """Return what the hospitals ``ids`` of the cohort minimise, how they train, and what they send."""
         return LocalProblem(start=np.zeros_like(ids), upload=Upload(shares(view.sizes[ids])))
 
     def aggregate(self, view: FederationView, state: State, update: Update) -> State:
-        """Return the state after a round in which at least one hospital trained."""
+        """Return the state after a round in which at least one hospital trained.
+
+        The default adds to each of the server's models the weighted sum of hospitals' updates that belongs to it.
+        """
         if update.sums.shape != state.models.shape:
             raise Invalid(
                 f"upload.sums: {len(update.sums)} for {len(state.models)} models; give each model a sum, or "
@@ -252,78 +272,89 @@ class Strategy(Settings):
         return replace(state, models=state.models + update.sums)
 
     def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
-        """Return which model each hospital uses: ``{model used: [N] model rows, or OWN}``, with the headline model
-        last.
+        """Return which model each hospital uses after training. The strategy may report several choices, each under a
+        name such as ``global`` or ``personal``.
 
-        The default uses the models in :attr:`serves`. Model rows of shape ``[N, G]`` name the model for each group of a
-        hospital's rows (:meth:`division`). The method may call hospitals for values that each hospital could compute
-        alone. These calls count as measurements, not as traffic.
+        Each name maps to an array ``[N]``, one entry per hospital: a row of ``state.models``, or ``OWN`` for the model
+        stored at the hospital. The last name is the headline, by which reports judge the strategy. An array ``[N, G]``
+        names one model for each of the G groups of a hospital's rows (:meth:`division`).
+
+        The default returns the models that :attr:`serves` names. The method may call hospitals for values that each
+        hospital could compute alone. These calls count as measurements, not as traffic.
         """
         everyone = np.zeros(len(view.sizes), dtype=np.int64)
         rows = {"global": everyone, "cluster": state.cluster, "personal": np.full_like(everyone, OWN)}
         return {name: of_model for name in self.serves if (of_model := rows[name]) is not None}
 
     def starts(self, view: FederationView) -> Floats:
-        """Return the initial models ``[K, P]``.
+        """Return the strategy's initial models, one in each row of a matrix ``[K, P]``.
 
-        A row of ``state.models`` that still equals an initial model is untrained. Figures are undefined for hospitals
-        that would use an untrained model.
+        A row of ``state.models`` that still equals an initial model counts as untrained. Metrics are undefined for
+        hospitals that would use an untrained model.
         """
         return view.initial[None, :]
 
     def mixture(self, view: FederationView, state: State) -> Floats | None:
-        """Return the weights of the model rows in each hospital's ``MIXTURE``, ``[N, M]``; None without mixtures."""
+        """Return the weights of the server's models in each hospital's mixture (``MIXTURE``), a weighted mean of these
+        models: ``[N, M]``, one row per hospital and one column per model. None means that the strategy has no
+        mixtures."""
         return None
 
     def division(self, view: FederationView, state: State) -> Division | None:
-        """Return the division of hospitals' rows into groups, if there is a model for each group; otherwise None."""
+        """Return the rule that divides hospitals' rows into groups if each group of rows has its own model; otherwise
+        None."""
         return None
 
     def newcomers(self, view: FederationView, state: State) -> Newcomers | None:
         """Return the rule that assigns a cluster to hospitals without training rows.
 
-        With None, ``state.cluster`` is used. The method is called only if there are such hospitals. Its calls to
-        hospitals are measurements and do not count as traffic.
+        If the result is None, such a hospital uses the cluster in ``state.cluster``. The method is called only if there
+        are such hospitals. Its calls to hospitals count as measurements, not as traffic.
         """
         return None
 
     def private(self, view: FederationView) -> Mask | None:
-        """Return a mask ``[P]`` of the parameters that never leave a hospital; None if there are none.
+        """Return a mask ``[P]`` of the model parameters that never leave a hospital; None if there are none.
 
-        When a hospital starts from a model of the server or uses such a model, its own values replace these parameters.
-        Its own values are the result of its last local training. Before its first training the model's values are used.
+        When a hospital trains from or predicts with a model of the server, it replaces these parameters by its own
+        values. They are the result of its last local training. Before its first training, a hospital uses the model's
+        values.
         """
         return None
 
     def personalize(self, view: FederationView, state: State) -> LocalProblem | None:
-        """Return what every hospital with training rows minimises once, after the last round; None for no such step."""
+        """Return what every hospital with training rows minimises once after the last round, or None for no such
+        training."""
         return None
 
     def news(self, view: FederationView, state: State, row: int) -> Sequence[tuple[NDArray[Any], Ids]] | None:
-        """Return what hospitals receive after a round so that they can evaluate the model ``row`` on validation rows.
+        """Return what the server sends after a round so that hospitals can evaluate a model on their validation rows.
 
-        Each pair is an array, and the ids of the hospitals that receive it. Hospitals already know the models of
-        earlier rounds and all that they received with calls. None means that they receive the whole model.
+        The model is in row ``row`` of ``state.models``. Each pair of the result is an array, and the ids of the
+        hospitals that receive it. Hospitals already know the models of earlier rounds and everything that they received
+        with calls. A result of None means that they receive the whole model.
         """
         return None
 
     def uncertainty(self, view: FederationView, state: State) -> Uncertainty | None:
-        """Return the uncertainty of the global model's parameters; None if the strategy does not estimate it."""
+        """Return standard errors and intervals of the global model's parameters, or None if the strategy does not
+        estimate them."""
         return None
 
     def facts(self, view: FederationView, state: State) -> dict[str, float]:
-        """Return further figures of a finished run by name, such as the bound of an optimum."""
+        """Return further numbers that reports show for a finished run, by name, such as the bound of an optimum."""
         return {}
 
 
 def choose(
     view: FederationView, state: State, candidates: Ids, purpose: str, *key: int, start: Ids | None = None
 ) -> Ids:
-    """Sample hospitals with the configured selection among ``candidates`` (ascending, all with training rows).
+    """Return the ids of hospitals that the configured selection samples among ``candidates`` (ascending, all with
+    training rows). Candidates that are unavailable now are left out.
 
-    ``start [N]`` names the model row that each hospital would start from (None: the global model). Raises
-    :class:`Invalid` if a candidate's start is not a row of the models, or if the selection returns a hospital that is
-    not a candidate.
+    ``purpose`` and ``key`` identify the random stream. ``start [N]`` is the row of ``state.models`` that each hospital
+    would start from (None: the global model). Raises :class:`Invalid` if a candidate's start is not a row of the
+    models, or if the selection returns a hospital that is not a candidate.
     """
     if start is not None and (start[candidates] < 0).any():
         raise Invalid("start: has OWN or MIXTURE, but a selection needs rows of state.models; give such rows")
@@ -351,12 +382,14 @@ def choose(
 
 
 def shares(sizes: Ids) -> Floats:
-    """Return ``n_i / sum n_j``, the weights of federated averaging, ``[H]``."""
+    """Return each hospital's share of the training rows, ``n_i / sum n_j``, for row counts ``sizes [H]``. These are the
+    weights of federated averaging."""
     return sizes / max(int(sizes.sum()), 1)
 
 
 def sent_weights(update: Update) -> Floats:
-    """Return the weights with which hospitals' updates were summed, ``[H]`` or ``[H, G]``."""
+    """Return the weights with which hospitals' updates were summed: ``[H]``, one per hospital, or ``[H, G]``, one per
+    hospital and sum."""
     sent = None if update.problem is None else update.problem.sent
     if sent is None or sent.weight is None:
         raise TypeError("the update lacks its weights")
@@ -364,7 +397,7 @@ def sent_weights(update: Update) -> Floats:
 
 
 def own_state(state: State, kind: type[S]) -> S:
-    """Return ``state``. Raises ``TypeError`` unless it is of the ``kind`` that the strategy set up."""
+    """Return ``state``, typed as the class ``kind``. Raises ``TypeError`` if ``state`` is of another class."""
     if not isinstance(state, kind):
         raise TypeError(f"{type(state).__name__} is not the state that this strategy set up")
     return state

@@ -2,8 +2,8 @@
 
 A delta is the difference between a hospital's parameters after and before its local training.
 
-Shapes: ``H`` hospitals in the cohort, ``P`` scalars of a model, ``M`` models of the server, ``G`` sums of hospitals'
-deltas.
+Shapes: ``H`` hospitals in the cohort of a round, ``P`` scalars of a model, ``M`` models of the server, ``G`` sums to
+which hospitals' deltas are added.
 """
 
 from __future__ import annotations
@@ -28,14 +28,16 @@ Mask = NDArray[np.bool_]
 
 
 class HospitalSentinel(IntEnum):
-    """A special value in place of a hospital's id."""
+    """A special value in place of a hospital's id: ``POOLED``, one pseudo-hospital that has the rows of all
+    hospitals."""
 
     # It is part of the key of batches' random streams: another value would give other batches.
     POOLED = -1
 
 
 class RowSentinel(IntEnum):
-    """A special value in place of a model row. Only fields that name it in their description accept it."""
+    """A special value in place of the index of a model of the server. Only fields whose description names the value
+    accept it."""
 
     OWN = -2
     MIXTURE = -3
@@ -62,7 +64,8 @@ sum."""
 
 @dataclass(frozen=True, eq=False)
 class Proximal:
-    """A proximal term ``weight/2 * |theta - towards|^2``."""
+    """A term ``weight/2 * |theta - towards|^2`` that draws a hospital's parameters ``theta`` towards one of the
+    server's models."""
 
     weight: float | Floats
     """The weight: one number for all hospitals, or ``[H]``; at least 0."""
@@ -72,7 +75,7 @@ class Proximal:
 
 @dataclass(frozen=True, eq=False)
 class Objective:
-    """What a hospital minimises: the mean loss of its training rows plus the terms in the fields."""
+    """What a hospital minimises: the mean loss of its training rows, plus the terms that the fields describe."""
 
     proximal: tuple[Proximal, ...] = ()
     """The proximal terms."""
@@ -88,7 +91,7 @@ class Objective:
 
 @dataclass(frozen=True, eq=False)
 class LocalTraining:
-    """How a hospital trains. A field that is None has its configured value."""
+    """How a hospital trains. If a field is None, the value of the run's configuration applies."""
 
     epochs: int | Ids | None = None
     """Passes over the training rows: one number for all hospitals, or ``[H]``."""
@@ -107,7 +110,7 @@ class LocalTraining:
 
 @dataclass(frozen=True, eq=False)
 class Upload:
-    """What a hospital sends after its local update. The number of its training rows is sent, too."""
+    """What a hospital sends after its local update. It also sends the number of its training rows."""
 
     weight: Floats | None = None
     """The weight of a hospital's vector in its sum, ``[H]``, or in each sum, ``[H, G]``. It is required unless the
@@ -130,9 +133,10 @@ class Upload:
 
 @dataclass(frozen=True, eq=False)
 class RowGroups:
-    """The groups of rows of a problem whose ``H`` entries are groups instead of whole hospitals.
+    """The groups of rows on which hospitals train separately, if each group of rows has its own model.
 
-    A hospital has one entry for each group that it trains on. The method
+    A :class:`LocalProblem` has ``H`` entries, usually one for each hospital of the cohort. With row groups, each entry
+    is a group of one hospital's rows, and a hospital has one entry for each group that it trains on. The method
     :meth:`raysim.strategies.base.Strategy.division` defines the groups.
     """
 
@@ -173,46 +177,49 @@ class LocalProblem:
 
     @property
     def chain(self) -> tuple[LocalProblem, ...]:
-        """Return this problem and the problems that follow it, in order."""
+        """Return this problem and the problems that the same hospitals minimise after it (``then``), in order."""
         return (self,) if self.then is None else (self, *self.then.chain)
 
     @property
     def sent(self) -> Upload | None:
-        """Return the upload of the whole chain, or None if no hospital sends anything."""
+        """Return what hospitals send in this problem or in one that follows it; None if they send nothing."""
         return next((phase.upload for phase in self.chain if phase.upload is not None), None)
 
     @property
     def spread(self) -> bool:
-        """Whether each hospital contributes to every sum, so that the server does not learn to which sum its delta
-        belongs."""
+        """Whether each hospital contributes to every sum of deltas, so that the server does not learn to which sum a
+        hospital's delta belongs."""
         return self.program is not None and len(self.program.sends[DELTA].shape) > 1
 
     @property
     def extras(self) -> dict[str, tuple[str, tuple[int, ...]]]:
-        """Return the kind and the shape of each array that the program sends in addition to the delta, by name."""
+        """Return the kind and the shape of each array that the client program sends in addition to the delta, by the
+        array's name."""
         sends = {} if self.program is None else self.program.sends
         return {name: (send.kind, send.shape) for name, send in sends.items() if name != DELTA}
 
     @property
     def extra_numbers(self) -> int:
-        """Return E, how many numbers a hospital sends in addition to its vectors."""
+        """Return how many numbers a hospital sends in addition to its vectors of model parameters."""
         sent = self.sent
         return 0 if sent is None else sent.extra_numbers + sum(math.prod(shape) for _, shape in self.extras.values())
 
     @property
     def keeps(self) -> bool:
-        """Whether a hospital stores anything of the chain."""
+        """Whether a hospital stores parameters, optimiser state or a program's arrays, in this problem or in one that
+        follows it."""
         keeps = self.program is not None and bool(self.program.keeps)
         return keeps or any(phase.training.keep or phase.training.carry for phase in self.chain)
 
     def entries(self, ids: Ids) -> Ids:
-        """Return the hospital of each entry, ``[H]``: the cohort ``ids``, or the hospitals of the groups."""
+        """Return the hospital that each of the problem's H entries belongs to, ``[H]``: the cohort ``ids``, or the
+        hospital of each group if hospitals train on groups of their rows."""
         return ids if self.groups is None else self.groups.hospital
 
 
 @dataclass(frozen=True, eq=False)
 class Update:
-    """The result of a round that the server receives."""
+    """What the server receives after local training."""
 
     ids: Ids
     """The hospital of each entry of the problem, ``[H]``."""
@@ -228,7 +235,8 @@ class Update:
     """The problem that hospitals minimised."""
 
     def extra(self, name: str) -> Floats:
-        """Return the weighted sum of the array ``name`` that the program sent in addition to its delta."""
+        """Return the weighted sum over hospitals of the array ``name`` that the client program sent in addition to the
+        delta."""
         if self.numbers is None or self.problem is None:
             raise TypeError(f"the update has no '{name}'")
         first = 0

@@ -1,12 +1,13 @@
 """Client programs: computations at hospitals with declared inputs, memory and outputs.
 
-A round of a strategy is a generator (:meth:`raysim.strategies.base.Strategy.round`) that yields calls. Its other
-methods may send calls with ``view.call``. A :class:`Call` sends a :class:`Program` and some arrays to some hospitals.
-Each hospital runs the program on its own rows and its own memory. The server receives :class:`Answers`. A program
-declares in advance, by name, what leaves a hospital (:class:`Send`) and what stays there (:class:`Keep`). The engine
-can therefore add, mask and count what leaves.
+A round of a strategy is a generator (:meth:`raysim.strategies.base.Strategy.round`) that yields calls. The strategy's
+other methods may send calls with ``view.call``. A :class:`Call` sends a :class:`Program` and some arrays to some
+hospitals. Each hospital runs the program on its own rows and its own memory. The server receives :class:`Answers`. A
+program declares in advance, by name, what leaves a hospital (:class:`Send`) and what stays there (:class:`Keep`). The
+engine can therefore add, mask and count what leaves.
 
-- Named sums are added as whole multiples of a grid step: any placement of hospitals gives the same bits.
+- Numbers are added as whole multiples of a grid step. Sums are therefore the same, bit for bit, however hospitals are
+  distributed over machines.
 - Within a round a hospital's memory changes from call to call. If a hospital's answer to a call is lost, its memory
   stays as it was before this call.
 - Random numbers depend only on the seed, the program's name, a purpose, the round, the turn (:attr:`Context.turn`) and
@@ -32,11 +33,12 @@ Array: TypeAlias = NDArray[Any]
 
 @dataclass(frozen=True)
 class Bound:
-    """The largest change of a sum by one unit. A longer contribution of a unit is scaled down to this length.
+    """The largest change that one row, one patient or one hospital (the ``unit``) can make to a sum. A unit's
+    contribution of a larger norm is scaled down to this norm.
 
     A contribution that is not finite counts as 0. A privacy guarantee relies on the bound: hospitals add noise in
-    proportion to ``l2``. A row's contribution may depend only on this row and on received values. A hospital's
-    contribution may depend only on its own rows and on received values.
+    proportion to the 2-norm ``l2``. A row's contribution may depend only on this row and on received values. A
+    hospital's contribution may depend only on its own rows and on received values.
     """
 
     unit: Literal["row", "patient", "hospital"]
@@ -83,9 +85,12 @@ class Send:
 
 @dataclass(frozen=True)
 class Keep:
-    """One named array that a hospital stores between calls. The name ``model`` means the hospital's own model ``[P]``.
-    ``OWN`` refers to this model, which is stored in the run's precision. If local training also sends an array of this
-    name under a privacy guarantee, the hospital stores the sum of all that it has sent."""
+    """One named array that a hospital stores between calls.
+
+    The name ``model`` means the hospital's own model ``[P]``, to which ``OWN`` refers. It is stored in the run's
+    precision. If local training under a privacy guarantee also sends an array of the same name, the hospital stores the
+    sum of everything that it has sent under this name.
+    """
 
     shape: tuple[int | Literal["n"], ...] = ()
     """The shape of the array; ``n`` stands for the hospital's number of training rows."""
@@ -94,7 +99,7 @@ class Keep:
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """The training rows of one hospital. The arrays must not be written to."""
+    """The training rows of one hospital. Programs must not change the arrays."""
 
     X: Array
     """Preprocessed features, ``[n, F]``. The first ``D`` columns are values, the others flags of missing values."""
@@ -118,15 +123,17 @@ class Trained(NamedTuple):
 
 
 class LocalModel(Protocol):
-    """The run's model on one hospital's rows. ``theta`` is ``[P]``, and ``rows`` are indices (None: all rows)."""
+    """The run's model with the training rows of one hospital. In all methods, ``theta [P]`` are the model's parameters,
+    and ``rows`` are indices of rows (None: all rows)."""
 
     @property
     def parameters(self) -> Mapping[str, slice]:
-        """The slice of each tensor in ``theta``, by the tensor's name."""
+        """The slice of the parameter vector ``[P]`` that holds each tensor, by the tensor's name."""
 
     @property
     def trained(self) -> int:
-        """How many of ``theta``'s first entries have a gradient. The others are statistics that the model measures."""
+        """How many of the first entries of the parameter vector ``[P]`` have a gradient. The others are statistics that
+        the model measures during training."""
 
     @property
     def batch_size(self) -> int:
@@ -141,7 +148,8 @@ class LocalModel(Protocol):
         """The configured learning rate."""
 
     def outputs(self, theta: Floats, rows: Ids | None = None) -> Array:
-        """Return log-odds of class 1 or predictions ``[n]``; for more than two classes logits ``[n, C]``."""
+        """Return the model's output for each of ``n`` rows. For two classes it is the log-odds of class 1, ``[n]``; for
+        C > 2 classes it is logits, ``[n, C]``; for a real label it is the prediction, ``[n]``."""
 
     def losses(self, theta: Floats, rows: Ids | None = None) -> Floats:
         """Return the loss of each row, ``[n]``, weighted by class as in training, without weight decay."""
@@ -150,20 +158,20 @@ class LocalModel(Protocol):
         """Return the mean loss of the rows, weighted by class as in training, without weight decay."""
 
     def gradient(self, theta: Floats, rows: Ids | None = None) -> Floats:
-        """Return the gradient ``[P]`` of the training objective on a batch of these rows, weight decay included.
+        """Return the gradient ``[P]`` of the training objective on these rows as one batch, weight decay included.
 
-        It is 0 for statistics that a model measures during training, and for an empty batch.
+        The entries for statistics that the model measures during training are 0. For an empty batch all entries are 0.
         """
 
     def rows_gradient(self, theta: Floats, rows: Ids | None = None) -> Floats:
         """Return the gradient of each row's loss, ``[n, P]``, without weight decay."""
 
     def batches(self, epochs: int | None = None, size: int | None = None) -> Iterator[Ids]:
-        """Yield the rows of each batch of ``epochs`` epochs, with batches of ``size``; None means the configured
-        number.
+        """Yield the row indices of each mini-batch, ``size`` rows at a time, in ``epochs`` passes over the training
+        rows. None means the configured value.
 
-        In a round's first call these are the batches of federated averaging in that round. Two methods then differ in
-        their computations and not in their random batches.
+        In a round's first call these are the batches that federated averaging would use in that round. Two methods can
+        therefore be compared on the same random batches.
         """
 
     def train(
@@ -176,7 +184,7 @@ class LocalModel(Protocol):
         linear: Floats | None = None,
         frozen: Mask | None = None,
     ) -> Trained:
-        """Run the configured local training from ``theta``, on the batches of :meth:`batches`.
+        """Run the configured local training from the parameters ``theta [P]``, on the batches of :meth:`batches`.
 
         The loss has two additional terms: ``sum_j weight_j/2 * |theta - towards_j|^2`` for the ``proximal``
         ``(weight_j, towards_j [P])``, and ``linear . theta``. Parameters in the mask ``frozen [P]`` do not change.
@@ -188,15 +196,16 @@ class Context(Protocol):
 
     @property
     def rows(self) -> Rows:
-        """The hospital's training rows."""
+        """The hospital's training rows. Under a privacy guarantee for patients, they have a limited number of rows per
+        patient."""
 
     @property
     def validation(self) -> Rows:
-        """The hospital's validation rows, for programs that declare :attr:`Program.validates`."""
+        """The hospital's validation rows. Only programs that declare :attr:`Program.validates` can read them."""
 
     @property
     def model(self) -> LocalModel:
-        """The run's model on the training rows."""
+        """The run's model, which trains on and is evaluated on the hospital's training rows."""
 
     @property
     def memory(self) -> Mapping[str, Array]:
@@ -217,26 +226,26 @@ class Context(Protocol):
 
     @property
     def turn(self) -> int:
-        """How many calls of a program with this name were made earlier in this round."""
+        """How many calls of programs with this program's name were made earlier in this round."""
 
     def rng(self, purpose: str = "", *key: int) -> np.random.Generator:
-        """Return the hospital's own random stream for a purpose of this program, in this round and turn.
+        """Return a random stream of the hospital for a purpose of this program, in this round and turn (:attr:`turn`).
 
-        Without a purpose, return the stream of the program's name.
+        An empty ``purpose`` means the program's main stream.
         """
 
     def cache(self, name: str, make: Callable[[], Array], of: bytes = b"") -> Array:
-        """Return ``make()``, which is computed once per process as long as memory allows. Checkpoints do not contain
-        it.
+        """Return ``make()``, computed at most once per process while memory allows. Checkpoints do not contain the
+        result.
 
-        Apart from the hospital's rows, the result may depend only on ``name`` and ``of``. Only the last result of a
-        name is stored: a request with another ``of`` replaces it.
+        Apart from the hospital's rows, the result may depend only on ``name`` and ``of``. Only the last result of each
+        ``name`` is stored: a call with another ``of`` replaces it.
         """
 
 
 @dataclass(eq=False)
 class Reply:
-    """The result of a program at one hospital."""
+    """The result of a program at one hospital: what it sends and what it stores."""
 
     sent: Mapping[str, Any]
     """What leaves the hospital: all arrays that the program declares, by name."""
@@ -248,7 +257,7 @@ class Reply:
 
 @dataclass(frozen=True, eq=False)
 class Added:
-    """The sums of what several hospitals send."""
+    """The sums of what several hospitals send when they run a program."""
 
     sums: Mapping[str, Any]
     """The sums of all arrays that the program declares, by name."""
@@ -260,7 +269,7 @@ class Added:
 
 class Program:
     """A computation at hospitals. Derive from this class, make it a frozen dataclass of plain values and arrays, and
-    define ``sends`` and ``run``. Every machine with hospitals must be able to import the class."""
+    define ``sends`` and ``run``. The class must be importable on every machine that simulates hospitals."""
 
     name: str = ""
     """The program's name. It is part of the key of its random streams, and calls with the same name count as turns."""
@@ -277,45 +286,48 @@ class Program:
 
     @property
     def carries(self) -> int | Ids:
-        """The number of scalars that the server computed and each hospital receives in the program's fields: one
-        number, or ``[N]``.
+        """The number of scalars that each hospital receives in the program's fields: one number for all hospitals, or
+        ``[N]``.
 
-        Arrays in :attr:`Call.received` are counted separately, and configured values are not counted.
+        Only values that the server has computed count. Configured values do not count, and arrays in
+        :attr:`Call.received` are counted separately.
         """
         return 0
 
     @property
     def validates(self) -> bool:
         """Whether the program also reads the hospital's validation rows (:attr:`Context.validation`). Such a program
-        sends nothing, because a guarantee for training rows does not cover validation rows."""
+        sends nothing, because a privacy guarantee for training rows does not cover validation rows."""
         return False
 
     @property
     def remembers(self) -> bool:
-        """Whether a hospital stores new values; if not, it only reads the arrays in ``keeps``."""
+        """Whether a hospital stores new values. If not, the program only reads what the hospital has stored under the
+        names in ``keeps``."""
         return bool(self.keeps)
 
     def run(self, at: Context) -> Reply:
-        """Compute one hospital's reply. The reply depends on ``at`` alone."""
+        """Return one hospital's reply. It must depend on nothing but ``at``, the data and functions available at the
+        hospital."""
         raise NotImplementedError
 
     def run_many(self, contexts: Sequence[Context]) -> Sequence[Reply]:
-        """Run the program for several hospitals at once. Override it if this is faster. The replies must have the same
-        bits as the replies of :meth:`run`, for any grouping of hospitals."""
+        """Run the program for several hospitals at once. Override it if this is faster. The replies must equal those of
+        :meth:`run`, bit for bit, however hospitals are grouped."""
         return [self.run(at) for at in contexts]
 
     def run_added(self, contexts: Sequence[Context]) -> tuple[Sequence[Added], Sequence[Mapping[str, Any]]]:
-        """Return the sums over several hospitals, and each hospital's memory.
+        """Return the sums of what several hospitals send, and the arrays that each hospital stores.
 
         Override it if this is faster. The engine calls it only if no step of the round masks or clips the contributions
-        of single hospitals. The result must have the same bits as the sum of the replies.
+        of single hospitals. The result must equal the sum of the replies of :meth:`run`, bit for bit.
         """
         raise NotImplementedError
 
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """A program that the server sends to hospitals."""
+    """A program that the server sends to hospitals, with the arrays that they receive."""
 
     program: Program
     """The program that the hospitals run."""
@@ -351,8 +363,8 @@ send arrays ``each`` and store nothing."""
 class TrainLocally:
     """The built-in call: the configured local training.
 
-    :meth:`Strategy.select` returns the hospitals, and :meth:`Strategy.problem` the objective. The answer is an
-    :class:`Update`, or None if no hospital could take part.
+    :meth:`Strategy.select` returns the hospitals, and :meth:`Strategy.problem` returns what they minimise. The answer
+    is an :class:`Update`, or None if no hospital could take part.
     """
 
 

@@ -1,7 +1,7 @@
 """Client programs that send statistics of hospitals' training rows, and the rules that divide rows into groups.
 
-The server receives each hospital's statistics individually (``each``). If ``view.noisy(kind)`` is true, a program sends
-bounded sums over rows instead of the exact statistic, and the hospital adds noise to these sums.
+The server receives each hospital's statistics individually. If ``view.noisy(kind)`` is true for this kind of statistic,
+a program sends bounded sums over rows instead of the exact statistic, and the hospital adds noise to these sums.
 
 Shapes: ``N`` hospitals in the federation, ``H`` called hospitals, ``n`` rows of one hospital, ``M`` models, ``G``
 groups of rows.
@@ -24,39 +24,40 @@ from raysim.strategies.view import FederationView
 class Division(Protocol):
     """A rule that divides the rows of every hospital into ``count`` groups by their features: clusters of patients.
 
-    It is sent to the hospitals, so it is small and its fields are plain values and arrays. The group of a row depends
-    only on that row and its hospital. The rule may have an attribute ``scalars``: how many scalars each hospital
-    receives with the rule, one number for all or ``[N]``.
+    The rule is sent to the hospitals, so it should be small, with only plain values and arrays as fields. The group of
+    a row depends only on that row and its hospital. The rule may have an attribute ``scalars``: how many scalars each
+    hospital receives with the rule, one number for all hospitals or one for each, ``[N]``.
     """
 
     @property
     def count(self) -> int:
-        """The number of groups, G."""
+        """The number of groups."""
 
     def assign(self, X: NDArray[Any], observed: NDArray[np.bool_], hospital: int) -> Ids:
-        """Return the group of each row ``[n]`` of ``hospital``, in ``0..count-1``; arguments as in
+        """Return the group, from 0 to ``count - 1``, of each of ``n`` rows of ``hospital``. ``X [n, F]`` are the rows'
+        features, and ``observed [n, D]`` tells which of their D values were recorded; see
         :class:`raysim.strategies.programs.Rows`."""
 
 
 class Newcomers:
-    """A rule that assigns one of the server's models to a hospital that did not train, by the hospital's rows.
+    """A rule that assigns one of the server's models to a hospital that did not train, based on the hospital's rows.
 
     Derive from it, and make it a dataclass. It is stored like a strategy's state, so its fields are plain values,
     arrays, and dataclasses of these.
     """
 
     def row(self, X: NDArray[Any], observed: NDArray[np.bool_], labels: NDArray[Any]) -> int | None:
-        """Return the model row for a hospital with features ``X [n, F]`` and ``observed [n, D]``, as in
-        :class:`raysim.strategies.programs.Rows`.
+        """Return the index of the server's model for a hospital, or None if the choice requires more labels.
 
-        The labels of ``k`` of these rows are known, ``labels [k]``; ``k`` may be 0. None means that more labels are
-        needed to choose a model.
+        ``X [n, F]`` are the features of the hospital's rows, and ``observed [n, D]`` tells which of their D values were
+        recorded; see :class:`raysim.strategies.programs.Rows`. ``labels [k]`` are the labels of those k of these rows
+        whose label is known; ``k`` may be 0.
         """
         raise NotImplementedError
 
 
 class Statistic(Program):
-    """A program that sends one array of numbers, which has the program's name."""
+    """A program with which each hospital sends one array of numbers. The array has the program's name."""
 
     shape: tuple[int, ...]
     """The shape of the array."""
@@ -65,7 +66,7 @@ class Statistic(Program):
 
     @property
     def sent(self) -> Send:
-        """Return the declaration of the array."""
+        """Return the declaration of the array that leaves a hospital."""
         return Send(self.shape, self.name, "each", undefined=self.undefined)
 
     @property
@@ -76,12 +77,14 @@ class Statistic(Program):
         return Reply({self.name: self.value(at)})
 
     def value(self, at: Context) -> Floats:
-        """Return the hospital's array."""
+        """Return what the hospital sends. If the declaration says that rows are added up (``by="row"``), return each
+        row's contribution."""
         raise NotImplementedError
 
 
 class Counts(Statistic):
-    """The number of rows in each bin, for several divisions of all rows into bins, ``[divisions, bins]``."""
+    """The number of a hospital's rows in each bin, ``[divisions, bins]``. Each division divides all rows into bins in
+    its own way."""
 
     noisy: bool
     """Whether hospitals add noise."""
@@ -108,8 +111,8 @@ class Counts(Statistic):
 
 
 def row_sums(shape: tuple[int, ...], kind: str, most: float) -> Send:
-    """Return the declaration of a noisy statistic: sums over rows. Each row adds at most ``most`` numbers between -1
-    and 1."""
+    """Return the declaration of an array that is a sum over a hospital's rows and is sent with noise. Each row
+    contributes numbers between -1 and 1, at most ``most`` of which are not 0."""
     return Send(shape, kind, how="each", by="row", bound=Bound("row", math.sqrt(most), float(most)))
 
 
@@ -120,9 +123,9 @@ def statistics_of(
     models: Floats | None = None,
     **received: NDArray[Any],
 ) -> Floats:
-    """Return the statistics that ``program`` computes at hospitals ``ids`` (None: all hospitals), ``[H, ...]``.
+    """Return the statistic that ``program`` computes at each of hospitals ``ids`` (None: all hospitals), ``[H, ...]``.
 
-    The hospitals receive ``models [M, P]`` and the arrays ``received``.
+    The server sends the ``models [M, P]`` and the arrays ``received`` to these hospitals.
     """
     sent = received if models is None else {"models": models, **received}
     answers = view.call(Call(program, sent, view.everyone if ids is None else ids))
@@ -134,16 +137,17 @@ LARGEST_LOSS = 8.0
 
 
 def losses_of(at: Context) -> Floats:
-    """Return each row's loss under each of the received models, ``[M, n]``."""
+    """Return the loss of each of the hospital's n training rows under each of the M models that it received,
+    ``[M, n]``."""
     return np.stack([at.model.losses(theta) for theta in at.received["models"]])
 
 
 @dataclass(frozen=True)
 class MeanLoss(Statistic):
-    """A hospital's mean training loss under each of ``models`` received models, ``[M]``; NaN without rows.
+    """A hospital's mean training loss under each of the models that it received, ``[models]``; NaN without rows.
 
-    With noise the program sends the sums of the rows' losses, and the number of rows. Losses are limited to
-    :data:`LARGEST_LOSS`, and sums are in units of this limit.
+    If ``noisy``, the program sends the sum of the rows' losses under each model, and the number of rows. Each row's
+    loss is then limited to :data:`LARGEST_LOSS`, and sums are in units of this limit.
     """
 
     models: int
@@ -165,23 +169,24 @@ class MeanLoss(Statistic):
 
 
 def mean_losses(view: FederationView, models: Floats, ids: Ids) -> Floats:
-    """Return the mean training loss of ``models [M, P]`` at each of hospitals ``ids``, ``[H, M]``."""
+    """Return the mean training loss of each of the models ``[M, P]`` at each of hospitals ``ids``, ``[H, M]``."""
     noisy = view.noisy(MeanLoss.name)
     sent = statistics_of(view, MeanLoss(len(models), noisy), ids, models)
     return means_of(sent) if noisy else sent
 
 
 def means_of(sums: Floats) -> Floats:
-    """Return mean losses ``[H, M]`` from noisy sums ``[H, M + 1]``.
+    """Return mean losses under M models at H hospitals, ``[H, M]``, from noisy sums ``[H, M + 1]``.
 
-    Means are at most the largest loss. A number of rows below 1 is replaced by 1.
+    The last column is the noisy number of rows; values below 1 are replaced by 1. Means are limited to the range from 0
+    to :data:`LARGEST_LOSS`.
     """
     return np.asarray(LARGEST_LOSS * np.clip(sums[:, :-1] / np.maximum(sums[:, -1:], 1.0), 0.0, 1.0))
 
 
 @dataclass(frozen=True)
 class Size(Counts):
-    """The number of the hospital's training rows, ``[1, 1]``."""
+    """The number of a hospital's training rows, as an array ``[1, 1]``."""
 
     noisy: bool = False
     name = "size"
@@ -193,8 +198,8 @@ class Size(Counts):
 
 @dataclass(frozen=True, eq=False)
 class GroupSizes(Counts):
-    """The number of the hospital's training rows in each group of a division, ``[1, G]``. The hospital also receives
-    the division."""
+    """The number of a hospital's training rows in each of the G groups of a division, ``[1, G]``. The hospital receives
+    the division with the program."""
 
     division: Division
     noisy: bool = False
@@ -214,6 +219,6 @@ class GroupSizes(Counts):
 
 
 def group_sizes(view: FederationView, division: Division) -> Ids:
-    """Return every hospital's number of training rows in each group of a division, ``[N, G]``."""
+    """Return the number of training rows in each of the G groups of a division at each of N hospitals, ``[N, G]``."""
     sizes = statistics_of(view, GroupSizes(division, view.noisy(GroupSizes.name)))[:, 0]
     return np.maximum(sizes, 0.0).astype(np.int64)

@@ -11,9 +11,11 @@ from typing import Literal
 class Needs:
     """The information about hospitals' updates that the server needs.
 
-    - ``sums``: one sum of hospitals' updates, each of them clipped.
+    ``kind`` is one of:
+
+    - ``sums``: one sum of hospitals' clipped updates.
     - ``clusters``: a sum for each cluster of hospitals, with each hospital in one cluster.
-    - ``programs``: one call of a client program per round, whose sums share one bound (:class:`Bound`).
+    - ``programs``: the sums of one call of a client program per round, which share one bound (:class:`Bound`).
     - ``refused``: more than sums of updates.
     """
 
@@ -31,13 +33,14 @@ class Needs:
 
     @staticmethod
     def more(why: str, *, own_steps: bool = False) -> Needs:
-        """Return the :class:`Needs` of a strategy that needs more than sums; ``why`` completes "the strategy ..."."""
+        """Return the :class:`Needs` of a strategy whose server needs more than sums of updates. ``why`` is the reason;
+        it completes the sentence "the strategy ..."."""
         return Needs("refused", why, own_steps)
 
     @staticmethod
     def of_hospitals(why: str) -> Needs:
-        """Return the :class:`Needs` of a strategy whose sums can hide hospitals, but not single patients; ``why``
-        completes "the strategy ..."."""
+        """Return the :class:`Needs` of a strategy whose sums can have a privacy guarantee for hospitals, but not for
+        patients. ``why`` is the reason; it completes the sentence "the strategy ..."."""
         return Needs("sums", why)
 
 

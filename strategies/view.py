@@ -46,7 +46,7 @@ class Training:
 
 @dataclass(frozen=True, eq=False)
 class Draw:
-    """The candidates for one sample of hospitals, and the information that the selection may use."""
+    """What a selection receives when it samples hospitals: the candidates, and the information that it may use."""
 
     candidates: Ids
     """The ids of the C candidates, ``[C]``, ascending."""
@@ -70,17 +70,19 @@ class Selection(Settings):
     """Whether participants also send their mean training loss under the model that they received."""
 
     def check_training(self, training: Training) -> None:
-        """Raise ``ValueError`` for unsuitable training settings, like :meth:`Strategy.check_training`."""
+        """Raise ``ValueError`` if the selection cannot be used with these training settings. See
+        :meth:`Strategy.check_training`."""
 
     def setup(self, view: FederationView) -> Any:
-        """Return the selection's memory before the first round, which has only plain values and arrays. The method may
-        call hospitals."""
+        """Return the selection's memory before the first round. It must consist of plain values and arrays. The method
+        may call hospitals."""
         return None
 
     def rate(self) -> float | None:
-        """Return the probability of each candidate under Poisson sampling, or None for other kinds of sampling.
+        """Return the probability with which each candidate is sampled if candidates are sampled independently (Poisson
+        sampling), or None for other kinds of sampling.
 
-        Privacy guarantees for hospitals depend on it.
+        Privacy guarantees for hospitals depend on this probability.
         """
         return None
 
@@ -89,13 +91,13 @@ class Selection(Settings):
         raise NotImplementedError
 
     def observe(self, memory: Any, update: Update) -> Any:
-        """Return the selection's memory after a round."""
+        """Return the selection's memory after a round, given its memory before and what the server received."""
         return memory
 
 
 @dataclass(frozen=True)
 class Noise:
-    """The noise that hides units in the sums of client programs under a privacy guarantee."""
+    """The noise on sums of client programs under a privacy guarantee; it hides single rows, patients or hospitals."""
 
     clip: float
     """``privacy.clip``: the bound that programs have to declare."""
@@ -189,20 +191,22 @@ class FederationView:
 
     @property
     def local_steps(self) -> Ids:
-        """Return the number of batches in each hospital's local training in a round, ``[N]``; 0 without rows."""
+        """Return the number of mini-batches that each hospital trains on in a round, ``[N]``; 0 for hospitals without
+        training rows."""
         batches = -(-self.sizes // self.batch_size) if self.batch_size else (self.sizes > 0).astype(np.int64)
         return np.asarray(self.local_epochs * batches)
 
     @property
     def present(self) -> Ids:
-        """Return the ids of the trainable hospitals that can be sampled now, ascending."""
+        """Return the ids of the hospitals that have training rows and can be sampled now, ascending."""
         ids = self.trainable
         return ids if self.available is None else ids[self.available[ids]]
 
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """A strategy's state between rounds. Strategies with more state derive from this class."""
+    """A strategy's state between rounds: the server's models, and which hospital belongs to which cluster. Strategies
+    with more state derive from this class."""
 
     models: Floats
     """The server's models ``[M, P]``, with the global model in row 0."""

@@ -34,7 +34,7 @@ from raysim.data.federation import Federation, write
 from raysim.data.fitted import Numeric, Preprocessing
 from raysim.engine.job import Job, Outcome
 from raysim.engine.messages.plan import ModelSpec, Work
-from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.coordinator import JobRun
 from raysim.engine.server.job_checks import check_job
 from raysim.strategies.base import Selection, Strategy
 from raysim.strategies.selections.sampling import All
@@ -412,6 +412,6 @@ def play(federation: Federation, strategy: Strategy, *, actors: int = 1, **setti
 def run(federation: Federation, job: Job, actors: int) -> Outcome:
     """Run a job in this process, as with so many actors, and return its outcome."""
     pool = LocalPool(Placement(balance(federation.totals, actors), 1, 0), "cpu")
-    *_, outcome = Coordinator(pool).run(job)
+    *_, outcome = JobRun(pool, job).events()
     assert isinstance(outcome, Outcome)
     return outcome

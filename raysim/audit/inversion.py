@@ -1,19 +1,19 @@
 """Reconstructs patients' rows from an update, or from the sums for a regression.
 
-A hospital that trains a linear model on one row sends a change of weights that is a multiple of that row. The
-intercept's change is the same multiple of 1. Their ratio is the row, for any number of steps and any learning rate of
-gradient descent, plain or with momentum, without weight decay or proximal term. The sign of the intercept's change is
-the label.
+A hospital that trains a linear model on a single row sends a change of weights that is a multiple of that row. The
+change of the intercept is the same multiple of 1. The ratio of the two changes is therefore the row. This holds for any
+number of steps and any learning rate of gradient descent, plain or with momentum, without weight decay or proximal
+term. The sign of the intercept's change is the label.
 
-The same ratio gives a row at every unit of a first dense layer that only this row has activated. Networks therefore
-also reveal rows.
+In a network, the same ratio is computed at each unit of the first dense layer. It is a patient's row if only this row
+has activated the unit. Updates of networks therefore also reveal rows.
 
 Rows also follow from the sums that a hospital sends for a regression. A Hessian is ``X' diag(w) X``. Hessians at two
-points of a logistic regression have different weights and the same rows. If there are at most as many rows as columns,
-the inverse of the matrix of their generalised eigenvectors contains the rows, up to scale. The first entry of a row is
-the intercept, 1, which gives the scale. The gradient then gives the labels. In general, for ``n`` rows and ``p``
-columns, ``k`` calls send ``k p (p + 3) / 2`` numbers, and ``n p`` numbers are unknown. Therefore hospitals with ``n <=
-k (p + 3) / 2`` rows are at risk.
+points of a logistic regression have different weights ``w`` and the same rows ``X``. If there are at most as many rows
+as columns, the inverse of the matrix of the two Hessians' generalised eigenvectors contains the rows, up to scale. The
+first entry of a row is the intercept, 1, which gives the scale. The gradient then gives the labels. In general, for
+``n`` rows and ``p`` columns, ``k`` pairs of a gradient and a Hessian have ``k p (p + 3) / 2`` numbers, and ``n p``
+numbers are unknown. Therefore hospitals with ``n <= k (p + 3) / 2`` rows are at risk.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from raysim.core.arrays import Floats
 
 
 def invert_layer(weights: ArrayLike, intercepts: ArrayLike) -> Floats:
-    """Compute each unit's row ``[H, F]`` from the changes of ``weights [H, F]`` and ``intercepts [H]`` of a first dense
-    layer.
+    """Reconstruct a row at each of the ``H`` units of a first dense layer, ``[H, F]``, from the changes of its
+    ``weights [H, F]`` and ``intercepts [H]``.
 
-    The result is a patient's row if one row alone has activated the unit. If several rows have activated it, the result
-    is their mean, weighted by the gradient at the unit. It is NaN if no row has.
+    A unit's result is a patient's row if only that row has activated the unit. If several rows have activated it, the
+    result is their mean, weighted by the gradient at the unit. It is NaN if the unit's intercept has not changed.
     """
     change, shift = np.asarray(weights, dtype=np.float64), np.asarray(intercepts, dtype=np.float64)
     moved = shift != 0
@@ -39,7 +39,9 @@ def invert_layer(weights: ArrayLike, intercepts: ArrayLike) -> Floats:
 
 
 def invert_label(intercepts: ArrayLike) -> int:
-    """Infer the row's label from the change of the last layer's ``intercepts [C]``, or ``[1]`` for two classes."""
+    """Infer the label of a single training row from the change of the last layer's ``intercepts``: ``[C]`` for ``C``
+    classes, or ``[1]`` for two classes.
+    """
     shift = np.asarray(intercepts, dtype=np.float64)
     return int(shift.argmax()) if len(shift) > 1 else int(shift[0] > 0)
 
@@ -49,9 +51,11 @@ RANK = 1e-9
 
 
 def rows_of(first: Floats, second: Floats) -> Floats:
-    """Reconstruct the rows ``[n, p]``, in any order, from two Hessians ``[p, p]`` of the same ``n <= p`` rows.
+    """Reconstruct the rows ``[n, p]``, in any order, from two Hessians ``[p, p]`` of a logistic regression on the same
+    ``n <= p`` rows.
 
-    The first entry of each row is 1. With more rows than columns, the results are not the hospital's rows.
+    The first entry of each reconstructed row is 1, the intercept. With more rows than columns (``n > p``), the results
+    are not the hospital's rows.
     """
     values, vectors = np.linalg.eigh(first)
     seen = values > RANK * values[-1]
@@ -64,7 +68,9 @@ def rows_of(first: Floats, second: Floats) -> Floats:
 
 
 def labels_of(rows: Floats, gradient: Floats, means: Floats | float = 0.5) -> Floats:
-    """Infer the labels ``[n]`` of ``rows [n, p]`` from a ``gradient [p]`` at which the model predicts ``means [n]``."""
+    """Infer the labels ``[n]`` of ``rows [n, p]`` from the ``gradient [p]`` of the log-likelihood at a point at which
+    the model predicts the probabilities ``means [n]``.
+    """
     residuals = np.linalg.lstsq(rows.T, gradient, rcond=None)[0]
     return np.asarray(residuals + means, dtype=np.float64)
 
@@ -74,9 +80,10 @@ EXACT = 1e-3
 
 
 def rows_read(X: Floats, y: Floats) -> int:
-    """Count how many of a hospital's rows ``X [n, d]`` and labels ``y [n]`` (0 or 1) its sums reveal.
+    """Count how many of a hospital's rows ``X [n, d]``, with labels ``y [n]`` (0 or 1), can be reconstructed from the
+    sums it sends for a logistic regression.
 
-    The sums are the gradient and Hessian of a logistic regression at 0, and the Hessian after one step.
+    These sums are the gradient and Hessian at coefficients of 0, and the Hessian after one step.
     """
     rows = np.column_stack([np.ones(len(X)), X])
     first, gradient = 0.25 * rows.T @ rows, rows.T @ (y - 0.5)

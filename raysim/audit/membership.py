@@ -1,9 +1,9 @@
 """Membership inference: attacks that infer from a model's confidence which rows it was trained on, and their accuracy.
 
-- Loss threshold (Yeom 2018): rows with a smaller loss are classified as members.
-- LiRA (Carlini 2022): shadow models with and without a row estimate a model's confidence in both cases. The score is
-  the logarithm of the ratio of two normal densities. All rows share one variance in each case, because there are few
-  shadow models.
+- Loss threshold (Yeom 2018): rows with a smaller loss are classified as members, that is, as training rows.
+- LiRA (Carlini 2022): shadow models are trained with and without a row, and give the distribution of a model's
+  confidence in each of these two cases. The score is the logarithm of the ratio of two normal densities. In each case
+  all rows share one variance, because there are few shadow models.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ FALSE_POSITIVES = (0.01, 0.001)
 
 
 def confidence(margins: ArrayLike, y: ArrayLike) -> Floats:
-    """Compute ``log(p_y / (1 - p_y))``, the margin of each row's true class ``y [n]``. The result is ``[n]``.
+    """Compute the log odds ``log(p_y / (1 - p_y))`` of the probability of each row's true class ``y [n]``, ``[n]``.
 
-    For two classes ``margins [n]`` are logits of class 1. For more classes they are logits ``[n, C]``, and the result
+    For two classes, ``margins [n]`` are logits of class 1. For more classes they are logits ``[n, C]``, and the result
     is the logit of the true class minus the log-sum-exp of the other logits.
     """
     z, labels = np.asarray(margins, dtype=np.float64), np.asarray(y, dtype=np.int64)
@@ -35,10 +35,12 @@ def confidence(margins: ArrayLike, y: ArrayLike) -> Floats:
 
 
 def lira(confidences: ArrayLike, members: ArrayLike, target: int) -> Floats:
-    """Compute the LiRA score of each row ``[n]`` under model ``target``; above 0 means that membership is more likely.
+    """Compute the LiRA score of each row ``[n]`` under model ``target``. A score above 0 means that the model was more
+    likely trained on the row than not.
 
-    ``confidences [J, n]`` and ``members [J, n]`` contain all ``J`` models; the densities are fitted without model
-    ``target``. The score is NaN for a row that all other models contain, or that none contains.
+    ``confidences [J, n]`` are each row's confidences under all ``J`` models, and ``members [J, n]`` says which models
+    were trained on the row. The densities are fitted to the other models, without ``target``. The score is NaN for a
+    row on which all other models were trained, or none.
     """
     c, inside = np.asarray(confidences, dtype=np.float64), np.asarray(members, dtype=bool)
     others = np.arange(len(c)) != target
@@ -56,17 +58,19 @@ def lira(confidences: ArrayLike, members: ArrayLike, target: int) -> Floats:
 
 
 def _variance(residuals: Floats, defined: NDArray[np.bool_]) -> float:
-    """Compute the pooled variance around each row's own mean; every row with a mean costs one degree of freedom."""
+    """Compute the pooled variance of ``residuals``. Each row that is ``defined`` in at least one model costs one degree
+    of freedom, because its mean was subtracted.
+    """
     freedom = len(residuals) - int(defined.any(axis=0).sum())
     return float(np.square(residuals).sum() / freedom) if freedom > 0 else float("nan")
 
 
 @dataclass(frozen=True)
 class Detection:
-    """The separation of members from non-members by scores.
+    """How well scores separate members (training rows) from non-members.
 
     - ``auroc``: the AUROC; .5 is chance.
-    - ``at``: the true positive rate by false positive rate.
+    - ``at``: the true positive rate at each false positive rate.
     """
 
     auroc: float
@@ -74,7 +78,9 @@ class Detection:
 
 
 def detection(scores: ArrayLike, members: ArrayLike) -> Detection:
-    """Evaluate ``scores [n]``, higher for members, against ``members [n]``; NaN if either group is empty."""
+    """Evaluate how well ``scores [n]``, which are to be higher for members, separate the rows that are ``members [n]``
+    from the others. All results are NaN without members or without non-members.
+    """
     s, inside = np.asarray(scores, dtype=np.float64), np.asarray(members, dtype=bool)
     positive, negative = np.sort(s[inside]), np.sort(s[~inside])
     if not len(positive) or not len(negative):

@@ -1,7 +1,8 @@
 """A lower bound on epsilon from one run, by guessing which canaries a fair coin has included (Steinke 2023).
 
-An auditor guesses ``G`` of ``M`` canaries and abstains on the others. Under (epsilon, delta) differential privacy the
-number of right guesses is hardly more than binomial with probability ``q = 1 / (1 + exp(-epsilon))``:
+Canaries are made for the audit, and a coin decides for each whether it is part of the training. An auditor guesses the
+coins of ``G`` of ``M`` canaries and abstains on the others. Under (epsilon, delta) differential privacy, the number of
+correct guesses exceeds a binomial number with probability ``q = 1 / (1 + exp(-epsilon))`` only a little:
 
     P[right >= v] <= P[Bin(G, q) >= v] + 2 M delta max_{1 <= i <= v} P[v > Bin(G, q) >= v - i] / i.
 
@@ -28,7 +29,9 @@ LARGEST = 50.0
 
 @dataclass(frozen=True)
 class Guesses:
-    """An auditor's guesses: ``made`` on ``canaries`` canaries, of which ``right`` were correct."""
+    """An auditor's guesses which of ``canaries`` canaries were part of a training: ``made`` guesses, ``right`` of them
+    correct.
+    """
 
     canaries: int
     made: int
@@ -36,7 +39,9 @@ class Guesses:
 
 
 def chance(epsilon: float, guesses: Guesses, delta: float) -> float:
-    """Compute an upper bound of the probability of at least this many right guesses under (``epsilon``, ``delta``)."""
+    """Return an upper bound on the probability of at least ``guesses.right`` correct guesses if the training is
+    (``epsilon``, ``delta``) differentially private.
+    """
     G, v, q = guesses.made, guesses.right, 1.0 / (1.0 + math.exp(-epsilon))
     if v <= 0:
         return 1.0
@@ -49,7 +54,8 @@ def chance(epsilon: float, guesses: Guesses, delta: float) -> float:
 
 
 def lower_bound(guesses: Guesses, delta: float, error: float = ERROR) -> float:
-    """Compute the largest epsilon that ``guesses`` refute at level ``error``; 0 if they refute none.
+    """Compute the lower bound on epsilon: the largest epsilon that ``guesses`` refute at significance level ``error``,
+    or 0 if they refute none.
 
     Raises ``ValueError`` for impossible counts.
     """
@@ -63,17 +69,19 @@ def lower_bound(guesses: Guesses, delta: float, error: float = ERROR) -> float:
 
 
 def ceiling(canaries: int, delta: float, error: float = ERROR) -> float:
-    """Compute the largest lower bound on epsilon that an audit with this number of canaries can reach, which needs all
-    guesses to be right.
+    """Compute the largest lower bound on epsilon that an audit with this number of ``canaries`` can reach. It is
+    reached if all guesses are correct.
     """
     return max(lower_bound(Guesses(canaries, made, made), delta, error) for made in _numbers(canaries))
 
 
 def guessed(scores: ArrayLike, included: ArrayLike, share: float = 0.5) -> Guesses:
-    """Guess "in" for the highest ``share / 2`` of ``scores [M]`` and "out" for the lowest.
+    """Guess that the canaries with the highest ``scores [M]`` were part of the training, and those with the lowest were
+    not.
 
-    ``included [M]`` is the truth. The numbers of guesses are fixed beforehand, so that they do not depend on the
-    scores. Equal scores keep their order.
+    Each of the two groups has a share of ``share / 2`` of all canaries. ``included [M]`` says which canaries were part
+    of the training. The numbers of guesses are fixed beforehand, so that they do not depend on the scores. Equal scores
+    keep their order.
     """
     s, truth = np.asarray(scores, dtype=np.float64), np.asarray(included, dtype=bool)
     each = int(len(s) * share / 2)
@@ -83,12 +91,14 @@ def guessed(scores: ArrayLike, included: ArrayLike, share: float = 0.5) -> Guess
 
 
 def _numbers(canaries: int) -> list[int]:
-    """Return candidate numbers of guesses: all up to 200 canaries, otherwise about 200 of them."""
+    """Return the numbers of guesses that are tried: every number from 1 to ``canaries`` up to 200 canaries, otherwise
+    about 200 of these numbers.
+    """
     return sorted({canaries, *np.linspace(1, canaries, min(canaries, 200)).astype(int).tolist()})
 
 
 def figures(guesses: Guesses, delta: float) -> dict[str, int | float]:
-    """Return the figures of an audit: the number of right guesses, and the lower bound on epsilon."""
+    """Return an audit's results by name, among them the number of correct guesses and the lower bound on epsilon."""
     return {
         "canaries": guesses.canaries,
         "guesses": guesses.made,

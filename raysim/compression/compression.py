@@ -17,7 +17,7 @@ Feedback = Literal["none", "ef", "ef21"]
 
 @dataclass(frozen=True)
 class Compression:
-    """A compressor with its settings. The description of each setting names the compressors that use it."""
+    """A compressor of updates with its settings. The description of each setting names the compressors that use it."""
 
     name: str
     """``top_k``, ``random_k``, ``sign``, ``qsgd`` or ``grid``."""
@@ -37,21 +37,22 @@ class Compression:
     and :func:`ef21`."""
 
     def count(self, p: int) -> int:
-        """Return the number of sent entries of ``p``: ``ratio * p`` rounded up, at least one."""
+        """Return how many of ``p`` entries are sent: ``ratio * p`` rounded up, at least one."""
         return max(1, min(p, ceil(self.ratio * p - 1e-9)))
 
     def whole(self, weight: float) -> tuple[Compression, float]:
-        """Adjust a grid's step so that messages times ``weight`` can be added without rounding. Return the adjusted
-        grid, and ``weight`` times its step.
+        """Adjust the step of the ``grid`` compressor so that messages times ``weight`` can be added without rounding.
+        Return the adjusted compression, and the new step times ``weight``.
 
-        A sum of messages then reveals only the sum of their multiples of the step.
+        Without rounding, a sum of messages reveals only the sum of their multiples of the step.
         """
         counts = exact_multiple(weight * self.step)
         return replace(self, step=counts / weight), counts
 
     def compress(self, u: Floats, rng: np.random.Generator) -> tuple[Floats, int]:
-        """Return the vector ``[P]`` that the server reconstructs from the message of ``u [P]``, and the number of bits
-        of the message."""
+        """Compress ``u [P]``. Return the vector ``[P]`` that the server reconstructs from the message, and the number
+        of bits of the message.
+        """
         p = len(u)
         k = self.count(p)
         if self.name == "top_k":
@@ -65,7 +66,7 @@ class Compression:
         return compressors.grid(u, self.step, self.bits, rng), compressors.grid_bits(p, self.bits)
 
     def most_bits(self, p: int) -> int:
-        """Return the largest number of bits of the message of a vector ``[p]``."""
+        """Return the largest number of bits that the message of a vector with ``p`` entries can have."""
         k = self.count(p)
         return {
             "top_k": compressors.top_k_bits(p, k),
@@ -79,10 +80,11 @@ class Compression:
 def with_error_feedback(
     compression: Compression, update: Floats, error: Floats, rng: np.random.Generator
 ) -> tuple[Floats, Floats, int]:
-    """Compress ``update + error`` (error feedback). Return the sent vector ``[P]``, the new error ``[P]`` and the
-    number of bits.
+    """Compress ``update + error`` (error feedback). Return the vector ``[P]`` that the server receives, the new error
+    ``[P]`` and the number of bits sent.
 
-    ``error [P]`` is the unsent remainder of earlier rounds. All sent vectors plus the new error equal all updates.
+    ``error [P]`` is what compression omitted in this hospital's earlier rounds. At any time, the sum of all sent
+    vectors plus the current error equals the sum of all updates.
     """
     owed = update + error
     sent, bits = compression.compress(owed, rng)
@@ -92,10 +94,11 @@ def with_error_feedback(
 def ef21(
     compression: Compression, update: Floats, held: Floats, rng: np.random.Generator
 ) -> tuple[Floats, Floats, int]:
-    """Compress ``update - held`` (EF21, Richtarik et al. 2021). Return the sent vector ``[P]``, the new ``held`` and
-    the number of bits.
+    """Compress ``update - held`` (EF21, Richtarik et al. 2021). Return the vector ``[P]`` that the server receives, the
+    new ``held`` and the number of bits sent.
 
-    ``held [P]`` is the sum of all vectors that the hospital has sent. The server stores the same sum for each hospital.
+    ``held [P]`` is the sum of all vectors that the hospital has sent so far. The server stores the same sum for each
+    hospital.
     """
     sent, bits = compression.compress(update - held, rng)
     return sent, held + sent, bits

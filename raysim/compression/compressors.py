@@ -16,8 +16,9 @@ FLOAT_BITS = 32
 
 
 def top_k(u: Floats, k: int) -> Floats:
-    """Return the ``k`` entries with the largest magnitudes, and 0 elsewhere. Of equal magnitudes the first is
-    chosen."""
+    """Keep the ``k`` entries with the largest magnitudes and set the others to 0. Of equal magnitudes the first is
+    kept.
+    """
     if k >= len(u):
         return u.copy()
     largest = np.argsort(-np.abs(u), kind="stable")[:k]
@@ -27,7 +28,7 @@ def top_k(u: Floats, k: int) -> Floats:
 
 
 def random_k(u: Floats, k: int, rng: np.random.Generator) -> Floats:
-    """Return ``k`` uniformly sampled entries times ``P / k``, and 0 elsewhere. The result is unbiased."""
+    """Keep ``k`` uniformly sampled entries, multiplied by ``P / k``, and set the others to 0. This is unbiased."""
     p = len(u)
     if k >= p:
         return u.copy()
@@ -38,14 +39,15 @@ def random_k(u: Floats, k: int, rng: np.random.Generator) -> Floats:
 
 
 def sign(u: Floats) -> Floats:
-    """Return the mean magnitude with the sign of each entry. An entry of 0 remains 0."""
+    """Replace each entry by its sign times the mean magnitude of all entries. An entry of 0 remains 0."""
     return np.asarray(np.sign(u) * np.abs(u).mean())
 
 
 def qsgd(u: Floats, levels: int, rng: np.random.Generator) -> Floats:
-    """Quantise by QSGD (Alistarh et al. 2017): each magnitude becomes a multiple ``0..levels`` of ``|u| / levels``.
+    """Quantise by QSGD (Alistarh et al. 2017): each magnitude becomes an integer from 0 to ``levels`` times ``|u| /
+    levels``, where ``|u|`` is the 2-norm.
 
-    An entry between two multiples is rounded up or down at random, so that the result is unbiased.
+    A magnitude between two such values is rounded up or down at random, so that the result is unbiased.
     """
     length = float(np.linalg.norm(u))
     if length == 0.0:
@@ -59,41 +61,52 @@ def qsgd(u: Floats, levels: int, rng: np.random.Generator) -> Floats:
 def grid(u: Floats, step: float, bits: int, rng: np.random.Generator) -> Floats:
     """Round each entry at random to the multiple of ``step`` below or above it.
 
-    The result is unbiased within ``grid_limit(bits)``; multiples beyond the limit are sent as the limit.
+    The result is unbiased while the multiples fit into ``bits`` bits; a multiple beyond ``grid_limit(bits)`` is sent as
+    the limit.
     """
     low, high = grid_limit(bits)
     return np.clip(np.floor(u / step + rng.random(len(u))), low, high) * step
 
 
 def grid_limit(bits: int) -> tuple[int, int]:
-    """Return the smallest and the largest multiple of the step that fit into ``bits`` bits."""
+    """Return the smallest and the largest integer that fit into ``bits`` bits. The compressor ``grid`` sends each entry
+    as such an integer times the step.
+    """
     return -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
 
 
 def top_k_bits(p: int, k: int) -> int:
-    """Count the bits of the values and of their places. Places are indices or flags, whichever is shorter; none are
-    sent if all entries are sent."""
+    """Return the number of bits of ``k`` of ``p`` values and of their positions.
+
+    Positions are sent as ``k`` indices or as ``p`` one-bit flags, whichever needs fewer bits. They are not sent if all
+    entries are sent.
+    """
     places = 0 if k >= p else min(k * ceil(log2(p)), p)
     return min(k, p) * FLOAT_BITS + places
 
 
 def random_k_bits(p: int, k: int) -> int:
-    """Count the bits of the values. Their places are not sent, because the server derives them from the run's seed."""
+    """Return the number of bits of ``k`` of ``p`` values. Their positions are not sent, because the server derives them
+    from the run's seed.
+    """
     return min(k, p) * FLOAT_BITS
 
 
 def sign_bits(u: Floats) -> int:
-    """Count the bits of the mean magnitude and of a sign for each entry of ``u [P]``; if some entries are 0, also of a
-    flag for each."""
+    """Return the number of bits of the mean magnitude and of one sign per entry of ``u [P]``. If any entry is 0, one
+    bit per entry is added, which marks the zeros.
+    """
     p = len(u)
     return FLOAT_BITS + p + (p if (u == 0).any() else 0)
 
 
 def qsgd_bits(p: int, levels: int) -> int:
-    """Count the bits of the vector's length, and of a sign and a level for each entry."""
+    """Return the number of bits of the vector's 2-norm, and of a sign and a level for each of ``p`` entries."""
     return FLOAT_BITS + p * (1 + ceil(log2(levels + 1)))
 
 
 def grid_bits(p: int, bits: int) -> int:
-    """Count ``bits`` for each entry. The server knows the step from the configuration."""
+    """Return the number of bits of ``p`` entries with ``bits`` bits each. The step is not sent, because the server
+    knows it from the configuration.
+    """
     return p * bits

@@ -1,9 +1,10 @@
 """Splits and folds in which the part of each patient does not depend on other patients.
 
-A privacy guarantee for patients compares the data with a patient to the same data without this patient. A split that
-divides all rows of a hospital together meets its fractions exactly. However, the removal of one patient would move
-other patients to other parts. Here a keyed hash of the indivisible unit (a patient, or a row) decides the part, and
-fractions are met only on average.
+A privacy guarantee for patients compares the data that contain a patient with the same data without this patient. A
+split that divides all rows of a hospital together meets its fractions exactly. However, if one patient were removed,
+other patients would move between training, validation and test. Here the part of a patient follows from a keyed hash of
+the patient's identifier. Where single rows are divided, the part of a row follows from a hash of its content. The
+fractions are therefore met only on average.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ Places = NDArray[np.float64]
 
 
 def parts(split: Split, records: Records, rows: NDArray[np.int64], by: str, run: int) -> NDArray[np.int8]:
-    """Return the part of each row ``rows [N]``: 0 train, 1 validation, 2 test.
+    """Return the part of each row, ``[N]``: 0 for training, 1 for validation, 2 for test.
 
-    ``split`` has fractions or folds, and ``by`` is the unit that is never divided. ``run`` is the run's seed. Raises
-    ``ValueError`` for a split by column.
+    ``rows [N]`` are positions in ``records``. ``by`` says what is never divided between parts: ``row``, ``patient`` or
+    a column. ``run`` is the run's seed. Raises ``ValueError`` if ``split`` reads the parts from a column of the data.
     """
     seed = split.effective_seed(run)
     if seed is None:
@@ -38,10 +39,9 @@ def parts(split: Split, records: Records, rows: NDArray[np.int64], by: str, run:
 
 
 def used(split: Split, records: Records, rows: NDArray[np.int64], by: str, run: int) -> NDArray[np.bool_]:
-    """Return a mask ``[N]`` of the rows ``rows [N]`` that remain for training if the share ``split.used`` is used. The
-    arguments are the same as in :func:`parts`.
+    """Return a mask ``[N]`` of the rows that remain for training if only the share ``split.used`` is trained on.
 
-    The rows of a smaller share are also in every larger share.
+    The arguments are the same as in :func:`parts`. Rows that remain at a small share also remain at every larger share.
     """
     ids = _contents(records, rows) if by == "row" or records.group is None else _ids(records, rows)
     seed = split.effective_seed(run)
@@ -49,7 +49,7 @@ def used(split: Split, records: Records, rows: NDArray[np.int64], by: str, run: 
 
 
 def _places(ids: NDArray[Any], seed: int, purpose: str) -> Places:
-    """Hash each of ``ids [N]`` to a number in [0, 1), with ``seed`` as the hash's key, ``[N]``."""
+    """Hash each identifier in ``ids [N]`` to a number in [0, 1), ``[N]``; ``seed`` is the key of the hash."""
     import pandas as pd
 
     codes, distinct = pd.factorize(ids)
@@ -61,7 +61,9 @@ def _places(ids: NDArray[Any], seed: int, purpose: str) -> Places:
 
 
 def _ids(records: Records, rows: NDArray[np.int64]) -> NDArray[np.object_]:
-    """Return the group of each row as text, ``[N]``; a row without a group has the digest of its content."""
+    """Return the patient (or other indivisible group) of each row as text, ``[N]``; for a row without one, a digest of
+    the row's content.
+    """
     import pandas as pd
 
     group = np.asarray(records.group, object)[rows]
@@ -77,9 +79,9 @@ def _text(value: Any) -> str:
 
 
 def _contents(records: Records, rows: NDArray[np.int64]) -> NDArray[np.object_]:
-    """Return a digest of each row's hospital, label, features and patient, ``[N]``: equal rows have equal digests.
+    """Return a digest of the hospital, label, features and patient of each row, ``[N]``: equal rows have equal digests.
 
-    Classes and categories enter by name, since their numbers depend on other rows.
+    Classes and categories are hashed by name, because their codes depend on the values of other rows.
     """
     import pandas as pd
 

@@ -36,7 +36,7 @@ MOST_NAMED = 5
 
 @dataclass(frozen=True)
 class Recipe:
-    """The settings by which a federation is made of a source's records; see :func:`raysim.data.build.build`."""
+    """The settings for building a federation from the records of a data source; see :func:`raysim.data.build.build`."""
 
     split: Split
     """The division of rows into training, validation and test."""
@@ -60,7 +60,7 @@ class Recipe:
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """The ``N`` rows of the source that are included, in the source's order, and their ``H`` hospitals."""
+    """The ``N`` rows of the data source that the federation includes, in the source's order, and their hospitals."""
 
     index: NDArray[np.int64]
     """The position of each row in the source, ``[N]``."""
@@ -71,13 +71,14 @@ class _Rows:
 
 
 def assemble(records: Records, recipe: Recipe, source: str, into: Path, checked: Found | None = None) -> dict[str, Any]:
-    """Compute the arguments of :func:`raysim.data.federation.write`, except the fingerprint. Features are written to
-    ``into``.
+    """Build a federation from ``records``: return the arguments of :func:`raysim.data.federation.write`, except the
+    fingerprint.
 
-    ``checked`` are findings on these rows from an earlier check; with None the rows are checked here. ``source`` is the
-    name of the source in errors.
+    Features are stored as files in the folder ``into``. ``checked`` are the suspected leaks and errors that an earlier
+    check found in the same rows; with None the rows are checked here. ``source`` is the name of the data source in
+    error messages.
 
-    Raises ``DataError`` for records that cannot be federated.
+    Raises ``DataError`` for records that cannot form a federation.
     """
     split, notes = recipe.split, list(records.notes)
     by, group = ("column", None) if split.column is not None else groups(split.by, records.group, source)
@@ -142,7 +143,9 @@ def assemble(records: Records, recipe: Recipe, source: str, into: Path, checked:
 
 
 def _left_out(columns: Sequence[str]) -> list[str]:
-    """Return a warning that names the columns without a value in training rows; empty if there are none."""
+    """Return one warning that names ``columns``, which have no value in any training row; an empty list without
+    columns.
+    """
     if not columns:
         return []
     named = listed([f"'{name}'" for name in columns], MOST_NAMED)
@@ -173,8 +176,10 @@ def _checked(records: Records, rows: _Rows, unlike: Sequence[str]) -> Found:
 def _parts(
     records: Records, recipe: Recipe, rows: _Rows, by: str, group: NDArray[np.int64] | None, source: str
 ) -> NDArray[np.int8]:
-    """Return the part of each row, ``[N]``: 0 train, 1 validation, 2 test; at random, from folds, or from the
-    source.
+    """Return the part of each row, ``[N]``: 0 for training, 1 for validation, 2 for test.
+
+    Depending on the setting ``data.split``, the parts are random, follow from cross-validation folds, or are read from
+    the source.
     """
     split, seed = recipe.split, recipe.split.effective_seed(recipe.seed)
     if seed is None:
@@ -191,9 +196,9 @@ def _parts(
 
 
 def _with_unseen(split: Split, rows: _Rows, part: NDArray[np.int8]) -> NDArray[np.int8]:
-    """Return ``part [N]`` after moving all rows of unseen hospitals to the test part.
+    """Move all rows of the hospitals ``split.unseen`` to the test part, and return the new part of each row, ``[N]``.
 
-    Where ``split.trained_on`` is ``all``, the test rows of all other hospitals also become training rows.
+    If ``split.trained_on`` is ``all``, test rows of all other hospitals become training rows.
     """
     if not split.unseen:
         return part
@@ -208,7 +213,9 @@ def _with_unseen(split: Split, rows: _Rows, part: NDArray[np.int8]) -> NDArray[n
 def _used(
     recipe: Recipe, records: Records, rows: _Rows, part: NDArray[np.int8], by: str, group: NDArray[np.int64] | None
 ) -> tuple[_Rows, NDArray[np.int8]]:
-    """Remove the training rows that ``split.used`` leaves out. Return the remaining rows and the part of each."""
+    """Remove the training rows that are left out if only the share ``split.used`` is trained on. Return the remaining
+    rows and the part of each.
+    """
     split = recipe.split
     if split.independent:
         mask = (part != 0) | alone.used(split, records, rows.index, by, recipe.seed)
@@ -220,7 +227,10 @@ def _used(
 
 
 def _check_parts(counts: NDArray[np.int64]) -> None:
-    """Raise ``DataError`` where no hospital has training rows, or no hospital has test rows; ``counts [H, 3]``."""
+    """Raise ``DataError`` if no hospital has a training row, or no hospital has a test row.
+
+    ``counts [H, 3]`` has the number of training, validation and test rows of each hospital.
+    """
     for k, missing in ((0, "train"), (2, "test")):
         if not counts[:, k].any():
             raise DataError(
@@ -238,8 +248,8 @@ def _prepared(
     people: NDArray[np.int64] | Literal["rows"] | None,
     into: Path,
 ) -> Prepared:
-    """Prepare the features of the rows ``order [N]``. Statistics come from the rows that the mask ``train [N]``
-    selects, or from declared ranges.
+    """Compute the features of the rows ``order [N]``. Statistics such as means come from the training rows, which the
+    mask ``train [N]`` selects, or from declared ranges of the columns.
     """
     flags = recipe.missing_flags
     if recipe.ranges is None:
@@ -262,7 +272,9 @@ def _prepared(
 
 
 def _units(people: NDArray[np.int64] | Literal["rows"] | None, noise: SumNoise | None, rows: int) -> NDArray[np.int64]:
-    """Return the privacy unit of each row, ``[N]``: its patient if ``noise`` protects patients, else the row."""
+    """Return the number of the privacy unit of each row, ``[N]``: its patient if ``noise`` protects patients, else the
+    row itself.
+    """
     if noise is None or noise.unit == "example" or isinstance(people, str):
         return np.arange(rows)
     if people is None:
@@ -276,7 +288,11 @@ def _units(people: NDArray[np.int64] | Literal["rows"] | None, noise: SumNoise |
 def _people(
     split: Split, group: NDArray[Any] | None, order: NDArray[np.int64], source: str
 ) -> NDArray[np.int64] | Literal["rows"] | None:
-    """Return the patient of each row, ``[N]``; ``"rows"`` without patients; None if ``split.by`` is another column."""
+    """Return the number of the patient of each row, ``[N]``.
+
+    Return ``"rows"`` if the source does not identify patients, and None if rows are divided by a column that is not the
+    patient.
+    """
     if split.by not in (None, "row", "patient"):
         return None
     _, codes = groups("patient", group, source) if group is not None else ("row", None)
@@ -284,7 +300,7 @@ def _people(
 
 
 def _hospitals(silo: NDArray[Any]) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """Return the hospital of each row, ``[N]``, and the names of hospitals in natural order, ``[H]``."""
+    """Return the index of each row's hospital, ``[N]``, and the names of the hospitals in natural order, ``[H]``."""
     import pandas as pd
 
     codes, labels = pd.factorize(silo)
@@ -297,10 +313,10 @@ def _hospitals(silo: NDArray[Any]) -> tuple[NDArray[np.int64], tuple[str, ...]]:
 
 
 def _large(rows: _Rows, minimum: int, largest: int | None) -> tuple[_Rows, str]:
-    """Return the rows of the hospitals that are included, and a note on the excluded hospitals.
+    """Return the rows of the hospitals that are large enough to be included, and a note on the excluded hospitals.
 
-    Hospitals need at least ``minimum`` rows. Of these, the ``largest`` biggest hospitals are included (None: all);
-    among hospitals of equal size, those first in natural order are included.
+    A hospital needs at least ``minimum`` rows. Of the hospitals with so many rows, the ``largest`` biggest are included
+    (None: all). Among hospitals of equal size, the first by name in natural order are included.
     """
     home, names = rows.home, rows.names
     sizes = np.bincount(home, minlength=len(names))
@@ -324,7 +340,9 @@ def _large(rows: _Rows, minimum: int, largest: int | None) -> tuple[_Rows, str]:
 
 
 def _plain(values: NDArray[Any], order: NDArray[np.int64]) -> NDArray[Any] | Coded:
-    """Return values in their new order; objects become texts, since numpy would pickle objects."""
+    """Return ``values`` in the new order ``order``. Arrays of Python objects become texts, because numpy would store
+    objects by pickling them.
+    """
     if values.dtype.kind != "O":
         return values[order] if values.dtype.kind in "fiub" else values[order].astype(str)
     import pandas as pd

@@ -43,25 +43,25 @@ def build(
     scores: tuple[str, ...] = (),
     shelf: tuple[str, str] | None = None,
 ) -> Federation:
-    """Return the federation of ``source``, from the cache where it has been built before.
+    """Build the federation of the data source ``source``, or load it from the cache if it has been built before.
 
-    Hospitals are in natural order of their names. A hospital's rows are sorted into training, validation and test rows,
-    and each part is in the source's order.
+    Hospitals are in natural order of their names. A hospital's training rows come first, then its validation rows, then
+    its test rows. Each part is in the source's order.
 
     - ``split``: the division of rows into training, validation and test.
-    - ``preprocessing``: one of ``METHODS``.
+    - ``preprocessing``: the method that prepares features, one of ``METHODS``.
     - ``seed``: the run's seed, used where ``split`` has no seed.
-    - ``minimum``: fewest rows of a hospital; smaller hospitals are left out (None: no hospital is left out).
-    - ``largest``: number of the remaining hospitals to include, the largest first (None: all).
+    - ``minimum``: the smallest number of rows of an included hospital; smaller hospitals are left out (None: none is).
+    - ``largest``: the number of hospitals to include, the largest first (None: all with at least ``minimum`` rows).
     - ``ranges``: declared ranges and categories of columns; needed by ``declared`` preprocessing, and by ``standard``
       with ``noise``.
-    - ``noise``: the noise that hospitals add to the sums from which means and deviations are computed.
-    - ``missing_flags``: whether features flag missing values.
+    - ``noise``: the noise that hospitals add to the sums from which means and standard deviations are computed.
+    - ``missing_flags``: whether a column with missing values gets an added 0/1 feature that flags them.
     - ``scores``: columns with existing clinical scores, such as APACHE, which are not features.
-    - ``shelf``: the kind and key of the entry in the cache, for a federation that one experiment uses and then removes.
-      None: the entry is shared by all runs that build the same federation.
+    - ``shelf``: the kind and key of the federation's entry in the cache, if a single experiment uses the federation and
+      then removes it. None: the entry is shared by all runs that build the same federation.
 
-    Raises ``DataError`` for data that cannot be federated and for a cache folder that cannot be written.
+    Raises ``DataError`` for data that cannot form a federation and for a cache folder that cannot be written.
     """
     if preprocessing not in METHODS:
         raise DataError(f"data.preprocessing: '{preprocessing}' is not known; {nearest(preprocessing, METHODS)}")
@@ -90,7 +90,10 @@ def build(
 
 
 def _stored(source: Source, read: str, recipe: Recipe, kind: str, key: str) -> Path:
-    """Build a federation by ``recipe`` from the records with digest ``read``, cache it, and return its folder."""
+    """Build a federation with the settings ``recipe``, store it in the cache, and return its folder.
+
+    ``read`` is the digest of the source's records, and ``kind`` and ``key`` name the federation's entry in the cache.
+    """
     records = _records(source, read)
 
     def make(making: Path) -> None:
@@ -104,7 +107,9 @@ def _stored(source: Source, read: str, recipe: Recipe, kind: str, key: str) -> P
 
 
 def _reserved(source: Source, split: Split) -> Source:
-    """Return the source after reserving the columns that ``split`` uses, so that these columns are not features."""
+    """Return ``source``, configured to read the columns that ``split`` names. These columns divide rows and are not
+    features.
+    """
     if split.column is None and split.by in (None, "row"):
         return source
     if isinstance(source, Columned):
@@ -118,12 +123,12 @@ def _reserved(source: Source, split: Split) -> Source:
 
 
 def read(source: Source) -> Records:
-    """Return the records of ``source``, from the cache where they have been read before."""
+    """Return the records of ``source``, from the cache if they have been read before."""
     return _records(source, cache.source_key(source, source.files()))
 
 
 def _with_scores(source: Source, scores: tuple[str, ...]) -> Source:
-    """Return the source, configured to read also the columns ``scores``."""
+    """Return ``source``, configured to read the columns ``scores`` of existing clinical scores too."""
     if not scores:
         return source
     if not isinstance(source, Scored):
@@ -132,7 +137,11 @@ def _with_scores(source: Source, scores: tuple[str, ...]) -> Source:
 
 
 def _records(source: Source, key: str) -> Records:
-    """Return the source's records. Records from files are stored in the cache for other splits and seeds."""
+    """Return the source's records, from the cache if it has an entry ``key``.
+
+    Records that are read from files are stored in the cache, so that runs with other splits or seeds need not read the
+    files again.
+    """
     folder = cache.find("records", key)
     if folder is not None:
         return cache.load_records(folder)
@@ -165,9 +174,9 @@ def _check(records: Records, source: str) -> None:
 def fingerprint(built: dict[str, Any]) -> str:
     """Compute a digest of all data that a run computes with: rows and names, but neither code nor paths.
 
-    ``built`` are the arguments of :func:`raysim.data.federation.write`. A run can thus be resumed after modules have
-    moved, but not after its data have changed. Numbers enter in single precision, because the last bits of a double
-    differ on another processor and a run may be resumed there.
+    ``built`` are the arguments of :func:`raysim.data.federation.write`. A run can therefore be resumed after raysim's
+    modules have moved, but not after its data have changed. Real numbers are rounded to single precision first: a run
+    may be resumed on another processor, where the last bits of a double differ.
     """
     summed = hashlib.blake2b(digest_size=16)
     arrays = {name: built[name] for name in ("X", "y", "observed", "bounds")} | built["patients"]

@@ -1,9 +1,9 @@
 """Cache the records of sources, and federations, in a folder.
 
-Entries are keyed by the content of configuration and files. An entry is a folder that appears whole or not at all: it
-is written to a temporary folder and renamed. Processes that build the same entry at once therefore all succeed.
-``complete.json`` lists size and digest of each file. Each process checks an entry once; an entry that does not match is
-replaced, with a warning.
+The key of an entry is a digest of the configuration and the content of the source's files. An entry is a folder that
+appears whole or not at all: it is written to a temporary folder, which is then renamed. Several processes can therefore
+build the same entry at the same time. ``complete.json`` lists the size and digest of each file of an entry. Each
+process compares an entry with this list once. An entry that differs is replaced, with a warning.
 """
 
 from __future__ import annotations
@@ -47,15 +47,16 @@ _RACY = 2.0  # seconds: a file that was modified later can change again with the
 
 
 def digest(*parts: Any) -> str:
-    """Return a name for ``parts`` (JSON values): 32 hexadecimal digits."""
+    """Return a digest of ``parts`` (JSON values): 32 hexadecimal digits."""
     text = json.dumps(parts, sort_keys=True, default=str)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def source_key(source: Source, files: Iterable[Path]) -> str:
-    """Return a name for the records of ``source.read()``: a digest of the source's kind, code, fields, and files.
+    """Return the cache key of the records that ``source.read()`` returns: a digest of the source's name, code, fields
+    and ``files``.
 
-    A file enters with its name and content. The digest does not depend on the folder that contains the code.
+    The digest uses the name and content of each file. It does not depend on the folder that contains raysim's code.
     """
     from pydantic import TypeAdapter
 
@@ -66,7 +67,9 @@ def source_key(source: Source, files: Iterable[Path]) -> str:
 
 
 def file_digest(path: Path) -> str:
-    """Return the digest of a file's content, which is read only if its size, change time or inode has changed."""
+    """Return the digest of a file's content. The file is read again only if its size, time of modification or inode has
+    changed since an earlier call.
+    """
     path = path.absolute()
     stat = path.stat()
     identity = [stat.st_size, stat.st_mtime_ns, stat.st_ino]
@@ -84,7 +87,7 @@ def file_digest(path: Path) -> str:
 
 
 def find(kind: str, key: str) -> Path | None:
-    """Return the folder of a complete entry, or None."""
+    """Return the folder of the cache entry ``key`` of a ``kind``; None if there is no such entry or it is damaged."""
     folder = entry(kind, key)
     try:
         listed = (folder / _COMPLETE).read_text()
@@ -105,16 +108,17 @@ def find(kind: str, key: str) -> Path | None:
 
 
 def _states(folder: Path, names: Iterable[str]) -> tuple[tuple[int, int, int], ...]:
-    """Return size, time of change and inode of each file; at least one of these changes when the file does."""
+    """Return the size, time of modification and inode of each file; at least one of them changes when the file does."""
     states = [(folder / name).stat() for name in names]
     return tuple((each.st_size, each.st_mtime_ns, each.st_ino) for each in states)
 
 
 @functools.cache
 def _damage(folder: Path, listed: str, states: tuple[tuple[int, int, int], ...]) -> str:
-    """Describe the damage of an entry; empty if the entry is intact.
+    """Return what is wrong with a cache entry; an empty text if its files are unchanged.
 
-    A process reads an entry's files once, and again only after ``states`` have changed.
+    A process reads an entry's files once, and again only after ``states`` (sizes and times of modification) have
+    changed.
     """
     for (name, (size, content)), state in zip(json.loads(listed).items(), states, strict=True):
         if state[0] != size or _content(folder / name) != content:
@@ -128,17 +132,17 @@ def _content(path: Path) -> str:
 
 
 def check() -> None:
-    """Raise ``DataError`` if the cache folder cannot be written. Call it before long work."""
+    """Raise ``DataError`` if the cache folder cannot be written. Call this function before long work."""
     with _writing():
         cache_folder().mkdir(parents=True, exist_ok=True)
         os.rmdir(tempfile.mkdtemp(prefix=_MAKING, dir=cache_folder()))
 
 
 def store(kind: str, key: str, write: Callable[[Path], None]) -> Path:
-    """Fill the entry ``key`` by ``write(folder)`` and return its folder. If another process stored the entry first,
-    return that entry's folder.
+    """Create the cache entry ``key`` by calling ``write(folder)``, and return its folder. If another process has stored
+    the entry first, return the folder of that process.
 
-    Raises ``DataError`` where the cache folder cannot be written.
+    Raises ``DataError`` if the cache folder cannot be written.
     """
     folder = cache_folder() / kind
     with _writing():
@@ -164,13 +168,13 @@ def store(kind: str, key: str, write: Callable[[Path], None]) -> Path:
 
 
 def entry(kind: str, key: str) -> Path:
-    """Return the folder of an entry, whether it exists or not."""
+    """Return the path of the folder of a cache entry, whether the entry exists or not."""
     return cache_folder() / kind / key
 
 
 def remove(kind: str, key: str | None = None) -> None:
-    """Remove an entry, and the folder of its ``kind`` if it is then empty. Without ``key``, remove all entries of the
-    kind. No process may be using them.
+    """Remove the cache entry ``key``, and the folder of its ``kind`` if no other entry is left in it. Without ``key``,
+    remove all entries of the kind. No process may be using the removed entries.
     """
     if key is None:
         shutil.rmtree(cache_folder() / kind, ignore_errors=True)
@@ -198,7 +202,7 @@ def _move_in(made: Path, target: Path) -> None:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove unfinished entries of processes that were killed."""
+    """Remove unfinished entries that killed processes have left in ``folder``."""
     for left in folder.glob(_MAKING + "*"):
         with contextlib.suppress(OSError):
             if time.time() - left.stat().st_mtime > _ABANDONED:
@@ -225,7 +229,9 @@ def _writing() -> Any:
 
 
 def _code(module: str) -> list[str]:
-    """Compute digests of the code that reads and builds data. An entry made by other code is not used."""
+    """Return the digests of the code that reads and builds data: of raysim's own files and of the source's ``module``.
+    They are part of an entry's key, so that an entry made by other code is not used.
+    """
     digests = dict(_own_code())
     if (file := getattr(sys.modules.get(module), "__file__", None)) and Path(file) not in digests:
         digests[Path(file)] = _content(Path(file))
@@ -234,7 +240,7 @@ def _code(module: str) -> list[str]:
 
 @functools.cache
 def _own_code() -> dict[Path, str]:
-    """Compute the digests of raysim's own files, once in each process, which has imported them."""
+    """Return the digest of each of raysim's files that read or build data, by path; computed once in each process."""
     here = Path(__file__).parent
     folders = (here, here.parent / "core")
     paths = {path for folder in folders for kind in ("*.py", "*.sql", "*.yaml") for path in folder.rglob(kind)}
@@ -266,7 +272,7 @@ def save_records(folder: Path, records: Records) -> None:
 
 
 def load_records(folder: Path) -> Records:
-    """Load the records that :func:`save_records` stored."""
+    """Load the records that :func:`save_records` stored in ``folder``."""
     import pandas as pd
     from pyarrow import feather
 

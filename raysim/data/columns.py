@@ -25,16 +25,16 @@ _DENSE = 0.5  # least share of their range that row numbers fill
 
 @dataclass(frozen=True)
 class Column:
-    """A feature column of a source, over all rows.
+    """The properties of a feature column of a data source, over all rows.
 
-    - ``name``: the name that the source gives.
+    - ``name``: the column's name in the source.
     - ``kind``: ``number``; ``binary``, numbers with two different values; or ``category``.
     - ``missing``: the share of rows without a value.
-    - ``low``, ``high``: the lowest and highest number; None for categories and without any value.
+    - ``low``, ``high``: the lowest and highest number; None for a column of categories or without any value.
     - ``distinct``: how many different values there are.
-    - ``remark``: why the column is suspect: it is ``empty``, ``constant``, ``unnamed`` in the file, a ``row number``
-      (different whole numbers without large gaps) or an ``identifier`` (a different value in every row). Empty text:
-      not suspect.
+    - ``remark``: why the column is suspect. It is ``empty``, ``constant``, ``unnamed`` in the file, a ``row number``
+      (different whole numbers without large gaps) or an ``identifier`` (a different value in every row). An empty text
+      means that the column is not suspect.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Column:
 
     @property
     def range(self) -> str:
-        """The lowest and highest number, or the number of categories, as text."""
+        """The lowest and highest number of the column, or its number of categories, as text."""
         if self.kind == "category":
             return f"{self.distinct:,} categories"
         if self.low is None or self.high is None:
@@ -56,12 +56,14 @@ class Column:
 
 
 def columns_of(features: pd.DataFrame) -> tuple[Column, ...]:
-    """Describe the columns of ``features [N, *]``: numbers (NaN: missing) and pandas categories."""
+    """Return the properties of each column of ``features``; a column contains numbers (NaN: missing) or pandas
+    categories.
+    """
     return tuple(_column(str(name), features[name]) for name in features.columns)
 
 
 def warnings_of(columns: Sequence[Column]) -> tuple[str, ...]:
-    """Return a warning for each column from which a model would learn something that is not a property of a patient."""
+    """Return a warning for each column that has no name, or that looks like a row number or an identifier."""
     reasons = {
         "unnamed": "has no name in the file",
         "row number": "looks like a row number",
@@ -97,7 +99,9 @@ def _column(name: str, series: pd.Series[Any]) -> Column:
 
 
 def _ascending(series: pd.Series[Any]) -> NDArray[Any]:
-    """Return the recorded values of a column of numbers, sorted: distinct values are then counted ten times faster."""
+    """Return the values of a column of numbers in ascending order, without missing values. Counting distinct values is
+    ten times faster in sorted values.
+    """
     values = series.to_numpy()
     ascending = np.sort(values if values.dtype.kind in "fiu" else series.to_numpy(np.float64))
     return ascending[: len(ascending) - int(np.isnan(ascending).sum())]

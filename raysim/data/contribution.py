@@ -13,7 +13,9 @@ from raysim.core.streams import stream
 
 @dataclass(frozen=True, eq=False)
 class Contribution:
-    """The chosen rows of a hospital, sorted by patient."""
+    """The rows of a hospital that remain if each patient may contribute only a limited number of rows, sorted by
+    patient.
+    """
 
     rows: NDArray[np.int64]
     """Positions among the hospital's training, validation or test rows, ``[n]``."""
@@ -26,19 +28,19 @@ class Contribution:
 
     @property
     def single(self) -> bool:
-        """Whether each patient has one row."""
+        """Whether each patient has exactly one chosen row."""
         return len(self.rows) == self.patients
 
     @cached_property
     def everything(self) -> bool:
-        """Whether all rows are chosen, in their original order."""
+        """Whether all rows of the hospital are chosen, in their original order."""
         return len(self.rows) == self.total and bool((np.diff(self.rows) == 1).all())
 
 
 def choose_rows(people: NDArray[np.int64], order: NDArray[np.int64], most: int) -> Contribution:
-    """Select at most ``most`` rows of each patient: the rows that come first in ``order [n]``, a permutation of rows.
+    """Select at most ``most`` rows of each patient of a hospital: the patient's first rows in ``order [n]``.
 
-    ``people [n]`` is the patient of each row of a hospital.
+    ``people [n]`` is the patient of each of the hospital's rows, and ``order`` is a permutation of these rows.
     """
     _, first, code = np.unique(people, return_index=True, return_inverse=True)
     rank = np.empty(len(first), dtype=np.int64)
@@ -53,10 +55,10 @@ def choose_rows(people: NDArray[np.int64], order: NDArray[np.int64], most: int) 
 
 
 def shuffled(people: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
-    """Return an order of rows ``[n]`` that is random within each patient.
+    """Return a permutation ``[n]`` of a hospital's rows in which the rows of each patient are in random order.
 
-    The order of a patient's rows depends only on ``seed`` and their number, so that the choice does not depend on other
-    patients. ``people [n]`` is the patient of each row.
+    The order of a patient's rows depends only on ``seed`` and on how many rows the patient has. Other patients
+    therefore do not affect it. ``people [n]`` is the patient of each row.
     """
     _, code, counts = np.unique(people, return_inverse=True, return_counts=True)
     by_patient = np.argsort(code, kind="stable")

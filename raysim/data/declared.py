@@ -1,9 +1,9 @@
 """Prepare features by declared ranges and categories of their columns, rather than by the training rows.
 
-A range from a public data dictionary scales a column without reading any row. With noise, the range bounds what a row
-adds to the sums from which means and deviations are computed, so that the noise can hide the row. A row adds ``(1, u,
-u^2)`` for each numeric column with a recorded value. There ``u`` is the value scaled to -1 at the low end of the range
-and 1 at the high end.
+A range from a public data dictionary scales a column without reading any row. If means and standard deviations are
+computed with privacy noise, the range also bounds what a row adds to the sums behind them, so that noise can hide the
+row. A row adds ``(1, u, u^2)`` for each numeric column with a recorded value. Here ``u`` is the value scaled to -1 at
+the low end of the range and to 1 at the high end.
 """
 
 from __future__ import annotations
@@ -64,38 +64,41 @@ class SumNoise(Protocol):
 
     @property
     def unit(self) -> Literal["patient", "example"]:
-        """The privacy unit, whose rows are clipped together: a patient, or an example (one row)."""
+        """The privacy unit: a patient, or an example (one row). The rows of a unit are clipped together."""
 
     @property
     def rows(self) -> int:
-        """The largest number of rows that a unit contributes."""
+        """The largest number of rows that a privacy unit (a patient or a row) contributes."""
 
     @property
     def named(self) -> str:
-        """The description of the noise, which is stored in a federation that was prepared with it."""
+        """A description of the noise, which is stored in a federation that was prepared with this noise."""
 
     @property
     def key(self) -> tuple[object, ...]:
-        """A key that is equal for two noise settings that generate the same numbers."""
+        """A key that is equal for two noise settings that generate the same noise."""
 
     def sum_of(self, rows: Floats, unit: NDArray[np.int64], hospitals: int, seed: int, hospital: int) -> Floats:
-        """Compute the noisy sum ``[K]`` of ``rows [n, K]``, whose entries are from -1 to 1.
+        """Compute the sum of ``rows [n, K]`` with added noise, ``[K]``; all entries of ``rows`` are from -1 to 1.
 
-        All rows of one ``unit [n]`` are clipped together to the norm of one row. ``hospitals`` is the number of
-        hospitals that send such sums. ``seed`` and ``hospital`` name the noise's random stream.
+        ``unit [n]`` is the privacy unit (patient or row) of each row. The rows of a unit together are clipped to the
+        largest norm of a single row. ``hospitals`` is the number of hospitals that send such sums. ``seed`` and
+        ``hospital`` select the random stream of the noise.
         """
 
     def total(self, sums: Sequence[Floats], seed: int) -> Floats:
-        """Compute the total ``[K]`` of hospitals' noisy ``sums`` that the coordinator receives; ``seed`` keys the
-        masks.
+        """Compute the total ``[K]`` of the hospitals' noisy ``sums``, as the server learns it. ``seed`` is the key of
+        the masks of secure aggregation.
         """
 
     def deviation(self, width: int, hospitals: int) -> float:
-        """Compute the standard deviation of one hospital's noise on each of ``width`` sums."""
+        """Return the standard deviation of the noise that one hospital adds to each of ``width`` sums."""
 
 
 def ranges_of(declared: Declared, table: RawColumns) -> dict[str, Range | Categorical]:
-    """Return the declaration of each column of a table. Raises ``DataError`` for a column without a usable range."""
+    """Return the declared range or categories of each column of ``table``, by name. Raises ``DataError`` for a column
+    without a usable declaration.
+    """
     for name in declared:
         if name not in table.order:
             raise DataError(f"data.ranges: no feature is called '{name}'; {nearest(name, table.order)}")
@@ -123,7 +126,9 @@ def ranges_of(declared: Declared, table: RawColumns) -> dict[str, Range | Catego
 
 
 def declared_alone(described: Mapping[str, Range | Categorical]) -> Preprocessing:
-    """Return a preprocessing from declarations alone: a column's deviation is assumed to be a quarter of its range."""
+    """Return a preprocessing that reads no data: a column's mean is assumed to be the middle of its declared range, and
+    its standard deviation a quarter of the range's width.
+    """
     columns = {
         name: Numeric(name, each.middle, QUARTER * each.half_width, each.middle, each.missing)
         for name, each in described.items()
@@ -133,7 +138,9 @@ def declared_alone(described: Mapping[str, Range | Categorical]) -> Preprocessin
 
 
 def declared_raw(described: Mapping[str, Range | Categorical]) -> Preprocessing:
-    """Return a preprocessing for trees: numbers unchanged, categories as positions among the declared ones."""
+    """Return a preprocessing for tree models: numbers are unchanged, and a category becomes its position among the
+    declared categories.
+    """
     columns = {
         name: Numeric(name, fill=math.nan, flagged=each.missing, limits=(each.low, each.high))
         for name, each in described.items()
@@ -151,11 +158,11 @@ def with_noise(
     noise: SumNoise,
     seed: int,
 ) -> tuple[Preprocessing, int]:
-    """Compute a preprocessing from noisy means and deviations. Also return the number of scalars that each hospital
-    sent.
+    """Compute a preprocessing from means and standard deviations with privacy noise. Also return the number of scalars
+    that each hospital sent.
 
-    ``rows`` lists for each hospital the positions of its training rows in the table, ``people`` the privacy unit of
-    each of these rows.
+    ``rows`` lists for each hospital the positions of its training rows in ``table``. ``people`` lists for each hospital
+    the privacy unit (patient or row) of each of these rows.
     """
     ranges = [each for name in table.numeric if isinstance(each := described[name], Range)]
     middle, half_width = np.array([r.middle for r in ranges]), np.array([r.half_width for r in ranges])
@@ -181,7 +188,11 @@ def with_noise(
 
 
 def moments(values: NDArray[Any], middle: Floats, half_width: Floats) -> Floats:
-    """Compute the contributions of rows ``values [n, D]`` to the sums, ``[n, 3 D]``: ``(1, u, u^2)``, 0 if missing."""
+    """Compute what each of the rows ``values [n, D]`` adds to the sums of counts, values and squares, ``[n, 3 D]``.
+
+    A recorded value adds ``(1, u, u^2)`` and a missing value adds 0. Here ``u`` is the value, scaled so that the
+    declared range becomes -1 to 1, and clipped to it.
+    """
     placed = (values.astype(np.float64) - middle) / half_width
     defined = ~np.isnan(placed)
     placed = np.where(defined, np.clip(placed, -1.0, 1.0), 0.0)

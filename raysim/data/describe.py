@@ -31,7 +31,9 @@ _SUSPECTS = 4
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Summary:
-    """The figures of a federation with ``H`` hospitals, ``C`` classes and ``D`` features that are not flags."""
+    """The figures that ``raysim describe`` prints for a federation with ``H`` hospitals, ``C`` classes and ``D``
+    features that are not flags of missing values.
+    """
 
     hospitals: tuple[str, ...]
     """The names of the hospitals."""
@@ -89,7 +91,7 @@ class Summary:
 
     @property
     def one_class(self) -> tuple[str, ...]:
-        """The hospitals whose test rows are all of one class, so that AUROC is undefined."""
+        """The hospitals whose test rows are all of one class. AUROC is undefined there."""
         return self._named((self.tested > 0).sum(axis=1) == 1)
 
     @property
@@ -99,7 +101,9 @@ class Summary:
 
     @property
     def judged(self) -> int:
-        """The number of hospitals where AUROC, or the error of a real label, is defined on test rows."""
+        """The number of hospitals where AUROC is defined on test rows; for a real label, the number of hospitals with
+        test rows.
+        """
         return len(self.hospitals) - len(self.one_class) - len(self.untested)
 
     def _named(self, which: NDArray[np.bool_]) -> tuple[str, ...]:
@@ -107,7 +111,7 @@ class Summary:
 
 
 def summarise(federation: Federation) -> Summary:
-    """Compute the figures of ``federation`` from its labels and masks; no feature is read."""
+    """Compute the figures of ``federation`` for ``raysim describe``. Feature values are not read."""
     H, C = len(federation.hospitals), len(federation.classes)
     home = np.repeat(np.arange(H), federation.totals)
     counts = tested = np.zeros((H, 0), np.int64)
@@ -146,7 +150,7 @@ def summarise(federation: Federation) -> Summary:
 
 
 def render(federation: Federation | Summary, console: Console) -> None:
-    """Print a federation's summary."""
+    """Print the figures of a federation to ``console``."""
     summary = federation if isinstance(federation, Summary) else summarise(federation)
     for block in _blocks(summary):
         console.print(block, highlight=False, markup=False)
@@ -179,9 +183,10 @@ def _blocks(s: Summary) -> list[RenderableType]:
 
 
 def _eventless(s: Summary) -> str:
-    """Return a sentence on the number of hospitals without a test event, where AUROC is undefined.
+    """Return a sentence on how many hospitals have no test row of the event (the second class), where AUROC is
+    undefined.
 
-    It is empty if every hospital has a test event, and for labels without exactly two classes.
+    The text is empty if every hospital has such a row, and for labels without exactly two classes.
     """
     if len(s.classes) != 2:
         return ""
@@ -200,10 +205,10 @@ def _sizes(s: Summary) -> Table:
 
 
 def _labels(s: Summary) -> Table:
-    """Make the table of classes or of the label.
+    """Make the table that describes the label.
 
-    With two classes it shows only the event, with more classes it shows every class. For a real label it shows the
-    range over rows and over hospitals' means.
+    With two classes the table shows only the second class (the event), with more classes it shows every class. For a
+    real label it shows the range of the rows' labels and the range of hospitals' mean labels.
     """
     if s.labels is not None:
         means, overall = s.labels
@@ -227,8 +232,8 @@ def _labels(s: Summary) -> Table:
 
 
 def _columns(s: Summary) -> RenderableType:
-    """Make the table of feature columns. If there are more than ``_COLUMNS``, it has only the suspect columns and the
-    columns with the most missing values.
+    """Make the table of feature columns. Of more than ``_COLUMNS`` columns it shows only as many: suspect columns
+    first, then the columns with the most missing values.
     """
     remarked = sorted(s.columns, key=lambda column: (not column.remark, -column.missing))
     listed_columns = list(s.columns) if len(s.columns) <= _COLUMNS else remarked[:_COLUMNS]
@@ -244,7 +249,9 @@ def _columns(s: Summary) -> RenderableType:
 
 
 def _tested(s: Summary) -> RenderableType:
-    """Make the table of hospitals by test events and non-events: a precise AUROC needs many of each."""
+    """Make a table that counts hospitals by their number of test rows of each class: a precise AUROC needs many of
+    both.
+    """
     events = s.tested[:, 1]
     table = _table("hospitals by test rows of a class", "test rows", *(_band(low, high) for low, high in _BANDS))
     for name, counts in ((f"events ('{s.classes[1]}')", events), (f"others ('{s.classes[0]}')", s.tested[:, 0])):
@@ -303,7 +310,9 @@ def _attributes(s: Summary) -> Text:
 
 
 def _suspects(text: Text, suspects: Sequence[Suspect]) -> Text:
-    """Append the suspects of each level to ``text``. Many suspects that are not warnings are listed by name only."""
+    """Append the suspected errors ``suspects`` to ``text``, by level. If a level other than ``warn`` has many, the
+    later ones are listed by column name only.
+    """
     for level in LEVELS:
         found = [suspect for suspect in suspects if suspect.level == level]
         several = len(found) if level == "warn" or len(found) <= _SUSPECTS else _SUSPECTS - 1
@@ -316,7 +325,7 @@ def _suspects(text: Text, suspects: Sequence[Suspect]) -> Text:
 
 
 def lines(title: str, below: Sequence[str], style: str = "") -> Text:
-    """Format a bold title, and lines below it."""
+    """Format a bold ``title``, with the lines ``below`` under it."""
     from rich.text import Text
 
     text = Text(title, style="bold")

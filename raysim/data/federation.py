@@ -1,8 +1,9 @@
 """The data of all hospitals, immutable and memory-mapped.
 
 Rows of all hospitals are concatenated. Within a hospital, training rows are first, then validation rows, then test
-rows: each part of each hospital is one slice. A federation is a folder of plain ``.npy`` arrays and a
-``federation.json``. Every process maps the rows that it uses, and no process receives a copy.
+rows, so that each part of each hospital is one slice of the arrays. A federation is a folder of plain ``.npy`` arrays
+and a ``federation.json``. Every process maps these files into memory and reads only the rows that it uses; no process
+receives a copy.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _SCORES = "scores.npz"
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Coded:
-    """Texts of ``N`` rows, each different text stored once: ``texts[codes]``."""
+    """The texts of ``N`` rows. Each different text is stored once, and the rows' texts are ``texts[codes]``."""
 
     codes: NDArray[np.int64]
     """The position of each row's text in ``texts``, ``[N]``."""
@@ -52,8 +53,8 @@ class Coded:
 class Federation:
     """All hospitals' rows, and the known attributes of rows, patients and hospitals.
 
-    There are ``N`` rows, ``H`` hospitals, and ``F`` features after preprocessing. The first ``D`` features are values,
-    the rest are flags of missing values.
+    There are ``N`` rows, ``H`` hospitals, and ``F`` features after preprocessing. The first ``D`` features contain
+    values, and the others flag missing values.
     """
 
     folder: Path
@@ -134,12 +135,12 @@ class Federation:
 
     @property
     def task(self) -> TaskKind:
-        """The kind of label, which decides which metrics are computed."""
+        """The kind of label (classes or a real number), which decides which metrics are computed."""
         return CLASSIFICATION if self.classes else REGRESSION
 
     @cached_property
     def patient_attributes(self) -> tuple[str, ...]:
-        """The names of the attributes in :attr:`patients`, whose values are not loaded."""
+        """The names of the attributes in :attr:`patients`. The values of the attributes are not loaded."""
         with np.load(self.folder / "patients.npz") as arrays:
             return tuple(name.removeprefix(_CODES) for name in arrays.files if not name.startswith(_TEXTS))
 
@@ -165,21 +166,21 @@ class Federation:
     def people(self) -> NDArray[np.int64]:
         """The patient of each row, ``[N]``: all rows of a patient have the same number, even at several hospitals.
 
-        Where the source does not identify patients, each row counts as a patient. Raises ``FileNotFoundError`` where
-        ``split.by`` replaced the source's patients by another column.
+        If the source does not identify patients, each row counts as a patient. Raises ``FileNotFoundError`` if
+        ``split.by`` names another column in place of the source's patients.
         """
         return np.asarray(np.load(self.folder / "people.npy"))
 
     @cached_property
     def source_rows(self) -> NDArray[np.int64]:
-        """The position of each row in the source, from 0, ``[N]``."""
+        """The position of each row in the source's file or frame, from 0, ``[N]``."""
         return np.asarray(np.load(self.folder / "source_rows.npy"))
 
     @cached_property
     def identities(self) -> NDArray[np.int64]:
-        """A number for the patient of each row, ``[N]``, which is the same in every division of the source into parts.
+        """A number for the patient of each row, ``[N]``, which does not depend on how rows are divided into parts.
 
-        If the source identifies patients, it is the patient's number; if not, the row's position in the source.
+        If the source identifies patients, it is the patient's number. If not, it is the row's position in the source.
         """
         try:
             people = self.people
@@ -195,7 +196,7 @@ class Federation:
 
     @cached_property
     def levels(self) -> tuple[int, ...]:
-        """The number of categories of each feature that is a category's position, else 0; ``[F]``."""
+        """For each feature, ``[F]``: the number of categories if the feature is the position of a category, else 0."""
         try:
             return self.preprocessing.levels
         except FileNotFoundError:  # arrays without preprocessing
@@ -203,19 +204,23 @@ class Federation:
 
     @cached_property
     def limits(self) -> tuple[tuple[float, float] | None, ...]:
-        """The declared least and greatest value of each unscaled numeric feature, ``[F]``; None for all others."""
+        """For each feature, ``[F]``: its declared least and greatest value if it has declared limits and is not scaled,
+        else None.
+        """
         try:
             return self.preprocessing.limits
         except FileNotFoundError:  # arrays without preprocessing
             return (None,) * len(self.features)
 
     def rows(self, hospital: int, part: str) -> slice:
-        """Return where ``part`` (``train``, ``validation`` or ``test``) of ``hospital`` lies in ``X`` and ``y``."""
+        """Return the slice of ``X`` and ``y`` that contains one part (``train``, ``validation`` or ``test``) of a
+        hospital.
+        """
         k = PARTS.index(part)
         return slice(int(self.bounds[hospital, k]), int(self.bounds[hospital, k + 1]))
 
     def sizes(self, part: str) -> NDArray[np.int64]:
-        """Return the number of rows of ``part`` at each hospital, ``[H]``."""
+        """Return the number of rows of one part (``train``, ``validation`` or ``test``) at each hospital, ``[H]``."""
         k = PARTS.index(part)
         return self.bounds[:, k + 1] - self.bounds[:, k]
 
@@ -239,12 +244,13 @@ def write(
     preprocessing: Preprocessing | None = None,
     people: NDArray[np.int64] | Literal["rows"] | None = "rows",
 ) -> None:
-    """Store a federation's arrays in ``folder``; ``meta`` contains the fields that are stored as JSON.
+    """Store a federation's arrays in ``folder``; ``meta`` contains the other fields of :class:`Federation`, which are
+    stored as JSON.
 
-    ``X`` and ``observed`` are not written again if they already are mapped files of that folder. If ``source_rows`` is
-    None, the source has the same rows in the same order. If ``preprocessing`` is None, the source's columns are the
-    features. ``people [N]`` is as in :attr:`Federation.people`; ``"rows"`` means that each row is one patient, and None
-    that patients are unknown.
+    ``X`` and ``observed`` are not written again if they are already memory-mapped files of ``folder``. If
+    ``source_rows`` is None, the source has the same rows in the same order. If ``preprocessing`` is None, the source's
+    columns are the features. ``people [N]`` is as in :attr:`Federation.people`; ``"rows"`` means that each row is one
+    patient, and None that patients are unknown.
     """
     if people is not None:
         np.save(folder / "people.npy", np.arange(len(y)) if isinstance(people, str) else people)
@@ -272,10 +278,11 @@ def write(
 
 @lru_cache(maxsize=4)
 def _described(path: Path, state: tuple[int, int, int]) -> Mapping[str, Any]:
-    """Read ``federation.json``, cached per process.
+    """Read ``federation.json``; the result is cached per process.
 
-    Equal texts are stored once, since the names and attributes of a million hospitals would otherwise take a gigabyte.
-    ``state`` belongs to the key of the cache: it differs after the file has changed.
+    Each different text is kept in memory once, since the names and attributes of a million hospitals would otherwise
+    take a gigabyte. ``state`` (the file's size and time of modification) is part of the cache's key, so that a changed
+    file is read again.
     """
     meta: dict[str, Any] = json.loads(path.read_text())
     once: dict[str, str] = {}
@@ -289,5 +296,5 @@ def _mapped(path: Path) -> NDArray[Any]:
 
 
 def pooled_rows(federation: Federation) -> NDArray[np.int64]:
-    """Return the indices of the training rows of all hospitals, in order."""
+    """Return the positions of the training rows of all hospitals in the federation's rows, ascending."""
     return ranges(federation.bounds[:, 0], federation.sizes("train"))

@@ -1,7 +1,7 @@
 """Fitted preprocessing: plain numbers and names that convert a source's columns to features.
 
-The same code prepares the rows of a federation and, from a run's ``preprocessing.json``, new rows. A missing value is
-filled. A category that no training row had is 0 in all columns of its feature.
+The same code prepares the rows of a federation and, from a run's ``preprocessing.json``, new rows. A missing number is
+replaced by a fixed value. A category that occurred in no training row is 0 in all 0/1 features of its column.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ MISSING = -1
 class Numeric:
     """A column of numbers: its feature is ``(value - mean) / scale``, with ``fill`` in place of a missing value.
 
-    - ``scale``: infinite for a column that did not vary in training; its feature is then 0.
+    - ``scale``: infinite if all training rows have the same value; the feature is then always 0.
     - ``flagged``: whether an extra feature flags missing values.
-    - ``limits``: the declared least and greatest value, where numbers are not scaled.
+    - ``limits``: the declared least and greatest value of a column that is not scaled; None for all other columns.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Numeric:
 
     @property
     def values(self) -> tuple[str, ...]:
-        """The names of the column's features, without the flag."""
+        """The names of the column's features, without the feature that flags missing values."""
         return (self.name,)
 
 
@@ -62,8 +62,8 @@ class Categorical:
     """A column of texts: a 0/1 feature for each of the ``categories`` found in training rows.
 
     - ``flagged``: whether an extra feature flags missing values.
-    - ``coded``: whether the column is one feature instead, the position of the category. It is NaN if the category is
-      missing or was not found in training rows.
+    - ``coded``: whether the column has one feature in place of the 0/1 features: the category's position in
+      ``categories``. The feature is NaN if the category is missing or was not found in training rows.
     """
 
     name: str
@@ -73,16 +73,16 @@ class Categorical:
 
     @property
     def values(self) -> tuple[str, ...]:
-        """The names of the column's features, without the flag."""
+        """The names of the column's features, without the feature that flags missing values."""
         return (self.name,) if self.coded else tuple(f"{self.name}={category}" for category in self.categories)
 
     @cached_property
     def compared_as(self) -> Literal["truth", "number", "digits", "text"]:
-        """The type by which categories are compared: truth values if all categories are truth values, else numbers or
-        texts.
+        """How texts are compared with the categories: as truth values if all categories are truth values, as numbers if
+        all are numbers, else as texts.
 
         Numbers are compared as float64, because other programs may have stored them as float64. If two categories are
-        the same float64, such as 2**53 and 2**53 + 1, all ``digits`` are compared.
+        equal as float64, such as 2**53 and 2**53 + 1, all their digits are compared (``digits``).
         """
         if set(self.categories) <= {"True", "False"}:
             return "truth"
@@ -91,8 +91,8 @@ class Categorical:
         return "number" if len(set(map(float, self.categories))) == len(self.categories) else "digits"
 
     def positions(self, written: Sequence[str]) -> NDArray[np.int64]:
-        """Return the position of each text of ``written [c]`` among the categories, ``[c]``; ``len(categories)`` if it
-        is not a category.
+        """Return the position of each of the texts ``written [c]`` among the categories, ``[c]``. For a text that is
+        not a category, the position is ``len(categories)``.
 
         One file may contain ``1.0`` or ``TRUE`` where another has ``1`` or ``True``: see :attr:`compared_as`.
         """
@@ -105,10 +105,10 @@ class Categorical:
 class Preprocessing:
     """A preprocessing fitted on training rows.
 
-    - ``method``: its name in :mod:`raysim.data.preprocessing`.
-    - ``columns``: the source's columns, in its order.
-    - ``hospital``, ``label``: the names of the source's columns of hospitals and labels.
-    - ``classes``: classes of the label, the event last where there are two; empty for a real label.
+    - ``method``: the name of the method, one of those in :mod:`raysim.data.preprocessing`.
+    - ``columns``: the source's columns, in the source's order.
+    - ``hospital``, ``label``: the names of the source's columns that contain the hospital and the label.
+    - ``classes``: the classes of the label, where the second of two is the event; empty for a real label.
     - ``reading``: the rules by which the source's columns were read.
     """
 
@@ -121,27 +121,27 @@ class Preprocessing:
 
     @property
     def values(self) -> tuple[str, ...]:
-        """The names of the features that are values, ``[D]``."""
+        """The names of the features that contain values rather than flags of missing values, ``[D]``."""
         return self.features[: sum(len(column.values) for column in self.columns)]
 
     @cached_property
     def flags(self) -> tuple[str, ...]:
-        """The names of the columns that have a flag, in order."""
+        """The names of the columns whose missing values are flagged by a feature, in the source's order."""
         return tuple(column.name for column in self.columns if column.flagged)
 
     @cached_property
     def features(self) -> tuple[str, ...]:
-        """The names of all features, ``[F]``: values, then flags.
+        """The names of all features, ``[F]``: first those with values, then the flags of missing values.
 
-        All names are different: a number is appended to a column's name that is also the name of another feature, such
-        as a flag or ``unit=MICU``.
+        All names are different: if a column has the name of another feature, such as a flag or ``unit=MICU``, a number
+        is appended to its name.
         """
         values = (name for column in self.columns for name in column.values)
         return _distinct([*values, *(f"{name}_missing" for name in self.flags)])
 
     @property
     def levels(self) -> tuple[int, ...]:
-        """The number of categories of each feature that is a category's position, else 0; ``[F]``."""
+        """For each feature, ``[F]``: the number of categories if the feature is the position of a category, else 0."""
         each = [
             len(c.categories) if isinstance(c, Categorical) and c.coded else 0 for c in self.columns for _ in c.values
         ]
@@ -149,13 +149,15 @@ class Preprocessing:
 
     @property
     def limits(self) -> tuple[tuple[float, float] | None, ...]:
-        """The declared least and greatest value of each feature, ``[F]``; None for a feature without limits."""
+        """For each feature, ``[F]``: the declared least and greatest value, or None if it has no limits."""
         each = [c.limits if isinstance(c, Numeric) else None for c in self.columns for _ in c.values]
         return (*each, *[None] * len(self.flags))
 
     @property
     def scaling(self) -> tuple[Floats, Floats]:
-        """The offset subtracted from each value and the scale that divides it, ``[D]`` each; 0 and 1 for categories."""
+        """For each value feature, the number that is subtracted and the scale that divides it, ``[D]`` each; 0 and 1
+        for categories.
+        """
         each = [(c.mean, c.scale) if isinstance(c, Numeric) else (0.0, 1.0) for c in self.columns for _ in c.values]
         mean, scale = np.array(each).reshape(-1, 2).T
         return mean, scale
@@ -163,9 +165,10 @@ class Preprocessing:
     def transform(
         self, table: RawColumns, order: NDArray[np.int64] | None = None, into: Path | None = None
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """Compute features ``X [n, F]`` of rows ``order [n]`` (None: all), and flags of recorded values, ``[n, D]``.
+        """Compute the features ``X [n, F]`` of the rows ``order [n]`` (None: all), and a mask ``[n, D]`` of recorded
+        values.
 
-        Both are in memory or, with a folder ``into``, mapped as its ``X.npy`` and ``observed.npy``. Raises
+        With a folder ``into``, both arrays are memory-mapped files there, ``X.npy`` and ``observed.npy``. Raises
         ``DataError`` for values that are not finite float32 numbers and, with the method ``none``, for missing values.
         """
         rows = np.arange(table.rows) if order is None else order
@@ -197,7 +200,9 @@ class Preprocessing:
         scaling: Floats,
         lookups: Sequence[NDArray[np.int64]],
     ) -> None:
-        """Write the features of ``rows [n]`` into ``X [n, F]``, which contains zeros, and into ``observed [n, D]``."""
+        """Write the features of ``rows [n]`` into ``X [n, F]``, which contains zeros. Write into ``observed [n, D]``
+        whether each value was recorded.
+        """
         numbers = [self._first[name] for name in table.numeric]
         values = table.values[rows]
         missing = np.isnan(values)
@@ -228,8 +233,9 @@ class Preprocessing:
         return np.array(numbers).reshape(-1, 3).T
 
     def _lookup(self, table: RawColumns, name: str) -> NDArray[np.int64]:
-        """Return the position of each code of the column among the categories; the last entry, for code -1, is
-        unused.
+        """Return the position of each of the table's categories of the column ``name`` among the fitted categories.
+
+        An entry is added at the end for the code -1 of missing values. It is not used.
         """
         column = self._by_name[name]
         written = table.categories[table.categorical.index(name)]
@@ -242,7 +248,7 @@ class Preprocessing:
 
     @cached_property
     def _first(self) -> Mapping[str, int]:
-        """The position of each column's first feature."""
+        """The index of the first feature of each column, by the column's name."""
         first, at = {}, 0
         for column in self.columns:
             first[column.name] = at
@@ -250,7 +256,9 @@ class Preprocessing:
         return first
 
     def tree(self) -> dict[str, Any]:
-        """Return JSON values for ``preprocessing.json``; the infinite scale of a column that did not vary is null."""
+        """Return the preprocessing as JSON values for ``preprocessing.json``. The infinite scale of a column that did
+        not vary becomes null.
+        """
         columns: list[dict[str, Any]] = []
         for column in self.columns:
             if isinstance(column, Numeric):
@@ -330,8 +338,8 @@ def _distinct(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def scaled(values: NDArray[Any], mean: Floats, scale: Floats, fill: Floats) -> Floats:
-    """Compute ``(value - mean) / scale`` of ``values [n, D]``, with ``fill`` in place of NaN. ``mean``, ``scale`` and
-    ``fill`` are ``[D]``.
+    """Compute ``(value - mean) / scale`` of ``values [n, D]``, with ``fill`` in place of NaN; ``mean``, ``scale`` and
+    ``fill`` have one entry per column, ``[D]``.
     """
     return np.asarray((np.where(np.isnan(values), fill, values) - mean) / scale)
 

@@ -5,9 +5,9 @@ Hellinger and Jensen-Shannon distances of a federation are as in the library Fed
 distance is from Y. Zhao et al., *Federated Learning with Non-IID Data*, 2018. This module also computes the PSI of
 features and of sizes.
 
-Label metrics take ``counts [H, C]``, rows of each class at each hospital, and compare hospitals' shares ``p_i``.
-Hospitals without rows are left out. Where a metric is a mean over pairs, it is NaN for fewer than two hospitals, and
-costs H log H rather than H^2.
+Metrics of labels are computed from ``counts [H, C]``, the number of rows of each class at each hospital. They compare
+the shares of classes between hospitals. Hospitals without rows are left out. A metric that is a mean over pairs of
+hospitals is NaN for fewer than two hospitals. It is computed in a time of order H log H rather than H^2.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ EarthMover = Literal["tv", "pooled", "l1", "ordinal", "fedartml"]
 class Stability:
     """Population stability index (PSI) of ``H`` hospitals over ``K`` classes or features.
 
-    ``terms [H, K]`` are the summands (NaN for hospitals without rows), ``hospital [H]`` is the sum of each hospital's
-    terms, and ``weighted`` the mean over hospitals, weighted by rows (WPSI).
+    ``terms [H, K]`` is the summand of each hospital and each class or feature (NaN for hospitals without rows).
+    ``hospital [H]`` is the PSI of each hospital, the sum of its summands. ``weighted`` is the mean over hospitals,
+    weighted by rows (WPSI).
     """
 
     terms: Floats
@@ -48,12 +49,12 @@ class Stability:
 
 @dataclass(frozen=True)
 class Quantity:
-    """The unevenness of the distribution of rows over ``H`` hospitals.
+    """How unevenly rows are distributed over hospitals.
 
-    - ``psi``: PSI between hospitals' shares of the rows and even shares.
+    - ``psi``: population stability index (PSI) between the hospitals' shares of the rows and equal shares.
     - ``gini``: Gini coefficient, 0 for equal sizes.
-    - ``effective``: number of equally large hospitals with the same sum of squared shares.
-    - ``largest``: share of the largest hospital.
+    - ``effective``: the number of equally large hospitals that would have the same sum of squared shares.
+    - ``largest``: share of all rows that the largest hospital has.
     """
 
     psi: float
@@ -63,7 +64,7 @@ class Quantity:
 
 
 def label_counts(federation: Federation, part: str = "train") -> NDArray[np.int64]:
-    """Count rows by hospital and class in one part, ``[H, C]``. Raises ``DataError`` for a label without classes."""
+    """Count the rows of each class at each hospital in ``part``, ``[H, C]``. Raises ``DataError`` for a real label."""
     if not federation.classes:
         raise DataError("data.task: a label that is a number has no classes to count; choose a classification task")
     hospitals, classes = len(federation.hospitals), len(federation.classes)
@@ -73,12 +74,13 @@ def label_counts(federation: Federation, part: str = "train") -> NDArray[np.int6
 
 
 def label_spread(federation: Federation, part: str = "train") -> dict[str, float]:
-    """Compute figures, by name, of how a real label differs between the hospitals that have rows of ``part``.
+    """Compute how much a real label differs between the hospitals that have rows of ``part``; return three figures by
+    name.
 
     ``std_between`` is the population standard deviation of hospitals' mean labels around the mean of all rows.
-    ``std_within`` is the population standard deviation of rows around their hospital's mean. Both weight hospitals by
-    rows, and their squares add up to the variance of all rows. ``between_share`` is the share of the variance between
-    hospitals (the squared correlation ratio), NaN for a constant label.
+    ``std_within`` is the population standard deviation of rows around their hospital's mean. Both standard deviations
+    weight hospitals by rows, and their squares add up to the variance of all rows. ``between_share`` is the share of
+    the variance between hospitals (the squared correlation ratio), NaN for a constant label.
     """
     home, rows = _home(federation, part)
     y = federation.y[rows]
@@ -92,7 +94,11 @@ def label_spread(federation: Federation, part: str = "train") -> dict[str, float
 
 
 def label_metrics(counts: Counts, epsilon: Smoothing = EPSILON) -> dict[str, float]:
-    """Compute all metrics of label skew of a federation, by name; ``epsilon`` smooths the shares of WPSI."""
+    """Compute all metrics of how much class shares differ between hospitals, by name.
+
+    ``counts [H, C]`` is the number of rows of each class at each hospital. ``epsilon`` smooths the shares of the
+    weighted population stability index (WPSI).
+    """
     metrics = {
         "wpsi": label_psi(counts, epsilon=epsilon).weighted,
         "hellinger": hellinger_distance(counts),
@@ -103,18 +109,22 @@ def label_metrics(counts: Counts, epsilon: Smoothing = EPSILON) -> dict[str, flo
 
 
 def label_psi(counts: Counts, reference: Counts | None = None, epsilon: Smoothing = EPSILON) -> Stability:
-    """Compute the PSI of each hospital and class against pooled shares, or the shares of counts ``reference [C]``."""
+    """Compute the population stability index (PSI) of the class shares of each hospital.
+
+    ``counts [H, C]`` is the number of rows of each class at each hospital. Shares are compared with those of all rows
+    together or, if ``reference [C]`` is given, with the shares of these counts.
+    """
     return _stability(psi.psi_terms(counts, reference, epsilon), counts.sum(axis=1))
 
 
 def feature_psi(
     X: NDArray[Any], observed: NDArray[np.bool_], home: NDArray[np.int64], bins: int = 10, epsilon: Smoothing = EPSILON
 ) -> Stability:
-    """Compute the PSI of each hospital and feature over ``bins`` quantile bins of pooled values and a bin of missing
-    values.
+    """Compute the population stability index (PSI) of each hospital and feature over ``bins`` quantile bins of pooled
+    values and a bin of missing values.
 
-    The first D columns of ``X [n, >= D]`` are values, ``observed [n, D]`` flags recorded values, and ``home [n]`` is
-    the hospital of each row, 0 to H - 1. Raises ``ValueError`` for fewer than two bins.
+    The first D columns of ``X [n, >= D]`` are the features. ``observed [n, D]`` is a mask of recorded values, and
+    ``home [n]`` is the hospital of each row, from 0 to H - 1. Raises ``ValueError`` for fewer than two bins.
     """
     if bins < 2:
         raise ValueError(f"bins: {bins} is not at least 2")
@@ -131,7 +141,7 @@ def feature_psi(
 def federation_feature_psi(
     federation: Federation, part: str = "train", bins: int = 10, epsilon: Smoothing = EPSILON
 ) -> Stability:
-    """Compute :func:`feature_psi` of one part of a federation."""
+    """Compute :func:`feature_psi` of the rows of ``part`` in a federation."""
     home, rows = _home(federation, part)
     psi = feature_psi(federation.X[rows], federation.observed[rows], home, bins, epsilon)
     idle = len(federation.hospitals) - len(psi.hospital)  # number of hospitals without rows at the end
@@ -143,7 +153,9 @@ def federation_feature_psi(
 
 
 def quantity(sizes: Counts) -> Quantity:
-    """Compute the unevenness of ``sizes [H]``, the hospitals' rows; all figures are NaN if no hospital has rows."""
+    """Compute how unevenly rows are distributed over hospitals with ``sizes [H]`` rows; all figures are NaN without
+    rows.
+    """
     n = np.sort(np.asarray(sizes, dtype=np.int64)[np.asarray(sizes) > 0])
     if not len(n):
         return Quantity(np.nan, np.nan, np.nan, np.nan)
@@ -157,11 +169,12 @@ def quantity(sizes: Counts) -> Quantity:
 
 
 def hospital_table(federation: Federation, part: str = "train", epsilon: Smoothing = EPSILON) -> pd.DataFrame:
-    """Return a table with one row for each hospital: its name, its number of rows of ``part``, and the PSI of its
-    labels and features.
+    """Return a table with one row for each hospital: its name, its number of rows of ``part``, and the population
+    stability index (PSI) of its labels and features.
 
-    The columns are ``hospital`` and ``rows``; with classes ``rows_<class>``, ``psi_<class>`` and their sum ``psi``; and
-    ``psi_of_features``, the sum over features. PSI is NaN for a hospital without rows.
+    The columns are ``hospital``, ``rows`` and ``psi_of_features``, which is the sum over features. For a label with
+    classes there are also ``rows_<class>``, ``psi_<class>``, and ``psi``, the sum over classes. PSI is NaN for a
+    hospital without rows.
     """
     import pandas as pd
 
@@ -177,7 +190,7 @@ def hospital_table(federation: Federation, part: str = "train", epsilon: Smoothi
 
 
 def hellinger_distance(counts: Counts) -> float:
-    """Compute the root mean square of the Hellinger distance over pairs of hospitals."""
+    """Compute the root mean square, over pairs of hospitals, of the Hellinger distance between their class shares."""
     roots = np.sqrt(_shares(counts))
     if len(roots) < 2:
         return np.nan
@@ -186,9 +199,10 @@ def hellinger_distance(counts: Counts) -> float:
 
 
 def jensen_shannon_distance(counts: Counts) -> float:
-    """Compute the root of the generalised Jensen-Shannon divergence (base 2) of all hospitals with equal weights.
+    """Compute the root of the generalised Jensen-Shannon divergence (base 2) of all hospitals' class shares, with equal
+    weights.
 
-    For more than two hospitals the divergence is divided by its bound log2 H, so that it lies between 0 and 1.
+    For more than two hospitals the divergence is divided by its upper bound log2 H, so that it lies between 0 and 1.
     """
     shares = _shares(counts)
     if len(shares) < 2:
@@ -203,14 +217,16 @@ def jensen_shannon_distance(counts: Counts) -> float:
 
 
 def earth_movers_distance(counts: Counts, kind: EarthMover = "tv") -> float:
-    """Compute the earth mover's distance over a federation, in one of the variants in use.
+    """Compute the earth mover's distance between hospitals' class shares, in one of the variants in use. Below, p and q
+    are the class shares of two hospitals.
 
     - ``tv``: mean over pairs of ``1/2 sum |p - q|``, where moving between any two classes costs 1.
-    - ``pooled``: ``1/2 sum |p - q|`` between each hospital and the pooled shares, weighted by rows; ``l1`` (Zhao et
-      al.): twice ``pooled``.
-    - ``ordinal``: mean over pairs of ``sum |difference of the cumulative shares|``: classes lie on a line.
-    - ``fedartml``: root of the mean over pairs of the distance between the two *sets of shares*, as that library
-      computes it. Two hospitals with one class each, but not the same class, are at distance 0: for reproduction only.
+    - ``pooled``: mean of ``1/2 sum |p - q|`` over hospitals, weighted by rows, where q are the shares of all rows
+      together; ``l1`` (Zhao et al.): twice ``pooled``.
+    - ``ordinal``: mean over pairs of ``sum |difference of the cumulative shares|``, for classes that have an order.
+    - ``fedartml``: root of the mean over pairs of the distance between the two *sets of shares*, as the library
+      FedArtML computes it. Two hospitals with one class each have distance 0, even if the classes differ. The variant
+      is for reproduction only.
     """
     shares = _shares(counts)
     if kind in ("pooled", "l1"):
@@ -232,9 +248,10 @@ def earth_movers_distance(counts: Counts, kind: EarthMover = "tv") -> float:
 
 
 def _mean_pair_difference(values: Floats) -> float:
-    """Compute the mean over pairs of ``|v_i - v_j|``, from ``values [H]``, H at least 2.
+    """Compute the mean of ``|v_i - v_j|`` over all pairs of the entries of ``values [H]``, where H is at least 2.
 
-    The gap above the k-th smallest value is part of the difference of k (H - k) pairs, one value on each side.
+    The gap above the k-th smallest value is part of the difference of k (H - k) pairs: those with one value on each
+    side.
     """
     n = len(values)
     below = np.arange(1, n)
@@ -242,7 +259,7 @@ def _mean_pair_difference(values: Floats) -> float:
 
 
 def _shares(counts: Counts) -> Floats:
-    """Compute the class shares of the hospitals that have rows, ``[H', C]``."""
+    """Compute the class shares of the H' hospitals that have rows, ``[H', C]``."""
     sizes = counts.sum(axis=1)
     return np.asarray(counts[sizes > 0] / sizes[sizes > 0, None])
 
@@ -254,7 +271,7 @@ def _stability(terms: Floats, sizes: Counts) -> Stability:
 
 
 def _home(federation: Federation, part: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the hospital and the index of every row of ``part``."""
+    """Return two arrays: the hospital of every row of ``part``, and the row's position in the federation."""
     sizes = federation.sizes(part)
     home = np.repeat(np.arange(len(sizes)), sizes)
     starts = np.array([federation.rows(h, part).start for h in range(len(sizes))], dtype=np.int64)

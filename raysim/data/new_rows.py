@@ -40,8 +40,8 @@ _NAMED = 6  # columns that a note names
 class NewRows:
     """Rows to score.
 
-    - ``columns``: the columns of the ``n`` rows, by kind.
-    - ``hospitals [n]``: the name of each row's hospital; None where neither a column nor the caller names it.
+    - ``columns``: the values of the ``n`` rows, numeric and categorical columns apart.
+    - ``hospitals [n]``: the name of each row's hospital; None if neither a column nor the caller names hospitals.
     - ``notes``: how the rows differ from the training rows, one line for each difference.
     """
 
@@ -54,10 +54,11 @@ class NewRows:
 
 
 def read_new_rows(table: Path | pd.DataFrame, fitted: Preprocessing, hospital: str | None = None) -> NewRows:
-    """Read the columns that ``fitted`` was fitted on, in the same way as for a federation; other columns are ignored.
+    """Read the columns that the preprocessing ``fitted`` was fitted on, in the same way as for training. Other columns
+    are ignored.
 
-    Numbers are rounded to float32. ``hospital`` is the hospital of all rows and replaces a column with hospitals.
-    Raises ``DataError`` naming the first column that is missing or cannot be read.
+    Numbers are rounded to float32. ``hospital`` names the hospital of all rows; a column with hospitals is then
+    ignored. Raises ``DataError`` naming the first column that is missing or cannot be read.
     """
     numeric = [column for column in fitted.columns if isinstance(column, Numeric)]
     categorical = [column for column in fitted.columns if isinstance(column, Categorical)]
@@ -90,7 +91,7 @@ def read_new_rows(table: Path | pd.DataFrame, fitted: Preprocessing, hospital: s
 
 
 def _read(table: Path | pd.DataFrame, fitted: Preprocessing) -> tuple[pa.Table, tuple[str, ...]]:
-    """Read the needed columns as in training; return them with remarks on the file.
+    """Read the columns that ``fitted`` needs, in the same way as in training. Return them, and remarks on the file.
 
     Raises ``DataError`` for a column that is missing.
     """
@@ -132,7 +133,9 @@ def _read(table: Path | pd.DataFrame, fitted: Preprocessing) -> tuple[pa.Table, 
 
 
 def _coded(table: pa.Table, name: str) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """Return the code of each row ``[n]`` (``MISSING`` where there is no value), and the text of each code."""
+    """Read the column ``name`` as texts. Return the code of each row's text ``[n]`` (``MISSING`` for a row without a
+    value), and the text of each code.
+    """
     if pa.types.is_temporal(kind := table.schema.field(name).type):
         raise DataError(f"{FIELD}: column '{name}' holds {kind}, but training had text; convert it to the same text")
     encoded = pc.dictionary_encode(plain_text(table, name, FIELD))
@@ -142,7 +145,7 @@ def _coded(table: pa.Table, name: str) -> tuple[NDArray[np.int64], tuple[str, ..
 
 
 def _empty(columns: RawColumns) -> list[str]:
-    """Return a note on columns without any value; no note for fewer than ``_SEVERAL`` rows."""
+    """Return a note that names the columns without any value. For fewer than ``_SEVERAL`` rows there is no note."""
     if columns.rows < _SEVERAL:
         return []
     missing = np.isnan(columns.values).all(axis=0)
@@ -153,7 +156,7 @@ def _empty(columns: RawColumns) -> list[str]:
 
 
 def _unseen(column: Categorical, codes: NDArray[np.int64], written: tuple[str, ...]) -> str | None:
-    """Return a note on values that are not among the column's categories; None if there are none."""
+    """Return a note on values of a column that are not among its categories in training; None if there are none."""
     unseen = np.append(
         column.positions(written) == len(column.categories), False
     )  # the last entry is for rows without a value

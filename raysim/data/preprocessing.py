@@ -1,13 +1,14 @@
 """Turn a source's columns into features of a model. Preprocessing is fitted on training rows alone.
 
-``standard`` needs only sums from each hospital, which are added over hospitals. For a numeric feature these are the
-number of observed values, their sum and, in a second pass, their sum of squared deviations from the mean. For a
+The method ``standard`` needs only sums from each hospital, which are added over hospitals. For a numeric feature these
+are the number of observed values, their sum and, in a second pass, their sum of squared deviations from the mean. For a
 categorical feature it is how often each category occurs.
 
-``median`` imputes the pooled median instead of the mean. A median cannot be computed from sums, so this method is for
-comparison with centralised pipelines and is not federated. ``none`` leaves values unchanged. ``raw``, for boosted
-trees, also keeps missing values and replaces each category by its position. ``declared`` uses declared ranges and
-categories (:mod:`raysim.data.declared`), which also bound the sums of ``standard`` when noise is added to them.
+``median`` imputes the pooled median instead of the mean. A median cannot be computed from sums, so the method is not
+federated. It is for comparison with centralised pipelines. ``none`` leaves values unchanged. ``raw``, for boosted
+trees, leaves numbers and missing values unchanged and replaces each category by its position. ``declared`` uses
+declared ranges and categories (:mod:`raysim.data.declared`), which also bound what a row adds to the sums of
+``standard`` if privacy noise is added to these sums.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ _CONSTANT = 1e-12
 
 @dataclass(frozen=True)
 class Sums:
-    """Sums over the rows of one or more hospitals, for ``D`` numeric features; ``a + b`` are the sums over both.
+    """Sums over the rows of one or more hospitals, for ``D`` numeric columns; ``a + b`` are the sums over the rows of
+    both.
 
     ``count [D]``: number of observed values; ``total [D]``: sum of (value - centre); ``squares [D]``: sum of (value -
     centre)^2.
@@ -53,7 +55,7 @@ class Sums:
 
 
 def sums(values: NDArray[Any], centre: Floats | float = 0.0) -> Sums:
-    """Compute the sums of ``values [n, D]`` (NaN: not observed) around ``centre [D]``."""
+    """Compute the counts and sums of ``values [n, D]`` (NaN: not observed) around ``centre [D]``."""
     shifted = values.astype(np.float64) - centre
     observed = ~np.isnan(shifted)
     shifted[~observed] = 0.0
@@ -63,17 +65,17 @@ def sums(values: NDArray[Any], centre: Floats | float = 0.0) -> Sums:
 
 @dataclass(frozen=True)
 class Scaler:
-    """``mean`` and ``std`` of each column, ``[D]``; ``std`` is inf for a constant column."""
+    """The ``mean`` and standard deviation ``std`` of each column, ``[D]``; ``std`` is inf for a constant column."""
 
     mean: Floats
     std: Floats
 
     @staticmethod
     def of(first: Sums, second: Sums) -> Scaler:
-        """Compute mean and deviation from ``first``, sums around 0, and ``second``, sums around the mean computed from
-        ``first``.
+        """Compute means and standard deviations from two passes: ``first`` are sums around 0, and ``second`` are sums
+        around the mean computed from ``first``.
 
-        With the second pass, deviations are accurate even where they are far smaller than the mean.
+        With the second pass, standard deviations are accurate even if they are far smaller than the mean.
         """
         mean = _mean(first)
         std = np.sqrt(second.squares / np.maximum(second.count, 1))
@@ -87,10 +89,10 @@ def _mean(around_zero: Sums) -> Floats:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Prepared:
-    """Features of rows, and the preprocessing that made them.
+    """The features of ``N`` rows, and the preprocessing that made them.
 
-    - ``X [N, F]``: float32, ``D`` value columns, then flags.
-    - ``observed [N, D]``: whether the value behind a feature was recorded.
+    - ``X [N, F]``: the features in float32: ``D`` columns with values, then flags of missing values.
+    - ``observed [N, D]``: whether each value was recorded, before missing values were filled.
     - ``scalars``: how many scalars each hospital sent to fit the preprocessing.
     - ``note``: a line on the method and the features, for ``raysim describe``.
     - ``left_out``: columns without a value in training rows, from which no model could learn anything.
@@ -119,12 +121,13 @@ def prepare(
     *,
     flags: bool = True,
 ) -> Prepared:
-    """Fit on the rows where ``train [N]`` is true and transform all rows, in the order ``order [N]``.
+    """Fit a preprocessing on the training rows, and compute the features of all rows, in the order ``order [N]``.
 
-    ``train`` is in the new order. Numeric columns are scaled. A categorical column becomes one 0/1 column for each
-    category of training rows; any other category is 0 in all of them. Each feature with a missing training value gets a
-    flag column ``<feature>_missing``, unless ``flags`` is false. A column without any training value is left out: it
-    would be a constant, and its flag a second intercept.
+    ``train [N]`` is a mask of the training rows in the new order. The methods ``standard`` and ``median`` scale numeric
+    columns. A categorical column becomes one 0/1 feature for each category of training rows; any other category is 0 in
+    all of these features. Each column with a missing training value gets a flag ``<column>_missing``, unless ``flags``
+    is false. The method ``raw`` neither scales nor flags, and replaces a category by its position. A column without any
+    training value is left out, because the column and its flag would be constants.
 
     ``hospitals`` is the number of hospitals with training rows, and ``into`` a folder for the features. Raises
     ``DataError`` for values that are not finite float32 numbers and, with the method ``none``, for missing values.
@@ -165,7 +168,7 @@ def prepare(
 
 
 def _empty(table: RawColumns, training: NDArray[np.int64], around_zero: Sums) -> list[str]:
-    """Return the columns of a table without a value in the rows ``training``."""
+    """Return the names of the columns that have no value in any of the rows ``training``."""
     numbers = [name for name, count in zip(table.numeric, around_zero.count.tolist(), strict=True) if not count]
     texts = [name for name, codes in zip(table.categorical, table.codes, strict=True) if (codes[training] < 0).all()]
     return [*numbers, *texts]
@@ -184,12 +187,13 @@ def prepare_declared(
     *,
     flags: bool = True,
 ) -> Prepared:
-    """Transform rows by the ranges and categories ``declared`` for their columns or, with ``noise``, by noisy means and
-    deviations.
+    """Compute features from the ranges and categories ``declared`` for columns or, with ``noise``, from means and
+    standard deviations to which noise was added.
 
     With the ``method`` for trees, numbers stay unchanged. ``rows`` lists for each hospital the positions in ``order``
-    of its training rows; ``people [N]`` is the privacy unit of each position. ``into`` is a folder for the features;
-    ``flags``: whether features flag missing values. Raises ``DataError`` for columns without a usable declaration.
+    of its training rows. ``people [N]`` is the privacy unit (patient or row) of each position. ``into`` is a folder for
+    the features, and ``flags`` says whether added features flag missing values. Raises ``DataError`` for columns
+    without a usable declaration.
     """
     table = RawColumns.of(features)
     described = ranges_of(declared, table)
@@ -214,7 +218,9 @@ def _prepared(
 
 
 def _medians(table: RawColumns, which: NDArray[np.int64]) -> Floats:
-    """Compute the median of the observed values of each numeric column (0 without observed values), ``[D]``."""
+    """Compute the median of the recorded values of each numeric column, ``[D]``; 0 for a column without recorded
+    values.
+    """
     medians = np.zeros(len(table.numeric))
     for j in range(len(table.numeric)):
         column = table.values[which, j].astype(np.float64)
@@ -225,7 +231,9 @@ def _medians(table: RawColumns, which: NDArray[np.int64]) -> Floats:
 
 
 def _total(table: RawColumns, which: NDArray[np.int64], centre: Floats | float = 0.0) -> Sums:
-    """Sum over rows in chunks. Up to rounding, the result equals the total of the hospitals' sums."""
+    """Compute the sums of the numeric columns over the rows ``which``, in chunks of rows. Up to rounding, they equal
+    the total of the sums that hospitals send.
+    """
     width = len(table.numeric)
     total = Sums(np.zeros(width, np.int64), np.zeros(width), np.zeros(width))
     for at in slices(len(which)):

@@ -41,7 +41,9 @@ class RawColumns:
 
     @staticmethod
     def of(features: pd.DataFrame) -> RawColumns:
-        """Return the columns of a frame. Raises ``DataError`` for a column of neither numbers nor pandas categories."""
+        """Return the columns of a data frame by kind. Raises ``DataError`` for a column of neither numbers nor pandas
+        categories.
+        """
         import pandas as pd
 
         names = tuple(str(name) for name in features.columns)
@@ -67,7 +69,7 @@ class RawColumns:
 
 
 def refuse_missing(table: RawColumns, rows: NDArray[np.int64]) -> None:
-    """Raise ``DataError`` naming the first column that has missing values in ``rows [n]``."""
+    """Raise ``DataError`` that names the first column with a missing value in ``rows [n]``."""
     counts = np.zeros(len(table.numeric), np.int64)
     for at in slices(len(rows)):
         counts += np.isnan(table.values[rows[at]]).sum(axis=0)

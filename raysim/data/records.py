@@ -21,20 +21,20 @@ from raysim.data.tables.rules import Reading
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Records:
-    """One row per stay (or other prediction), ``N`` rows, in any order.
+    """The ``N`` rows of a data source, one for each stay (or other occasion of a prediction), in any order.
 
     - ``features [N, *]``: float32 columns (NaN: not recorded) and pandas categorical columns.
-    - ``y [N]``: class indices into ``classes``, or finite numbers in the label's unit where ``classes`` is empty.
+    - ``y [N]``: class indices into ``classes``, or finite numbers in the label's unit if ``classes`` is empty.
     - ``silo [N]``: the name of the row's hospital, as text.
-    - ``group [N]`` or None: rows of one group (a patient) are never split between parts.
-    - ``part [N]`` or None: 0 train, 1 validation, 2 test, where the source itself divides its rows.
+    - ``group [N]`` or None: the group of each row, usually its patient; the rows of a group are all in one part.
+    - ``part [N]`` or None: 0 train, 1 validation, 2 test, if the source itself divides its rows.
     - ``patients``: ``sex``, ``ethnicity`` (text), ``age`` (float years, NaN unknown) where known, each ``[N]``.
     - ``scores``: values of existing clinical scores, each ``[N]``, NaN for rows without a value; they are not features.
     - ``attributes``: ``{silo name: {attribute: text}}``.
-    - ``notes``: notes on the data that were read, one line for each, for ``raysim describe``.
+    - ``notes``: notes on the data that were read, one line for each note, for ``raysim describe``.
     - ``warnings``: warnings about the rows; each command prints them once.
-    - ``row [N]`` or None: the position of each row in the user's file or frame, from 0; None: rows are in the order of
-    the file or frame.
+    - ``row [N]`` or None: the position of each row in the user's file or data frame, from 0; None: the rows are all
+      rows of the file or data frame, in its order.
     - ``reading``: the rules by which the source's columns were read.
     - ``hospital_column``, ``label_column``: the names of the columns of ``silo`` and ``y`` in the source.
     """
@@ -57,16 +57,18 @@ class Records:
 
 
 class Source(Protocol):
-    """A data source: a frozen pydantic model whose fields are the source's keys in ``data`` (``path`` ...)."""
+    """A data source: a frozen pydantic model whose fields are the keys of the configuration's section ``data``
+    (``path`` ...).
+    """
 
     def files(self) -> Iterator[Path]:
         """Return the files whose content decides what :meth:`read` returns (none for generated data).
 
-        Raises ``DataError`` where the path or a needed file does not exist.
+        Raises ``DataError`` if the path or a needed file does not exist.
         """
 
     def read(self) -> Records:
-        """Read or generate the rows. Raises ``DataError`` naming the field, the value and the remedy."""
+        """Read or generate the rows. Raises ``DataError`` that names the configuration key, value and remedy."""
 
 
 @runtime_checkable
@@ -80,29 +82,29 @@ class Naming(Protocol):
 
 @runtime_checkable
 class Columned(Protocol):
-    """A source of named columns, so that ``split`` may name some of them (an optional addition to :class:`Source`)."""
+    """A source of named columns, some of which ``data.split`` may name (an optional addition to :class:`Source`)."""
 
     def reserve(self, by: str | None, column: str | None) -> Source:
-        """Return this source with ``Records.group`` from column ``by`` and ``Records.part`` from ``column`` (None:
-        unchanged).
+        """Return this source, changed to read ``Records.group`` from the column ``by`` and ``Records.part`` from
+        ``column`` (None: unchanged).
 
-        ``by="patient"`` means the source's own patients. Reserved columns are not features.
+        ``by="patient"`` means the source's own patients. The columns ``by`` and ``column`` are then not features.
         """
 
 
 @runtime_checkable
 class Scored(Protocol):
-    """A source with existing scores of its rows (an optional addition to :class:`Source`)."""
+    """A source that has existing clinical scores of its rows (an optional addition to :class:`Source`)."""
 
     def with_scores(self, names: tuple[str, ...]) -> Source:
-        """Return this source with the scores ``names`` in ``Records.scores``; scores are not features.
+        """Return this source, changed to read the scores ``names`` into ``Records.scores``; scores are not features.
 
         Raises ``DataError`` for an unknown name.
         """
 
 
 def natural(names: Iterable[str]) -> list[str]:
-    """Sort names in the order a reader expects: numbers by value, and digits inside texts too.
+    """Sort names in the order that a reader expects: numbers are compared by value, also those inside texts.
 
     >>> natural(["10", "9", "-1"]), natural(["ward 10", "ward 9", "Ward 1"])
     (['-1', '9', '10'], ['Ward 1', 'ward 9', 'ward 10'])
@@ -121,7 +123,9 @@ def natural(names: Iterable[str]) -> list[str]:
 
 
 def _numbered(names: list[str]) -> list[str] | None:
-    """Sort names that all have the same text before a whole number, such as ``hospital_12``; None for other names."""
+    """Sort names that consist of the same text and a whole number, such as ``hospital_12``, by number; None for other
+    names.
+    """
     if len(names) < 2:
         return None
     low, high = min(names), max(names)

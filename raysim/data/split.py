@@ -87,11 +87,11 @@ class Split(Section):
 
     @model_serializer(mode="wrap")
     def _without_idle_fractions(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Omit keys from a written configuration that have no effect.
+        """Write the configuration without the keys that have no effect.
 
-        Where folds or a column decide, fractions are omitted, since the configuration could not be read again with
-        them. An empty ``unseen``, ``used: 1`` and ``trained_on: train`` are omitted so that runs of earlier versions
-        can be resumed.
+        If folds or a column decide the parts, fractions are omitted, since a configuration with both is refused. An
+        empty ``unseen``, ``used: 1`` and ``trained_on: train`` are omitted so that runs of earlier versions can be
+        resumed.
         """
         decided = self.folds is not None or self.column is not None
         idle = {*(PARTS if decided else ()), *(() if self.unseen else ("unseen",))}
@@ -100,7 +100,7 @@ class Split(Section):
         return {key: value for key, value in write(self).items() if key not in idle}
 
     def by_itself(self) -> Split:
-        """Return this split with ``independent`` set: a patient's part, and whether its rows are used, do not depend on
+        """Return this split with ``independent`` set: neither a patient's part nor whether its rows are used depends on
         other patients.
 
         The parts of a split by column do not change.
@@ -120,7 +120,9 @@ class Split(Section):
         return None if self.folds is None else run % self.folds
 
     def described(self, by: str, run: int) -> str:
-        """Return a text that describes the split; ``by`` is the unit that was never divided."""
+        """Return a text that describes the split; ``by`` says what was never divided (``row``, ``patient`` or a
+        column).
+        """
         hashed = self.independent and (self.column is None or self.used < 1)
         whom = "patient or row" if self.column is not None else by
         alone = f"; each {whom} by a separate hash, so that shares are met on average" if hashed else ""
@@ -144,11 +146,13 @@ def assign(
 ) -> NDArray[np.int8]:
     """Assign each row a part, ``[N]``: 0 train, 1 validation, 2 test.
 
-    ``home [N]`` indexes the hospitals ``names``, ``group [N]`` numbers the units that are never divided (None: rows).
-    Each hospital permutes its groups with a separate random stream (``seed`` and its name) and cuts the permutation in
-    two places: the first groups train, the next validate, the rest test. Each cut is at the place where row counts are
-    closest to the fractions (the later of two equally close places); training gets at least one group. A group that an
-    earlier hospital has assigned stays in its part, and the hospital's other groups compensate for it.
+    ``home [N]`` is the index of each row's hospital in ``names``. ``group [N]`` is the number of each row's group, such
+    as its patient, which is never divided (None: each row is a group). Each hospital permutes its groups with a
+    separate random stream, which depends on ``seed`` and the hospital's name. It then cuts the permutation in two
+    places: the first groups are for training, the next for validation, and the rest for test. Each cut is at the place
+    where row counts are closest to the fractions (the later of two equally close places); training gets at least one
+    group. A group that an earlier hospital has assigned stays in its part; it counts towards the fractions of the later
+    hospital.
 
     A hospital's parts therefore depend on its own rows alone, unless it shares groups with an earlier hospital.
     """
@@ -181,7 +185,7 @@ def used(
     group: NDArray[np.int64] | None,
     seed: int,
 ) -> NDArray[np.bool_]:
-    """Return a mask ``[N]`` of the rows that remain when a share of the training rows is used.
+    """Return a mask ``[N]`` of the rows that remain if only the share ``split.used`` of the training rows is used.
 
     All validation and test rows remain. ``part [N]`` is the part of each row; the other arguments are as in
     :func:`assign`. Each hospital permutes its training groups once and uses the first groups, at least one, whose rows
@@ -206,7 +210,11 @@ def used(
 
 
 def _parts(sizes: NDArray[np.int64], fractions: tuple[float, float], taken: tuple[float, ...]) -> NDArray[np.int8]:
-    """Return the part of each permuted group with ``sizes [g]`` rows; ``taken`` counts rows already in each part."""
+    """Divide groups of ``sizes [g]`` rows, which are in random order, by ``fractions`` of training and validation;
+    return the part of each group.
+
+    ``taken`` is the number of the hospital's rows that are already in each part.
+    """
     rows = int(sizes.sum()) + sum(taken)
     ends = np.concatenate([[0], np.cumsum(sizes)])
     train = max(0.0, fractions[0] * rows - taken[0])
@@ -229,12 +237,16 @@ def _closest(ends: NDArray[np.int64], target: float) -> int:
 
 
 def number(name: str) -> int:
-    """Hash a hospital's name to 63 bits, so that its random stream does not depend on other hospitals."""
+    """Hash a hospital's name to 63 bits. The number selects the hospital's random stream, which thus does not depend on
+    other hospitals.
+    """
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little") >> 1
 
 
 def groups(by: str | None, group: NDArray[Any] | None, source: str) -> tuple[str, NDArray[np.int64] | None]:
-    """Return the name of the unit that is never divided, and each row's group number ``[N]`` (None: single rows)."""
+    """Return what is never divided between parts (``row``, ``patient`` or a column), and the number of each row's
+    group, ``[N]`` (None: each row is a group).
+    """
     if by == "row" or (by is None and group is None):
         return "row", None
     if group is None:

@@ -1,6 +1,6 @@
 """The effect of an attack on honest hospitals, compared with the same run without the attack.
 
-Harm is the decrease of a hospital's headline metric under the attack; it is positive if the hospital does worse.
+Harm is how much worse a hospital's main metric is under the attack than without it: positive values mean worse.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ def attack_figures(
 ) -> AttackFigures:
     """Return the effect of the attack on a run of ``job`` on the federation ``data``.
 
-    ``outcome`` is the run with the attack, and ``clean`` the run without; None if it was not run. ``averaged`` is a run
-    without attack and without robust rule, with equal weights of hospitals; None if it was not run.
+    ``outcome`` is the run with the attack, and ``clean`` the same run without the attack; None if there was no such
+    run. ``averaged`` is a run without attack and without robust rule, in which all hospitals have equal weights; None
+    if there was no such run.
     """
     section, task = job.adversary, data.task
     if section is None:
@@ -72,8 +73,9 @@ def attack_figures(
 
 
 def trigger_rate(job: Job, outcome: Outcome, data: Any, hospitals: NDArray[np.bool_]) -> float:
-    """Return the share of test rows of other classes at ``hospitals [N]`` that the trigger changes to the target
-    class."""
+    """Return the success rate of a backdoor at ``hospitals [N]``, a mask of all hospitals: the share of rows of other
+    classes that the model assigns to the target class once they contain the trigger. NaN if undefined.
+    """
     section = job.adversary
     if section is None or section.feature is None:
         return NAN

@@ -11,7 +11,7 @@ from raysim.config.sections.privacy import PrivacySection
 
 @dataclass(frozen=True)
 class Terms:
-    """The parameters of a privacy guarantee."""
+    """The parameters that determine the privacy of a job's releases, such as sampling rates and numbers of patients."""
 
     rounds: int
     """The number of rounds."""
@@ -39,23 +39,25 @@ class Terms:
 
     @property
     def units(self) -> int:
-        """Return the number of privacy units: patients or rows of all hospitals, or hospitals."""
+        """Return the number of privacy units in the federation: its patients, training rows or hospitals."""
         return sum(self.patients) if self.patients else self.hospitals
 
     @property
     def rates(self) -> tuple[float, ...]:
-        """Return the probability with which a unit is sampled in a step of its hospital, by hospital, ``[N]``."""
+        """Return the probability with which a patient or row is sampled in a training step of its hospital, one for
+        each hospital, ``[N]``.
+        """
         return tuple(min(1.0, self.batch / n) if self.batch and n else 1.0 for n in self.patients)
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """Return the number of steps of each hospital in a local update, ``[N]``."""
+        """Return each hospital's number of training steps in a local update, ``[N]``."""
         return tuple(self.epochs * (math.ceil(n / self.batch) if self.batch else 1) for n in self.patients)
 
 
 @dataclass(frozen=True, eq=False)
 class Guarantee:
-    """A privacy guarantee with its calibrated noise."""
+    """A privacy guarantee, with the noise that it needs."""
 
     section: PrivacySection
     """The configuration section, with epsilon and the noise multiplier filled in."""

@@ -38,7 +38,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EarlierPlays:
-    """The record of earlier starts of a run. After a stop, some rounds were run again with fresh noise."""
+    """The record of earlier starts of a run that was stopped and resumed.
+
+    Rounds that were run again after a stop drew fresh noise, so each repetition costs privacy.
+    """
 
     starts: int = 0
     """How often the run was started or resumed before."""
@@ -46,8 +49,9 @@ class EarlierPlays:
     """An upper bound on the number of rounds run again, over all starts."""
 
     def stopped(self, since: int, reached: int) -> EarlierPlays:
-        """Return this record with one more start, which began after round ``since`` and ran no round beyond
-        ``reached``."""
+        """Return this record with one more start, which continued after round ``since`` and ran no round beyond
+        ``reached``.
+        """
         return EarlierPlays(self.starts + 1, self.rounds + max(0, reached - since))
 
 
@@ -58,7 +62,7 @@ certainly run, and a second one possibly."""
 
 @dataclass(frozen=True)
 class Job:
-    """One training run: a strategy with a seed."""
+    """One training run: a strategy with a seed, and all other settings of the run."""
 
     work: Work
     """The settings shared by all rounds: data, model, optimiser, seed."""
@@ -100,13 +104,16 @@ class Job:
     """Earlier starts of the run and its repeated rounds, which also cost privacy."""
 
     def guaranteed(self, guarantee: Guarantee | None) -> Job:
-        """Return this job with its ``guarantee``, whose epsilon and noise are filled in. If ``guarantee`` is None,
-        return this job unchanged."""
+        """Return this job with the privacy ``guarantee``, whose epsilon and noise have been computed. If ``guarantee``
+        is None, return this job unchanged.
+        """
         return self if guarantee is None else replace(self, privacy=guarantee.section, guarantee=guarantee)
 
     @property
     def redraws_noise(self) -> bool:
-        """Whether a round that is run again has fresh noise, and therefore costs as much privacy as another round."""
+        """Whether a round that is run again after a stop draws fresh noise, and therefore costs as much privacy as
+        another round.
+        """
         return self.privacy is not None and self.privacy.noise == "system"
 
     @property
@@ -117,9 +124,9 @@ class Job:
 
 @dataclass(eq=False)
 class Round:
-    """A row of ``rounds.csv``.
+    """A row of ``rounds.csv``: what one round took and which metrics it reached.
 
-    A run without rounds has one row, round 0, with the time and bytes of its set-up: :attr:`Outcome.setup`.
+    A run without rounds has one row, round 0, with the time and bytes before any round: :attr:`Outcome.setup`.
     """
 
     round: int
@@ -147,7 +154,7 @@ class Round:
     """The mean loss over the validation rows of all hospitals, if the run may stop early; see :class:`Stopping`."""
 
     def exchange(self, further: Bytes) -> None:
-        """Add ``further`` bytes, which were exchanged after the round's updates."""
+        """Add ``further`` bytes to the round's traffic. They were exchanged after the round's updates."""
         self.bytes_down += further.down
         self.bytes_up += further.up
 
@@ -227,9 +234,10 @@ class Outcome(Gathered):
 
     @property
     def convergence(self) -> Convergence | None:
-        """Whether the training loss has converged; None if no loss was measured or the strategy ended the run itself.
+        """Return whether the training loss has converged or diverged. None if no loss was measured, or if the strategy
+        ended the run itself.
 
-        A fit that reports non-convergence is not classified as diverged, whatever its loss, because it may have
+        A model fit that reports non-convergence is not classified as diverged, whatever its loss, because it may have
         restarted.
         """
         losses = list(self.loss_curve.values())
@@ -242,26 +250,28 @@ class Outcome(Gathered):
 
     @property
     def loss_curve(self) -> dict[int, float]:
-        """Return the training losses by round, where round 0 is before training; empty if no loss was measured."""
+        """Return the training loss by round; round 0 is before training. Empty if no loss was measured."""
         return self.losses.curve({row.round: row.training_loss for row in self.rounds})
 
     def stays(self, federation: Federation, model: str) -> Ids:
-        """Return the number of rows of each hospital, ``[N]``, or its public estimate; see :func:`noisy_stays`."""
+        """Return the number of rows with which each hospital is evaluated, ``[N]``, or its noisy public estimate; see
+        :func:`noisy_stays`.
+        """
         if self.all_rows is not None:
             return self.all_rows
         return noisy_stays(federation, self.noisy_sizes, self.figures[model])
 
     @property
     def played(self) -> int:
-        """How many rounds were run; 0 if the strategy has no rounds."""
+        """Return how many rounds were run; 0 if the strategy has no rounds."""
         return max((row.round for row in self.rounds), default=0)
 
     def participated(self, hospitals: int) -> Ids | None:
-        """Return the number of rounds in which each hospital has sent an update, or run a client program,
+        """Return the number of rounds in which each hospital has sent an update or run a client program,
         ``[hospitals]``.
 
-        It is None under a privacy guarantee, which assumes that client sampling is secret. If a strategy has no local
-        training, the answers of its client programs are its updates. Local-only training and training on pooled rows
+        The result is None under a privacy guarantee, which assumes that client sampling is secret. If a strategy has no
+        local training, what its client programs send counts as updates. Local-only training and training on pooled rows
         send no updates. An update that arrived too late to be used counts as sent.
         """
         if self.privacy is not None:
@@ -275,7 +285,7 @@ class Outcome(Gathered):
 
     @property
     def traffic(self) -> Bytes:
-        """Return the bytes exchanged in all rounds together, without the set-up."""
+        """Return the bytes exchanged in all rounds together, without those before the first round."""
         rounds = [row for row in self.rounds if row.round > 0]
         return Bytes(sum(row.bytes_down for row in rounds), sum(row.bytes_up for row in rounds))
 

@@ -1,9 +1,9 @@
 """Packing of plain values as named arrays and JSON, so that a strategy's state is stored without executable code.
 
 A state is a dataclass whose fields are arrays, numbers, texts, None, or tuples, lists and dicts of these. A field may
-itself be a dataclass if its annotation names the class. A file alone never decides which class is made: the state's
-class is searched among the ``State`` subclasses of the configured strategy, and a field's class is read from its
-annotation.
+itself be a dataclass if its annotation names the class. The content of a file alone never decides which class is
+created: the class of a state must be a subclass of ``State`` that belongs to the configured strategy, and the class of
+a field comes from its annotation.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ KINDS = "biuf"
 def pack(value: Any, name: str, arrays: Arrays, *, typed: bool = False) -> Any:
     """Return ``value`` as JSON. Its arrays are stored in ``arrays`` under names that begin with ``name``.
 
-    ``typed`` says whether an annotation names the dataclass of ``value``, so that it can be unpacked. Raises
-    ``TypeError`` naming the part that cannot be stored, such as a dataclass inside a tuple, list or dict, whose class
-    no annotation names.
+    ``typed`` says whether an annotation names the dataclass of ``value``, so that it can be unpacked. Raises a
+    ``TypeError`` that names the part that cannot be stored. Such a part is, for example, a dataclass inside a tuple,
+    list or dict, whose class no annotation names.
     """
     if value is None or (isinstance(value, bool | int | float | str) and not isinstance(value, np.generic)):
         return value
@@ -53,7 +53,7 @@ def pack(value: Any, name: str, arrays: Arrays, *, typed: bool = False) -> Any:
 
 
 def unpack(node: Any, arrays: Mapping[str, NDArray[Any]], hint: Any = None) -> Any:
-    """Return the value that :func:`pack` packed; ``hint`` is the annotation of its field."""
+    """Return the value from the result of :func:`pack`. ``hint`` is the annotation of the field that has this value."""
     if not isinstance(node, dict):
         return node
     ((kind, content),) = node.items()
@@ -71,11 +71,11 @@ def unpack(node: Any, arrays: Mapping[str, NDArray[Any]], hint: Any = None) -> A
 
 
 def pack_state(state: State, arrays: Arrays, strategy: Strategy) -> dict[str, Any]:
-    """Return the packed state of ``strategy`` with the name of its class. Raises ``ConfigError`` if it cannot be
-    stored.
+    """Return the state of ``strategy`` as JSON, with the name of its class. Its arrays are stored in ``arrays``. Raises
+    ``ConfigError`` if it cannot be stored.
 
-    For a registered strategy the name does not depend on modules: ``{strategy: its registered name, class: class
-    name}``. Otherwise it is the import path, ``{class: module.Class}``.
+    For a registered strategy, the name does not depend on modules: ``{strategy: its registered name, class: class
+    name}``. For other strategies, it is the import path, ``{class: module.Class}``.
     """
     cls = type(state)
     named = {"class": f"{cls.__module__}.{cls.__qualname__}"}
@@ -87,14 +87,18 @@ def pack_state(state: State, arrays: Arrays, strategy: Strategy) -> dict[str, An
 
 
 def pack_memory(memory: Any, arrays: Arrays) -> Any:
-    """Return the packed memory of a selection. Raises ``ConfigError`` if it cannot be stored."""
+    """Return as JSON the state that a client selection carries between rounds. Raises ``ConfigError`` if it cannot be
+    stored.
+    """
     with _blaming_its_author("what the selection remembers"):
         return pack(memory, "memory", arrays)
 
 
 @contextmanager
 def _blaming_its_author(what: str) -> Iterator[None]:
-    """Convert a ``TypeError`` from packing ``what`` into a ``ConfigError`` that addresses the author of its class."""
+    """Convert a ``TypeError`` from packing ``what`` into a ``ConfigError`` that tells the author of its class what to
+    change.
+    """
     try:
         yield
     except TypeError as error:
@@ -105,8 +109,9 @@ def _blaming_its_author(what: str) -> Iterator[None]:
 
 
 def unpack_state(packed: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], strategy: Strategy) -> State:
-    """Return the state that :func:`pack_state` packed. Raises ``ValueError`` for a class that does not belong to
-    ``strategy``."""
+    """Return the state from the result of :func:`pack_state`. Raises ``ValueError`` for a class that does not belong to
+    ``strategy``.
+    """
     name, registered = packed["class"], packed.get("strategy")
     if registered is None:
         classes = [cls for (module, qualified), cls in _all_of(State).items() if f"{module}.{qualified}" == name]
@@ -121,7 +126,9 @@ def unpack_state(packed: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], 
 
 
 def pack_newcomers(rule: Newcomers | None, arrays: Arrays) -> Any:
-    """Return the packed rule for newcomers. Raises ``ConfigError`` if it cannot be stored."""
+    """Return as JSON the rule that assigns one of the server's models to hospitals that did not train. Raises
+    ``ConfigError`` if it cannot be stored.
+    """
     if rule is None:
         return None
     with _blaming_its_author("the rule for newcomers"):
@@ -130,7 +137,9 @@ def pack_newcomers(rule: Newcomers | None, arrays: Arrays) -> Any:
 
 
 def unpack_newcomers(packed: Mapping[str, Any] | None, arrays: Mapping[str, NDArray[Any]]) -> Newcomers | None:
-    """Return the rule that :func:`pack_newcomers` packed. Raises ``ValueError`` for a class that is not a rule."""
+    """Return the rule from the result of :func:`pack_newcomers`. Raises ``ValueError`` for a class that is not such a
+    rule.
+    """
     if packed is None:
         return None
     for (module, qualified), cls in _all_of(Newcomers).items():
@@ -141,8 +150,9 @@ def unpack_newcomers(packed: Mapping[str, Any] | None, arrays: Mapping[str, NDAr
 
 
 def _nearest(name: str, strategy: Strategy) -> list[type[State]]:
-    """Return the state classes called ``name`` whose module paths have the most parts in common with the strategy's
-    module."""
+    """Return the state classes called ``name`` that are closest to the strategy: their module paths share the most
+    parts with the path of the strategy's module.
+    """
     home = type(strategy).__module__.split(".")
     by_depth: dict[int, list[type[State]]] = {}
     for (module, qualified), cls in _all_of(State).items():
@@ -153,8 +163,9 @@ def _nearest(name: str, strategy: Strategy) -> list[type[State]]:
 
 
 def _all_of(root: type[T]) -> dict[tuple[str, str], type[T]]:
-    """Return ``root`` and all its subclasses by module and name. If a class is defined twice, return the later
-    definition."""
+    """Return ``root`` and all its subclasses by module and name. If a class is defined twice, the later definition is
+    returned.
+    """
 
     def each(cls: type[T]) -> Iterator[type[T]]:
         yield cls
@@ -165,7 +176,9 @@ def _all_of(root: type[T]) -> dict[tuple[str, str], type[T]]:
 
 
 def _dataclass_of(hint: Any) -> Any:
-    """Return the dataclass in an annotation ``X`` or ``X | None``."""
+    """Return the dataclass that an annotation ``X`` or ``X | None`` names. Raises ``ValueError`` if it names no
+    dataclass.
+    """
     choices = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     for choice in choices:
         if dataclasses.is_dataclass(choice):

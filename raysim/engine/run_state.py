@@ -16,7 +16,7 @@ from raysim.virtual_time.clock import Clock
 
 @dataclass(eq=False)
 class History:
-    """The record of a job so far, which a resumed run continues."""
+    """What a job has recorded so far, such as its rounds and its traffic. A resumed run continues this record."""
 
     rounds: list[Round]
     """The rounds so far. The last round is not evaluated yet."""
@@ -34,7 +34,7 @@ class History:
     """The ids of the hospitals called for an update in each round; None for a round that needed no updates."""
 
     def copy(self) -> History:
-        """Return a copy that a run may change."""
+        """Return a copy of the record, which a resumed run may change."""
         return replace(
             self,
             rounds=[replace(row, metrics={name: dict(of) for name, of in row.metrics.items()}) for row in self.rounds],
@@ -46,7 +46,7 @@ class History:
 
 @dataclass(eq=False)
 class RunState:
-    """The state of a job, from which it can continue with the same hyper-parameters or others."""
+    """The state of a job after a round. The job can continue from it with the same hyper-parameters or others."""
 
     round: int
     """The last round whose update the state includes; 0 before the first round."""

@@ -31,7 +31,7 @@ AS_HEADLINE = ("mean_unweighted", "worst_decile", "p10")
 
 @dataclass(frozen=True)
 class Reached:
-    """The round, time and bytes at which a target was first reached."""
+    """The round, virtual time and bytes at which a metric first reached its target."""
 
     round: int
     """The round at whose end the target was reached; 0 if never."""
@@ -42,7 +42,9 @@ class Reached:
 
 
 def check_target(target: Mapping[str, float], task: TaskKind) -> None:
-    """Raise ``ConfigError`` for a metric that rounds do not report, or for which neither direction is better."""
+    """Raise ``ConfigError`` if a target is set for a metric that is not computed in each evaluated round, or for which
+    neither larger nor smaller values are better.
+    """
     reachable = [name for name in task.reported() if name in (*LARGER, *SMALLER, *AS_HEADLINE)]
     for name in target:
         if name not in reachable:
@@ -50,8 +52,9 @@ def check_target(target: Mapping[str, float], task: TaskKind) -> None:
 
 
 def reached(rounds: Sequence[Round], metric: str, value: float, task: TaskKind, before: int = 0) -> Reached:
-    """Return when the headline model first reached ``value`` in an evaluated round. ``before`` are the bytes of the
-    set-up."""
+    """Return when the main model's ``metric`` first reached ``value`` in an evaluated round. ``before`` is the number
+    of bytes exchanged before the first round.
+    """
     larger = metric in LARGER or (metric in AS_HEADLINE and task.larger)
     for row, moved in zip(rounds, moved_by(rounds, before), strict=True):
         reported = list(row.metrics.values())[-1].get(metric, math.nan) if row.metrics else math.nan
@@ -62,17 +65,18 @@ def reached(rounds: Sequence[Round], metric: str, value: float, task: TaskKind, 
 
 
 def moved_by(rounds: Sequence[Round], before: int) -> list[int]:
-    """Return the bytes exchanged by the end of each round, plus ``before``, the bytes exchanged before the first
-    round."""
+    """Return the total number of bytes exchanged by the end of each round. ``before`` is the number exchanged before
+    the first round.
+    """
     exchanged = [row.bytes_down + row.bytes_up if row.round > 0 else 0 for row in rounds]
     return [before + moved for moved in itertools.accumulate(exchanged)]
 
 
 def figures(outcome: Outcome, section: SystemSection | None, task: TaskKind) -> dict[str, float]:
-    """Return a run's virtual times for tables, by name; empty without ``system``.
+    """Return a run's virtual times for tables, by name; empty if no ``section`` for a virtual clock is configured.
 
-    The names are ``virtual_seconds`` and, for each target, ``<metric>_target_seconds``, ``<metric>_target_bytes`` and
-    ``<metric>_target_reached`` (1 or 0).
+    The names are ``virtual_seconds`` and, for each target value of a metric, ``<metric>_target_seconds``,
+    ``<metric>_target_bytes`` and ``<metric>_target_reached`` (1 or 0).
     """
     if section is None or not outcome.rounds:
         return {}
@@ -87,7 +91,9 @@ def figures(outcome: Outcome, section: SystemSection | None, task: TaskKind) -> 
 
 
 def summary(outcome: Outcome, section: SystemSection, task: TaskKind) -> dict[str, Any]:
-    """Return a run's virtual time and targets for ``summary.json``; undefined values are None."""
+    """Return a run's virtual time for ``summary.json``, and when each metric with a target value reached it. Undefined
+    values are None.
+    """
     targets = {}
     for metric, value in section.target.items():
         when = reached(outcome.rounds, metric, value, task, outcome.setup.both)
@@ -107,10 +113,10 @@ def summary(outcome: Outcome, section: SystemSection, task: TaskKind) -> dict[st
 
 
 def by_time(results: Sequence[Result], metric: str) -> pd.DataFrame:
-    """Return one row per strategy, model used, seed and evaluated round.
+    """Return a table with one row per strategy, model, seed and evaluated round.
 
-    The columns are ``virtual_seconds``, the ``bytes`` exchanged so far, and the ``value`` of a metric. Runs with
-    undefined time are left out.
+    The columns are ``virtual_seconds``, the ``bytes`` exchanged so far, and the ``value`` of ``metric``. Runs without
+    virtual time are left out.
     """
     import pandas as pd
 

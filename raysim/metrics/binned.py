@@ -1,7 +1,7 @@
 """Fixed bins of scores, for counts that carry noise.
 
-The bins are fixed in advance, so that they reveal nothing about rows: ``BINS`` of equal width over margins from
-``-WIDEST`` to ``WIDEST``. Margins beyond these limits are in the outermost bins.
+The bins are fixed in advance, so that they reveal nothing about rows. Margins (log odds of the event) from ``-WIDEST``
+to ``WIDEST`` are divided into ``BINS`` bins of equal width. Margins beyond these limits are in the outermost bins.
 """
 
 from __future__ import annotations
@@ -20,14 +20,17 @@ CENTRES: Floats = (np.arange(BINS, dtype=np.float64) + 0.5) * (2.0 * WIDEST / BI
 
 
 def bins_of(margins: ArrayLike) -> NDArray[np.int64]:
-    """Return the bin of each of ``margins [n]``, as indices ``[n]``; a margin of NaN is put in the middle bin."""
+    """Return the index of the bin of each of ``margins [n]`` (log odds), ``[n]``; a margin of NaN is put in the middle
+    bin.
+    """
     z = np.nan_to_num(np.asarray(margins, dtype=np.float64), nan=0.0, posinf=WIDEST, neginf=-WIDEST)
     return np.clip(np.floor((z + WIDEST) * (BINS / (2.0 * WIDEST))), 0, BINS - 1).astype(np.int64)
 
 
 def one_of_each_bin(margins: ArrayLike, y: ArrayLike) -> Floats:
-    """Return a matrix ``[n, 2 BINS]`` with a 1 in the column of each row's class and bin; the bins of class 0 are
-    first."""
+    """Return a matrix ``[n, 2 BINS]`` that has in each row a single 1, in the column of the row's class ``y`` and of
+    the bin of its margin. The columns of class 0 are first.
+    """
     labels = np.asarray(y, dtype=np.int64)
     ones = np.zeros((len(labels), 2 * BINS))
     ones[np.arange(len(labels)), BINS * labels + bins_of(margins)] = 1.0

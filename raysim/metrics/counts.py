@@ -1,6 +1,6 @@
 """Sums over a hospital's rows from which figures are computed: counts of binned scores, and sums of errors.
 
-They may carry noise. Counts below 0 are not raised to 0, so that unbiased noise stays unbiased.
+The sums may carry noise. Counts below 0 are not raised to 0, so that unbiased noise stays unbiased.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ SOFTPLUS: Floats = np.logaddexp(0.0, -CENTRES)
 
 @dataclass(eq=False)
 class BinaryCounts:
-    """Counts of scores of two classes in fixed bins, and quantities that several figures use."""
+    """Counts of the rows of ``S`` hospitals by score, in ``BINS`` fixed bins, for a label of two classes; and
+    quantities from which several figures are computed.
+    """
 
     negatives: Floats
     """Number of rows without the event, ``[S, BINS]``."""
@@ -34,55 +36,60 @@ class BinaryCounts:
 
     @cached_property
     def others(self) -> Floats:
-        """The number of rows without the event, ``[S]``."""
+        """The number of rows without the event at each hospital, ``[S]``."""
         return np.asarray(self.negatives.sum(axis=1))
 
     @cached_property
     def events(self) -> Floats:
-        """The number of rows with the event, ``[S]``."""
+        """The number of rows with the event at each hospital, ``[S]``."""
         return np.asarray(self.positives.sum(axis=1))
 
     @cached_property
     def n(self) -> Floats:
-        """The number of rows, ``[S]``."""
+        """The number of rows at each hospital, ``[S]``."""
         return self.others + self.events
 
     @cached_property
     def below(self) -> Floats:
-        """The number of rows without the event below each bin, plus half of those in it, ``[S, BINS]``."""
+        """For each hospital and bin, the number of rows without the event in lower bins, plus half of those in the bin,
+        ``[S, BINS]``.
+        """
         return np.cumsum(self.negatives, axis=1) - 0.5 * self.negatives
 
     @cached_property
     def precision(self) -> Floats:
-        """The sum over bins of precision times events in the bin, ``[S]``. A bin's precision is computed from the rows
-        in it and in higher bins."""
+        """The average precision of each hospital times its number of events, ``[S]``."""
         return precision(self.negatives, self.positives)
 
     @cached_property
     def loss(self) -> Floats:
-        """The sum of log losses, ``[S]``."""
+        """The sum of log losses over each hospital's rows, ``[S]``."""
         return self.positives @ np.logaddexp(0.0, -CENTRES) + self.negatives @ np.logaddexp(0.0, CENTRES)
 
     @cached_property
     def squared_error(self) -> Floats:
-        """The sum of squared errors, ``[S]``."""
+        """The sum over each hospital's rows of the squared distance of the predicted risk from the outcome, ``[S]``."""
         p = 1.0 / (1.0 + np.exp(-CENTRES))
         return self.positives @ (1.0 - p) ** 2 + self.negatives @ p**2
 
     def called(self, counts: Floats) -> Floats:
-        """Return how many rows of one class have a risk above one half, ``[S]``, from the class's ``counts [S,
-        BINS]``."""
+        """Return how many rows of one class have a predicted risk above one half at each hospital, ``[S]``; ``counts
+        [S, BINS]`` are the numbers of this class's rows in each bin.
+        """
         return np.asarray(counts[:, CENTRES > 0].sum(axis=1))
 
     def not_called(self, counts: Floats) -> Floats:
-        """Return how many rows of one class have a risk of at most one half, ``[S]``, from the class's ``counts [S,
-        BINS]``."""
+        """Return how many rows of one class have a predicted risk of at most one half at each hospital, ``[S]``;
+        ``counts [S, BINS]`` are the numbers of this class's rows in each bin.
+        """
         return np.asarray(counts[:, CENTRES <= 0].sum(axis=1))
 
 
 @dataclass(eq=False)
 class ClassCounts:
-    """Counts of scores and of classified rows for ``C`` classes, and quantities that several figures use."""
+    """Counts of the rows of ``S`` hospitals by score, in ``BINS`` fixed bins, and of rows classified correctly and
+    wrongly, for a label of ``C`` classes; and quantities from which several figures are computed.
+    """
 
     others: Floats
     """Number of rows of other classes in each class's bins, ``[S, C, BINS]``."""
@@ -97,74 +104,82 @@ class ClassCounts:
 
     @cached_property
     def n(self) -> Floats:
-        """The number of rows, ``[S]``. It is computed from ``calls``, because the total of the bins would have the
-        noise of all bins."""
+        """The number of rows at each hospital, ``[S]``. It is computed from ``calls``, the counts of correctly and
+        wrongly classified rows, because the total of the bins would have the noise of all bins.
+        """
         return np.asarray(self.calls.sum(axis=(1, 2)))
 
     @cached_property
     def of_class(self) -> Floats:
-        """The number of rows of each class, ``[S, C]``."""
+        """The number of rows of each class at each hospital, ``[S, C]``."""
         return np.asarray(self.calls.sum(axis=2))
 
     @cached_property
     def right(self) -> Floats:
-        """The number of rows of each class that are classified correctly, ``[S, C]``."""
+        """The number of rows of each class that are classified correctly at each hospital, ``[S, C]``."""
         return self.calls[:, :, 1]
 
     @cached_property
     def rest(self) -> Floats:
-        """The number of rows that are not of the class, ``[S, C]``."""
+        """For each hospital and class, the number of rows of all other classes, ``[S, C]``."""
         return self.n[:, None] - self.of_class
 
     @cached_property
     def pairs(self) -> Floats:
-        """The number of pairs of a row of the class and another row, ``[S, C]``."""
+        """For each hospital and class, the number of pairs of a row of the class and a row of another class, ``[S,
+        C]``.
+        """
         return self.of_class * self.rest
 
     @cached_property
     def ranked(self) -> NDArray[np.bool_]:
-        """Whether the noisy counts of a class and of the other classes are both at least one half, ``[S, C]``."""
+        """For each hospital and class, whether the class and the other classes together both have a noisy count of at
+        least one half, ``[S, C]``.
+        """
         return np.minimum(self.of_class, self.rest) >= 0.5
 
     @cached_property
     def present(self) -> NDArray[np.bool_]:
-        """Whether the noisy count of a class is at least one half, ``[S, C]``."""
+        """For each hospital and class, whether the noisy count of the class's rows is at least one half, ``[S, C]``."""
         return self.of_class >= 0.5
 
     @cached_property
     def midranks(self) -> Floats:
-        """The number of rows of other classes below each bin, plus half of those in the bin, minus half of all rows of
-        other classes, ``[S, C, BINS]``."""
+        """For each hospital, class and bin, the number of rows of other classes in lower bins, plus half of those in
+        the bin, minus half of all rows of other classes, ``[S, C, BINS]``.
+        """
         return np.cumsum(self.others, axis=2) - 0.5 * self.others - 0.5 * self.rest[:, :, None]
 
     @cached_property
     def precision(self) -> Floats:
-        """The sum over bins of precision times the class's rows in the bin, ``[S, C]``. A bin's precision is computed
-        from the rows in it and in higher bins."""
+        """For each hospital and class, the average precision times the number of rows of the class, ``[S, C]``."""
         shape = (self.of_class.size, BINS)
         return precision(self.others.reshape(shape), self.positives.reshape(shape)).reshape(self.of_class.shape)
 
     @cached_property
     def loss(self) -> Floats:
-        """The sum of log losses, ``[S]``."""
+        """The sum of log losses over each hospital's rows, ``[S]``."""
         return np.asarray((self.positives @ SOFTPLUS).sum(axis=1))
 
     @cached_property
     def squared_error(self) -> Floats:
-        """The sum of squared errors, ``[S]``."""
+        """The sum of squared errors over each hospital's rows and over all classes, ``[S]``."""
         p = 1.0 / (1.0 + np.exp(-CENTRES))
         return np.asarray((self.positives @ (1.0 - p) ** 2 + self.others @ p**2).sum(axis=1))
 
     def mean(self, values: Floats, counted: NDArray[np.bool_]) -> Floats:
-        """Return the mean of ``values [S, C]``, cut to 0 and 1, over the ``counted`` classes; NaN if no class is
-        counted."""
+        """Return each hospital's mean of ``values [S, C]``, clipped to between 0 and 1, over the classes that are
+        ``counted [S, C]``; NaN if no class is counted.
+        """
         within = np.where(counted, np.clip(values, 0.0, 1.0), 0.0)
         return np.asarray(within.sum(axis=1) / counted.sum(axis=1))
 
 
 @dataclass(eq=False)
 class ErrorSums:
-    """The sums over rows of each hospital, ``[S]`` each; :class:`raysim.metrics.summed.Errors` defines them."""
+    """Sums of errors and of labels over the rows of each of ``S`` hospitals, ``[S]`` each;
+    :class:`raysim.metrics.summed.Errors` defines them.
+    """
 
     width: float
     """The width of the label's range."""
@@ -177,14 +192,18 @@ class ErrorSums:
 
     @property
     def spread(self) -> Floats:
-        """The sum of squared distances of labels from their mean, ``[S]``. Labels are scaled to -1 and 1 at the ends of
-        the range."""
+        """The sum of squared distances of each hospital's labels from their mean, ``[S]``. Labels are scaled so that
+        their declared range is -1 to 1.
+        """
         return self.places - self.place * self.place / self.count
 
 
 def precision(negatives: Floats, positives: Floats) -> Floats:
-    """Return the sum over bins of precision times events in the bin, ``[S]``. A bin's precision is computed from the
-    rows in it and in higher bins."""
+    """Return the average precision of each of ``S`` hospitals times its number of events, ``[S]``.
+
+    This is the sum over bins of the precision times the number of events in the bin. A bin's precision is computed from
+    the rows in it and in bins of higher scores.
+    """
     hits = np.cumsum(positives[:, ::-1], axis=1)
     predicted = hits + np.cumsum(negatives[:, ::-1], axis=1)
     share = np.clip(np.divide(hits, predicted, out=np.zeros_like(hits), where=predicted > 0), 0.0, 1.0)

@@ -1,9 +1,10 @@
 """The figures of a hospital. Each is declared once, with its meaning, its computation, and the case in which it is
 undefined.
 
-Columns of ``hospitals.csv``, means over hospitals, groups of patients, targets, curves and noisy sums follow from these
-lists. Another package adds a figure by an entry point of the group ``raysim.figures`` that names a :class:`ScoreFigure`
-or an :class:`ErrorFigure`. Definitions for readers: ``docs/metrics.md``.
+The columns of ``hospitals.csv``, means over hospitals, comparisons of patient groups, curves and figures under
+differential privacy are all derived from these declarations. Another package adds a figure by an entry point of the
+group ``raysim.figures`` that names a :class:`ScoreFigure` or an :class:`ErrorFigure`. Definitions for readers:
+``docs/metrics.md``.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ F = TypeVar("F", bound="Figure")
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """A figure of one hospital's evaluated rows."""
+    """A performance figure of a model, such as AUROC or mean absolute error, on the evaluated rows of one hospital."""
 
     name: str
     """Name of the figure's column."""
@@ -47,10 +48,10 @@ class Figure:
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreFigure(Figure):
-    """A figure for class labels. Each function returns one value per hospital, ``[S]``.
+    """A figure for class labels. Each function returns one value for each of ``S`` hospitals, ``[S]``.
 
-    If a function is None, the figure is undefined: ``of_classes`` for more than two classes, ``of_counts`` with noise,
-    ``of_class_counts`` for both together.
+    A function that is None leaves the figure undefined in one case: ``of_classes`` for more than two classes,
+    ``of_counts`` if only noisy counts are available, ``of_class_counts`` for noisy counts of more than two classes.
     """
 
     of_rows: Callable[[BinaryRows], Floats]
@@ -71,7 +72,9 @@ class ScoreFigure(Figure):
 
 @dataclass(frozen=True, kw_only=True)
 class ErrorFigure(Figure):
-    """A figure for a real label. Each function returns one value per hospital, ``[S]``; undefined without rows."""
+    """A figure for a real label. Each function returns one value for each of ``S`` hospitals, ``[S]``; it is undefined
+    for a hospital without rows.
+    """
 
     of_rows: Callable[[ErrorRows], Floats]
     """Computes the figure from predictions."""
@@ -207,9 +210,10 @@ _OWN: tuple[Figure, ...] = (*_SCORES, *_ERRORS)
 
 
 def _with_registered(own: tuple[F, ...], kind: type[F]) -> tuple[F, ...]:
-    """Return raysim's own figures, followed by those that other packages register, sorted by the names of entry points.
+    """Return raysim's ``own`` figures of a ``kind``, followed by those that other packages register, sorted by the
+    names of their entry points.
 
-    Raises ``ConfigError`` for an entry point that names no figure, and for a name that is already used.
+    Raises ``ConfigError`` for an entry point that names no figure, and for a figure whose name is already used.
     """
     figures = list(own)
     taken = {"n", "events", *(figure.name for figure in _OWN)}

@@ -1,8 +1,8 @@
 """Equity of a model between hospitals: figures over hospitals, and differences between strategies.
 
 Sources: site equity is Zhou, CHiP-FL, section 5.1; AD and SDAD are Jimenez-Gutierrez et al., Clust-PSI-PFL. A hospital
-with an undefined metric (NaN: its test rows have one class) is left out and counted, never treated as 0 or 0.5.
-Definitions: ``docs/metrics.md``.
+whose metric is undefined (NaN, because its test rows have one class) is left out of all figures. The number of such
+hospitals is reported; their metric is never treated as 0 or 0.5. Definitions: ``docs/metrics.md``.
 """
 
 from __future__ import annotations
@@ -26,31 +26,34 @@ change no bit."""
 
 
 def equity(auroc: ArrayLike, test_rows: ArrayLike, stays: ArrayLike) -> dict[str, float]:
-    """Compute figures over ``H`` hospitals of a metric for which larger is better, each argument ``[H]``.
+    """Compute summary figures over ``H`` hospitals of a metric for which larger is better; each argument is ``[H]``.
 
-    ``auroc`` is NaN if undefined. ``test_rows`` are the rows on which it was measured (weights ``v_i``; 0 leaves the
-    hospital out), and ``stays`` all rows of the hospital (``n_i``). The result has these figures by name, over the
-    ``M`` hospitals with test rows and a defined metric:
+    ``auroc`` is a hospital's metric, NaN if undefined. ``test_rows`` is the number of rows on which it was measured
+    (``v_i``; 0 leaves the hospital out), and ``stays`` the number of all rows of the hospital (``n_i``). The result has
+    these figures by name, over the ``M`` hospitals with test rows and a defined metric:
 
-    - ``auroc``: mean weighted by test rows; ``mean_unweighted``;
-    - ``worst_decile``: mean of the ``ceil(M / 10)`` lowest; ``p10``: the 10 % quantile, linearly interpolated;
-    - ``gini``: mean absolute difference of all pairs over twice the mean; ``std``: population standard deviation;
-    - ``size_bias``: least-squares slope on ``ln n_i``, per unit of ``ln``; **positive: larger hospitals do better**;
-      ``size_bias_abs`` is its absolute value;
-    - ``undefined``: hospitals with test rows and no defined metric; ``hospitals``: ``M``.
+    - ``auroc``: the mean weighted by test rows; ``mean_unweighted``: the unweighted mean;
+    - ``worst_decile``: the mean of the ``ceil(M / 10)`` lowest; ``p10``: the 10 % quantile, linearly interpolated;
+    - ``gini``: the mean absolute difference of all pairs over twice the mean; ``std``: the population standard
+      deviation;
+    - ``size_bias``: the least-squares slope on ``ln n_i``, per unit of ``ln``; **positive: larger hospitals do
+      better**; ``size_bias_abs``: its absolute value;
+    - ``undefined``: the number of hospitals with test rows and an undefined metric; ``hospitals``: ``M``.
 
-    All except ``auroc`` are unweighted. For ``M = 0``, all except the two counts are NaN. For ``M < 2``, ``gini``,
-    ``std`` and the slopes are NaN; the slopes also if all hospitals have the same size.
+    All except ``auroc`` are unweighted. For ``M = 0``, all except ``undefined`` and ``hospitals`` are NaN. For ``M <
+    2``, ``gini``, ``std``, ``size_bias`` and ``size_bias_abs`` are NaN. The last two are NaN also if all hospitals have
+    the same size, or if one has no rows.
     """
     return over_hospitals("auroc", auroc, test_rows, stays, larger=True)
 
 
 def error_equity(mae: ArrayLike, test_rows: ArrayLike, stays: ArrayLike) -> dict[str, float]:
-    """Compute the figures of :func:`equity` for a metric for which smaller is better, here ``mae [H]``.
+    """Compute the figures of :func:`equity` for a metric for which smaller is better; ``mae [H]`` is the metric of each
+    hospital.
 
     The names are the same, with ``mae`` instead of ``auroc`` and these differences: ``worst_decile`` is the mean of the
-    ``ceil(M / 10)`` **highest**; ``p90``, the 90 % quantile, replaces ``p10``; and a **positive** ``size_bias`` means
-    that larger hospitals have larger errors: **smaller hospitals do better**.
+    ``ceil(M / 10)`` **highest** of ``M`` hospitals; ``p90``, the 90 % quantile, replaces ``p10``; and a **positive**
+    ``size_bias`` means that larger hospitals have larger errors: **smaller hospitals do better**.
     """
     return over_hospitals("mae", mae, test_rows, stays, larger=False)
 
@@ -60,7 +63,8 @@ def over_hospitals(
 ) -> dict[str, float]:
     """Compute the figures of :func:`equity` (or, if not ``larger``, of :func:`error_equity`) for any ``metric``.
 
-    ``metric [H]`` is NaN if undefined; ``name`` is the key of its mean weighted by ``test_rows``.
+    ``metric [H]`` is each hospital's value, NaN if undefined; ``name`` is the key, in the result, of its mean weighted
+    by ``test_rows``.
     """
     values, rows, sizes = (np.asarray(a, dtype=np.float64) for a in (metric, test_rows, stays))
     if not values.shape == rows.shape == sizes.shape or values.ndim != 1:
@@ -86,13 +90,16 @@ def over_hospitals(
 
 
 def accuracy_equity(accuracy: ArrayLike, test_rows: ArrayLike) -> dict[str, float]:
-    """Compute figures of accuracy over hospitals.
+    """Compute summary figures of accuracy over ``H`` hospitals; both arguments are ``[H]``.
 
-    ``accuracy`` is weighted by test rows. ``ad`` and ``sdad`` are the mean and the population standard deviation of ``1
-    - accuracy``. The others are the least and greatest accuracy, their difference (``accuracy_range``), and the
-    standard deviation divided by the mean (``accuracy_cv``). Arguments are ``[H]``; hospitals without test rows, or
-    with NaN, are left out. If no hospital is left, all figures are NaN; if one is left, the standard deviations and the
-    difference are NaN.
+    - ``accuracy``: the mean, weighted by test rows;
+    - ``ad`` and ``sdad``: the mean and the population standard deviation of ``1 - accuracy``, unweighted;
+    - ``accuracy_min``, ``accuracy_max`` and ``accuracy_range``: the least and the greatest accuracy, and their
+      difference;
+    - ``accuracy_cv``: the standard deviation divided by the unweighted mean.
+
+    Hospitals without test rows, or with NaN, are left out. If no hospital is left, all figures are NaN; if one is left,
+    ``sdad``, ``accuracy_range`` and ``accuracy_cv`` are NaN.
     """
     values, rows = (np.asarray(a, dtype=np.float64) for a in (accuracy, test_rows))
     counted = (rows > 0) & np.isfinite(values)
@@ -115,9 +122,10 @@ def accuracy_equity(accuracy: ArrayLike, test_rows: ArrayLike) -> dict[str, floa
 
 
 def worst_decile(values: NDArray[Any], *, larger: bool = True) -> Floats:
-    """Return the mean of the ``ceil(M / 10)`` lowest of ``values [..., M]``, ``[...]``; NaN for ``M = 0``.
+    """Return the mean of the ``ceil(M / 10)`` lowest of ``M`` values, over the last axis of ``values [..., M]``; NaN
+    for ``M = 0``.
 
-    If not ``larger``, it is the mean of the highest.
+    If ``larger`` is False, because smaller values are better, it is the mean of the highest values.
     """
     count = -(-values.shape[-1] // 10)
     if count == 0:
@@ -128,9 +136,10 @@ def worst_decile(values: NDArray[Any], *, larger: bool = True) -> Floats:
 
 
 def gini(values: NDArray[Any]) -> float:
-    """Return ``sum_ij |a_i - a_j| / (2 M^2 mean a)`` of ``values [M]``; NaN for ``M < 2`` and for a mean of 0.
+    """Return the Gini index ``sum_ij |a_i - a_j| / (2 M^2 mean a)`` of ``values [M]``; NaN for ``M < 2`` and for a mean
+    of 0.
 
-    It is computed from the sorted values, where the sum over pairs is a sum over ranks: ``sum_k (2 k - M + 1) a_(k)``.
+    With the values in ascending order ``a_(k)``, ``k`` from 0, the sum over pairs is ``2 sum_k (2 k - M + 1) a_(k)``.
     """
     m = len(values)
     total = float(np.sum(values))
@@ -141,7 +150,9 @@ def gini(values: NDArray[Any]) -> float:
 
 
 def size_slope(values: NDArray[Any], stays: NDArray[Any]) -> float:
-    """Return the least-squares slope of ``values [M]`` on ``ln stays [M]``; NaN if all sizes are equal or one is 0."""
+    """Return the least-squares slope of ``values [M]`` on ``ln stays [M]``, the logarithm of hospitals' sizes; NaN if
+    all sizes are equal, or if a size is 0.
+    """
     if len(values) < 2 or np.ptp(stays) == 0 or np.min(stays) <= 0:
         return NAN
     x = np.log(stays)
@@ -152,8 +163,8 @@ def size_slope(values: NDArray[Any], stays: NDArray[Any]) -> float:
 def pareto_front(values: ArrayLike) -> NDArray[np.bool_]:
     """Return which rows of ``values [n, d]`` no other row dominates, ``[n]``; larger is better in every column.
 
-    A row dominates another if it is nowhere smaller and somewhere larger; equal rows do not dominate each other. A row
-    with NaN is never on the front and dominates nothing.
+    A row dominates another if none of its values is smaller and at least one is larger. A row with NaN is never on the
+    front and dominates nothing.
     """
     v = np.asarray(values, dtype=np.float64)
     no_smaller = (v[:, None, :] >= v[None, :, :]).all(axis=2)
@@ -163,7 +174,9 @@ def pareto_front(values: ArrayLike) -> NDArray[np.bool_]:
 
 
 class Difference(NamedTuple):
-    """A paired difference over seeds: ``mean``, sample ``std`` (``ddof=1``) and the number of ``pairs``."""
+    """A paired difference over seeds: ``mean``, sample standard deviation ``std`` (``ddof=1``), and number of
+    ``pairs``.
+    """
 
     mean: float
     std: float
@@ -171,9 +184,10 @@ class Difference(NamedTuple):
 
 
 def paired_difference(a: ArrayLike, b: ArrayLike) -> Difference:
-    """Return ``a - b`` over seeds, both ``[S]`` in the same order of seeds; pairs with a NaN are left out.
+    """Summarise the differences ``a - b`` of two figures over ``S`` seeds. Both arguments are ``[S]`` in the same order
+    of seeds; seeds with a NaN are left out.
 
-    ``mean`` is NaN without pairs, ``std`` with fewer than two.
+    ``mean`` is NaN without pairs, and ``std`` with fewer than two pairs.
     """
     d = np.asarray(a, dtype=np.float64) - np.asarray(b, dtype=np.float64)
     d = d[np.isfinite(d)]
@@ -191,16 +205,19 @@ def paired_interval(
     draws: int = 2000,
     level: float = 0.95,
 ) -> tuple[float, float]:
-    """Return the paired bootstrap percentile interval of a figure's difference ``a - b`` over hospitals.
+    """Return the paired bootstrap percentile interval of the difference ``a - b`` of a figure over hospitals.
 
-    ``a`` and ``b`` ``[H]``, or ``[S, H]`` for ``S`` seeds, are the metric at the same hospitals under two strategies;
-    ``figure`` is ``worst_decile``, or any other name for the mean. Hospitals are sampled with replacement ``draws``
-    times, with the same sample for both sides and all seeds. A sample's figure is the difference of the worst deciles,
-    or of the means weighted by ``test_rows`` (of the shape of ``a``). The figure is computed over the sampled hospitals
-    with test rows and both sides defined, and averaged over seeds. The interval is around the mean of
-    :func:`paired_difference` and measures how much that mean depends on the hospitals. Seeds without any such hospital
-    are left out of the interval and of the mean. ``larger`` says whether larger metrics are better. NaN, NaN for fewer
-    than two hospitals.
+    ``a`` and ``b`` are the metric at the same ``H`` hospitals under two strategies, ``[H]``, or ``[S, H]`` for ``S``
+    seeds. ``figure`` is ``worst_decile``, or any other name for the mean weighted by ``test_rows`` (of the shape of
+    ``a``). ``larger`` says whether larger metrics are better.
+
+    Hospitals are sampled with replacement ``draws`` times, with the same sample for ``a``, ``b`` and all seeds. In each
+    sample and seed, the figure of ``b`` is subtracted from that of ``a``, over the sampled hospitals that have test
+    rows and a defined metric under both strategies. The differences are averaged over seeds. Seeds without any such
+    hospital are left out.
+
+    The interval is around the mean of :func:`paired_difference` and measures how much this mean depends on the
+    hospitals. Its limits are NaN for fewer than two hospitals.
     """
     left, right, rows = (np.atleast_2d(np.asarray(x, dtype=np.float64)) for x in (a, b, test_rows))
     counted = (rows > 0) & np.isfinite(left) & np.isfinite(right)
@@ -237,7 +254,7 @@ def paired_interval(
 def _times(rng: np.random.Generator, draws: int, hospitals: int) -> NDArray[np.int32]:
     """Return how often each hospital is in each of ``draws`` bootstrap samples, ``[hospitals, draws]``.
 
-    Samples are adjacent in memory, so that one sum over hospitals computes all samples.
+    A hospital's entries for all samples are adjacent in memory, so that one sum over hospitals computes all samples.
     """
     places = rng.integers(hospitals, size=(draws, hospitals))
     places *= draws
@@ -248,11 +265,11 @@ def _times(rng: np.random.Generator, draws: int, hospitals: int) -> NDArray[np.i
 def _lowest_of_samples(
     values: Floats, columns: NDArray[np.int64], times: NDArray[np.int32], count: NDArray[np.int32]
 ) -> Floats:
-    """Return the mean of the ``count [R]`` lowest of the hospitals' ``values`` in each bootstrap sample, ``[R]``.
+    """Return the mean of the ``count [R]`` lowest ``values`` of hospitals in each of ``R`` bootstrap samples, ``[R]``.
 
-    ``times[h, r]`` is how often hospital ``h`` of ``columns`` is in sample ``r``. Values are sorted once. In a sample,
-    each value is repeated as often as its hospital is in the sample. The lowest ``count`` values of a sample therefore
-    belong to the first few hospitals in this order.
+    ``columns`` are the indices of the hospitals that are considered, and ``times[h, r]`` is how often hospital ``h`` is
+    in sample ``r``. Values are sorted once. In a sample, each value is repeated as often as its hospital is in the
+    sample. The lowest ``count`` values of a sample therefore belong to the first few hospitals in this order.
     """
     order = columns[np.argsort(values[columns])]
     wide = -(-len(order) // (5 * ROWS)) * ROWS

@@ -16,12 +16,13 @@ from raysim.metrics.segments import Segments
 
 
 class ErrorCounts(NamedTuple):
-    """The histogram of all errors of ``H`` hospitals, and the size of each hospital's message.
+    """The histogram of the absolute errors of all rows of ``H`` hospitals, and the size of each hospital's message.
 
-    - ``filled [H]``: the number of filled bins of a hospital's own histogram, each sent with a count. A hospital whose
-      RMSE is not finite sends none.
-    - ``bins [B]``, ascending, of all hospitals together: the first 16 bits of the float32 error (exponent and 7 bits of
-      mantissa: a bin is narrower than 1 % of the error). ``rows [B]``: the number of errors in each.
+    - ``filled [H]``: the number of bins of a hospital's own histogram that have rows; the hospital sends each with a
+      count. A hospital whose RMSE is not finite sends none.
+    - ``bins [B]``: the bins of all hospitals together, ascending. A bin is the first 16 bits of the float32 error
+      (exponent and 7 bits of mantissa), so that it is narrower than 1 % of the error. ``rows [B]``: the number of
+      errors in each bin.
     """
 
     filled: Ints
@@ -30,19 +31,22 @@ class ErrorCounts(NamedTuple):
 
     @property
     def scalars(self) -> Ints:
-        """The number of scalars that each hospital sends, ``[H]``: a bin and a count for each filled bin."""
+        """The number of scalars that each hospital sends, ``[H]``: an index and a count for each bin that has rows."""
         return np.asarray(2 * self.filled)
 
     @property
     def errors(self) -> NDArray[np.float64]:
-        """The errors of all rows in ascending order, each as the middle of its bin; errors below 1e-38 are 0."""
+        """The absolute errors of the rows of all hospitals in ascending order, each rounded to the middle of its bin;
+        errors below 1e-38 are 0.
+        """
         middle = (self.bins.astype(np.uint32) << np.uint32(16) | np.uint32(0x8000)).view(np.float32)
         return np.repeat(np.where(self.bins == 0, 0.0, middle.astype(np.float64)), self.rows)
 
 
 def error_counts(predictions: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> ErrorCounts:
-    """Count the absolute errors of ``predictions [n]`` against labels ``y [n]``; hospital ``h`` has rows
-    ``offsets[h]:offsets[h + 1]``."""
+    """Build the histogram of the absolute errors of ``predictions [n]`` against labels ``y [n]``; hospital ``h`` has
+    the rows ``offsets[h]:offsets[h + 1]``.
+    """
     z, labels = np.asarray(predictions, dtype=np.float64), np.asarray(y, dtype=np.float64)
     segments = Segments.of(offsets, z, labels, classes=None)
     with np.errstate(all="ignore"):
@@ -59,7 +63,9 @@ def error_counts(predictions: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> Er
 
 
 def merged(parts: Iterable[ErrorCounts], order: Ints) -> ErrorCounts:
-    """Combine the counts of all actors' hospitals, sorted by ``order [N]``."""
+    """Combine the error counts from all actors, each of which simulates some of the ``N`` hospitals. ``order [N]``
+    sorts the hospitals of all parts, concatenated.
+    """
     each = list(parts)
     total = np.zeros(1 << 16, dtype=np.int64)
     for part in each:

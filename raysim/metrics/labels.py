@@ -1,7 +1,7 @@
 """The kinds of labels: their number types, their figures, and which direction is better.
 
-A federation stores its kind (``Federation.task``). For a run, :func:`reporting` derives the kind from the column names
-of its tables.
+A federation stores the kind of its label (``Federation.task``). For a finished run, :func:`reporting` derives the kind
+from the column names of the run's tables.
 """
 
 from __future__ import annotations
@@ -23,20 +23,21 @@ Headline = Literal["auroc", "mae"]
 
 @dataclass(frozen=True)
 class TaskKind:
-    """A kind of label.
+    """A kind of label, for classification or regression, and how models for it are evaluated.
 
-    - ``label``: the type of its numbers.
-    - ``figures``: the columns of ``measure`` for a hospital; ``n`` and those in ``counts`` are whole numbers, the
-      others are ``declared``.
-    - ``headline``: the figure whose equity is measured; ``title``: its name in texts; ``larger``: whether a larger
-      value is better; ``undefined``: why a hospital with test rows may lack it; ``beside``: further means that reports
-      show with it.
-    - ``objectives``: a sweep's default objectives, for accuracy and equity; ``reference``: for each possible objective,
-      a value that is worse than any realistic one: chance, or an extreme inequality. These values are the reference
-      point of the sweep's hypervolume. Errors have none.
+    - ``label``: the number type of labels.
+    - ``figures``: the columns that ``measure`` returns for a hospital. ``n``, the number of rows, and those in
+      ``counts`` are whole numbers; the others are ``declared``.
+    - ``headline``: the main figure, whose equity between hospitals is measured. ``title``: its name in texts;
+      ``larger``: whether a larger value is better; ``undefined``: why it may be undefined at a hospital with test rows;
+      ``beside``: further figures whose means reports show next to it.
+    - ``objectives``: a sweep's default objectives, for accuracy and equity, and whether each is maximised or minimised.
+    - ``reference``: for each possible objective, a value that is worse than any realistic one: chance, or an extreme
+      inequality. These values are the reference point of the sweep's hypervolume. Errors have none.
     - ``pooled``: the metrics that are also computed from the rows of all hospitals together.
-    - ``measure(outputs, y, offsets)``: figures of each segment of rows; ``summarise(figures [H, ...], stays [H])``: the
-      metrics of the federation by name.
+    - ``measure(outputs, y, offsets)``: computes the figures of each hospital's rows from a model's outputs.
+      ``summarise(figures [H, ...], stays [H])``: computes the metrics over ``H`` hospitals, by name, from the figures
+      and the number of rows of each hospital.
     """
 
     name: Literal["classification", "regression"]
@@ -57,23 +58,25 @@ class TaskKind:
 
     @property
     def intervals(self) -> tuple[Headline, Literal["worst_decile"]]:
-        """Federation metrics whose differences have bootstrap intervals."""
+        """The metrics over hospitals whose differences between models have bootstrap intervals."""
         return self.headline, "worst_decile"
 
     @property
     def worst(self) -> str:
-        """Whether the worst hospitals have the ``lowest`` or the ``highest`` headline figures."""
+        """Whether the worst hospitals have the ``lowest`` or the ``highest`` values of the headline figure (AUROC or
+        MAE).
+        """
         return "lowest" if self.larger else "highest"
 
     def reported(self) -> list[str]:
-        """The names of all metrics of a federation that a run reports."""
+        """Return the names of all metrics over hospitals that a run reports."""
         names = self.summarise(np.full((1, len(self.figures)), np.nan), np.ones(1, np.int64))
         return [*names, *self.pooled]
 
     def decimals(self, values: ArrayLike) -> int:
-        """Return the number of decimals with which headline figures ``values`` have three digits.
+        """Return the number of decimals with which ``values`` of the headline figure have three significant digits.
 
-        It is always 3 if larger figures are better, because such figures are between 0 and 1.
+        It is always 3 for AUROC, which is between 0 and 1. For errors it depends on the largest value.
         """
         if self.larger:
             return 3
@@ -83,7 +86,11 @@ class TaskKind:
 
 
 def federation_metrics(figures: Floats, stays: NDArray[np.int64]) -> dict[str, float]:
-    """Return all federation-level metrics by name, from ``figures [H, len(FIGURES)]`` and ``stays [H]``."""
+    """Return all metrics over ``H`` hospitals by name, for class labels.
+
+    ``figures [H, len(FIGURES)]`` are each hospital's figures, and ``stays [H]`` the number of all rows of each
+    hospital.
+    """
     column = dict(zip(FIGURES, figures.T, strict=True))
     metrics = equity(column["auroc"], column["n"], stays) | accuracy_equity(column["accuracy"], column["n"])
     for figure in SCORES:
@@ -93,7 +100,10 @@ def federation_metrics(figures: Floats, stays: NDArray[np.int64]) -> dict[str, f
 
 
 def error_metrics(figures: Floats, stays: NDArray[np.int64]) -> dict[str, float]:
-    """Return :func:`federation_metrics` for a real label, from ``figures [H, len(ERRORS)]``."""
+    """Return all metrics over ``H`` hospitals by name, for a real label.
+
+    ``figures [H, len(ERRORS)]`` are each hospital's figures, and ``stays [H]`` the number of all rows of each hospital.
+    """
     column = dict(zip(ERRORS, figures.T, strict=True))
     metrics = error_equity(column["mae"], column["n"], stays)
     for figure in ERROR_FIGURES:
@@ -105,8 +115,9 @@ def error_metrics(figures: Floats, stays: NDArray[np.int64]) -> dict[str, float]
 
 
 def weighted_mean(values: Floats, weights: Floats) -> float:
-    """Return the weighted mean of the entries that are not NaN. It is NaN if all entries are NaN, and infinite if an
-    entry is infinite."""
+    """Return the weighted mean of the ``values`` that are not NaN and have a positive weight. It is NaN if there are
+    none, and infinite if one of them is infinite.
+    """
     counted = ~np.isnan(values) & (weights > 0)
     total = weights[counted].sum()
     return float(weights[counted] @ values[counted] / total) if total else float("nan")
@@ -150,5 +161,7 @@ KINDS = {kind.name: kind for kind in (CLASSIFICATION, REGRESSION)}
 
 
 def reporting(names: Container[str]) -> TaskKind:
-    """Return the kind whose headline figure is among ``names``, the columns or keys of a run's results."""
+    """Return the kind of label whose headline figure (AUROC or MAE) is among ``names``, the columns or keys of a run's
+    results.
+    """
     return REGRESSION if REGRESSION.headline in names else CLASSIFICATION

@@ -31,11 +31,11 @@ Rows = NDArray[Any]
 
 
 def figures(logits: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> Floats:
-    """Compute the figures of each segment, ``[S, len(FIGURES)]``. The number of classes follows from the shape of
-    ``logits``.
+    """Compute the figures of each of ``S`` segments (hospitals), ``[S, len(FIGURES)]``, for any number of classes.
 
-    ``[n]`` or ``[n, 1]`` are margins of class 1, and ``[n, 2]`` two logits whose difference is that margin: see
-    :func:`binary_figures`. For ``[n, C]`` with three classes or more see :func:`multiclass_figures`.
+    The number of classes follows from the shape of ``logits``. ``[n]`` and ``[n, 1]`` are margins (log odds of class
+    1). ``[n, 2]`` are two logits, whose difference is the margin: see :func:`binary_figures`. For ``[n, C]`` with three
+    classes or more see :func:`multiclass_figures`.
     """
     z = np.asarray(logits)
     if z.ndim == 2 and z.shape[1] == 1:
@@ -47,11 +47,12 @@ def figures(logits: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> Floats:
 
 
 def binary_figures(margins: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> Floats:
-    """Compute the figures of each segment for two classes, ``[S, len(FIGURES)]``, columns named by ``FIGURES``.
+    """Compute the figures of each of ``S`` segments (hospitals) for two classes, ``[S, len(FIGURES)]``. The columns are
+    named by ``FIGURES``.
 
-    ``margins [n]`` are logits of class 1 (float32 is the fast path), ``y [n]`` is 0 or 1, and segment ``s`` is rows
-    ``offsets[s]:offsets[s + 1]`` of ``offsets [S + 1]``. ``events`` counts ``y == 1``. A row is called positive if its
-    probability is at least one half, that is, if its margin is ``>= 0``.
+    ``margins [n]`` are log odds of class 1 (float32 is the fast path), ``y [n]`` is 0 or 1, and segment ``s`` has the
+    rows ``offsets[s]:offsets[s + 1]`` of ``offsets [S + 1]``. ``events`` counts ``y == 1``. A row is classified as
+    positive if its probability is at least one half, that is, if its margin is ``>= 0``.
 
     Undefined figures are NaN: AUROC with one class only; AUPRC and recall without events; all except ``n`` and
     ``events`` in a segment that is empty or contains a NaN margin. An infinite margin on the wrong side makes the log
@@ -73,15 +74,20 @@ def binary_figures(margins: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> Floa
 
 
 def multiclass_figures(logits: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> Floats:
-    """Compute the figures of each segment for ``C`` classes, ``[S, len(FIGURES)]``.
+    """Compute the figures of each of ``S`` segments (hospitals) for ``C`` classes, ``[S, len(FIGURES)]``.
 
-    ``logits`` are ``[n, C]``, ``y [n]`` is in ``0..C-1``, ``offsets [S + 1]`` as in :func:`binary_figures`. Log loss is
-    computed from the softmax. Brier sums squared errors over classes (0 to 2). For accuracy, the class with the largest
-    logit (the first of equals) is predicted. Recall is the unweighted mean over the classes present in the segment.
-    AUROC and AUPRC are unweighted means of one-versus-rest figures, ranked by the softmax probability. Classes without
-    rows or without other rows in the segment are left out; if none is left, both are NaN. ``events`` is NaN, because
-    more than two classes have no event. Equal infinities share the probability; a NaN logit, or a row of ``-inf``
-    alone, makes figures NaN.
+    ``logits`` are ``[n, C]``, ``y [n]`` is in ``0..C-1``, and ``offsets [S + 1]`` are as in :func:`binary_figures`.
+
+    - Log loss is computed from the softmax.
+    - The Brier score is the mean over rows of the sum over classes of squared errors; it is between 0 and 2.
+    - Accuracy: the predicted class is the one with the largest logit (the first of equal ones).
+    - Recall is the unweighted mean over the classes present in the segment.
+    - AUROC and AUPRC are unweighted means of one-versus-rest figures, ranked by the softmax probability. A class is
+      left out if the segment has no rows of it, or of no other class; if no class is left, AUROC and AUPRC are NaN.
+    - ``events`` is NaN, because there is no event with more than two classes.
+
+    Equal infinite logits share the probability. A NaN logit, or a row of ``-inf`` alone, makes the segment's figures
+    NaN.
     """
     z = floating(logits)
     labels = np.asarray(y)
@@ -101,11 +107,13 @@ def multiclass_figures(logits: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> F
 
 
 def regression_figures(predictions: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> Floats:
-    """Compute the figures of each segment for a real label, ``[S, len(ERRORS)]``, columns named by ``ERRORS``.
+    """Compute the figures of each of ``S`` segments (hospitals) for a real label, ``[S, len(ERRORS)]``. The columns are
+    named by ``ERRORS``.
 
-    ``predictions [n]`` and ``y [n]`` are in the label's unit, ``offsets [S + 1]`` as in :func:`binary_figures`. ``mae``
-    is the mean absolute error, ``rmse`` the root of the mean squared error, and ``bias`` the mean of prediction minus
-    label. ``r2`` is ``1 - sum (y - z)^2 / sum (y - mean y)^2`` with predictions ``z`` and the segment's own mean label.
+    ``predictions [n]`` and ``y [n]`` are in the label's unit, and ``offsets [S + 1]`` are as in :func:`binary_figures`.
+    ``mae`` is the mean absolute error, ``rmse`` the root of the mean squared error, and ``bias`` the mean of prediction
+    minus label. ``r2`` is ``1 - sum (y - z)^2 / sum (y - mean y)^2`` with predictions ``z`` and the mean label of the
+    segment.
 
     Undefined figures are NaN: ``r2`` if all labels of the segment are equal; all except ``n`` in a segment that is
     empty or contains a NaN prediction. Infinite predictions make ``mae`` and ``rmse`` infinite. Raises ``ValueError``
@@ -126,9 +134,9 @@ def regression_figures(predictions: ArrayLike, y: ArrayLike, offsets: ArrayLike)
 class ScoreHistogram(NamedTuple):
     """The number of rows of each class in each bin of scores; histograms of different hospitals add up exactly.
 
-    ``bins [B]`` uint16, ascending, without empty ones: the top 16 bits of the integer that orders float32 margins
-    (sign, exponent and 7 bits of mantissa: bins are narrower than 1 % of the margin). ``positives`` and ``negatives``
-    are counts ``[B]``.
+    ``bins [B]`` are the bins that have rows, ascending. A bin is the top 16 bits of the integer that orders float32
+    margins (sign, exponent and 7 bits of mantissa), so that it is narrower than 1 % of the margin. ``positives [B]``
+    and ``negatives [B]`` are the numbers of rows with and without the event in each bin.
     """
 
     bins: NDArray[np.uint16]
@@ -137,7 +145,7 @@ class ScoreHistogram(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """The number of bytes of this histogram, which the hospital sends."""
+        """The number of bytes of this histogram, as a hospital sends it."""
         return int(self.bins.nbytes + self.positives.nbytes + self.negatives.nbytes)
 
 
@@ -146,8 +154,8 @@ NAN_BIN = 0xFFFF
 
 
 def score_histogram(margins: ArrayLike, y: ArrayLike) -> ScoreHistogram:
-    """Return the histogram of ``margins [n]`` (logits of class 1) by class ``y [n]`` in {0, 1}, over rows of any
-    hospitals.
+    """Return the histogram of ``margins [n]`` (log odds of class 1), separately for rows with ``y [n]`` 1 and 0. The
+    rows may come from several hospitals.
 
     Margins of more than single precision are first rounded to float32, which preserves their order.
     """
@@ -166,7 +174,7 @@ def score_histogram(margins: ArrayLike, y: ArrayLike) -> ScoreHistogram:
 
 
 def merge_histograms(histograms: Iterable[ScoreHistogram]) -> ScoreHistogram:
-    """Return the sum of histograms, which is exact and independent of their order."""
+    """Return the sum of several hospitals' histograms, which is exact and independent of their order."""
     dense = np.zeros((1 << 16, 2), dtype=np.int64)
     for histogram in histograms:
         np.add.at(dense[:, 0], histogram.bins, histogram.negatives)
@@ -178,12 +186,12 @@ def merge_histograms(histograms: Iterable[ScoreHistogram]) -> ScoreHistogram:
 def pooled_auroc(histograms: Iterable[ScoreHistogram]) -> tuple[float, float]:
     """Return the AUROC of all hospitals' rows together, and the largest error that binning can have caused.
 
-    ``histograms`` are results of :func:`score_histogram`.
+    ``histograms`` are the hospitals' results of :func:`score_histogram`.
 
-    A pair of a positive and a negative row in different bins is counted exactly; a pair in the same bin counts one
-    half, although its true value is 0, one half or 1. Let ``p_b`` and ``q_b`` be the positives and negatives in bin
-    ``b``, and ``P`` and ``Q`` their totals. The largest error is then ``sum_b p_b q_b / (2 P Q)``, which some scores
-    attain. Both results are NaN if a class is missing or a margin was NaN.
+    A pair of a positive and a negative row in different bins is counted exactly. A pair in the same bin counts one
+    half, although its true value is 0, one half or 1. Let ``p_b`` and ``q_b`` be the numbers of positive and negative
+    rows in bin ``b``, and ``P`` and ``Q`` their totals. The error is then at most ``sum_b p_b q_b / (2 P Q)``, and this
+    bound is reached for some scores. Both results are NaN if a class is missing or a margin was NaN.
     """
     parts = list(histograms)
     total = parts[0] if len(parts) == 1 else merge_histograms(parts)
@@ -196,7 +204,9 @@ def pooled_auroc(histograms: Iterable[ScoreHistogram]) -> tuple[float, float]:
 
 
 def hanley_mcneil(t: Any, events: Any, non_events: Any) -> Any:
-    """Return Hanley and McNeil's variance of an AUROC ``t`` for exponential scores; it is conservative for normal
-    scores."""
+    """Return Hanley and McNeil's variance of an observed AUROC if the true AUROC is ``t``.
+
+    The formula is for exponential scores; for normal scores it is conservative.
+    """
     above, below = t / (2 - t), 2 * t * t / (1 + t)
     return (t * (1 - t) + (events - 1) * (above - t * t) + (non_events - 1) * (below - t * t)) / (events * non_events)

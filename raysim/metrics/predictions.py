@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 
 
 def predictions(outputs: NDArray[Any], classes: Sequence[str]) -> dict[str, NDArray[Any]]:
-    """Return columns ``[n]`` by name, from a model's ``outputs``, ``[n]`` or ``[n, C]``.
+    """Return the columns of a table of predictions, ``[n]`` each by name, from a model's ``outputs``, ``[n]`` or ``[n,
+    C]``.
 
-    - two classes: ``probability``, the probability of the second class, the event;
-    - more classes: ``prediction``, the name of the most probable class (the first of equal ones), ``probability``, the
-      probability of this class, and ``probability_<class>`` for each class, which sum to 1;
-    - no classes (a real label): ``prediction``, in the label's unit.
+    - Two classes: ``probability`` is the probability of the second class, the event.
+    - More classes: ``prediction`` is the name of the most probable class (the first of equal ones), ``probability`` its
+      probability, and ``probability_<class>`` the probability of each class. The probabilities of all classes sum to 1.
+    - No classes (a real label): ``prediction`` is in the label's unit.
 
     Outputs that are NaN give empty cells.
     """

@@ -17,7 +17,9 @@ Rows = NDArray[Any]
 
 @dataclass(eq=False)
 class BinaryRows:
-    """Rows of two classes in segments, and quantities that figures share, each computed when first used."""
+    """Scores of ``n`` rows of two classes in ``S`` segments (hospitals), and quantities from which several figures are
+    computed. Each quantity is computed when it is first used.
+    """
 
     z: Rows
     """Margins ``[n]``."""
@@ -27,22 +29,22 @@ class BinaryRows:
 
     @cached_property
     def n(self) -> NDArray[np.int64]:
-        """The number of rows, ``[S]``."""
+        """The number of rows in each segment (hospital), ``[S]``."""
         return self.segments.lengths
 
     @cached_property
     def events(self) -> NDArray[np.int64]:
-        """The number of rows with the event, ``[S]``."""
+        """The number of rows with the event in each segment (hospital), ``[S]``."""
         return self.segments.counts(self.positive)
 
     @cached_property
     def called(self) -> NDArray[np.bool_]:
-        """Whether each row has a probability of at least one half, ``[n]``."""
+        """Whether each row has a predicted probability of at least one half, ``[n]``."""
         return np.asarray(self.z >= 0)
 
     @cached_property
     def ranks(self) -> tuple[Floats, Floats]:
-        """AUROC and AUPRC, ``[S]`` each."""
+        """AUROC and AUPRC of each segment (hospital), ``[S]`` each."""
         return _ranking(self.z, self.positive, self.segments)
 
     @cached_property
@@ -52,13 +54,13 @@ class BinaryRows:
 
     @cached_property
     def squared_error(self) -> Floats:
-        """The squared probability of each row's wrong class, ``[n]``."""
+        """The squared error of each row: the square of the probability predicted for the wrong class, ``[n]``."""
         wrong = np.where(self._against >= 0, 1.0, self._decay) / (1.0 + self._decay)
         return wrong * wrong
 
     @cached_property
     def _against(self) -> Floats:
-        """The margin of each row's wrong class, ``[n]``."""
+        """The log odds of each row's wrong class, ``[n]``."""
         return np.where(self.positive, -self.z, self.z).astype(np.float64)
 
     @cached_property
@@ -68,7 +70,9 @@ class BinaryRows:
 
 @dataclass(eq=False)
 class ClassRows:
-    """Rows of ``C`` classes in segments, and quantities that figures share, each computed when first used."""
+    """Scores of ``n`` rows of ``C`` classes in ``S`` segments (hospitals), and quantities from which several figures
+    are computed. Each quantity is computed when it is first used.
+    """
 
     z: Rows
     """Logits ``[n, C]``."""
@@ -78,17 +82,17 @@ class ClassRows:
 
     @cached_property
     def n(self) -> NDArray[np.int64]:
-        """The number of rows, ``[S]``."""
+        """The number of rows in each segment (hospital), ``[S]``."""
         return self.segments.lengths
 
     @cached_property
     def log_p(self) -> Floats:
-        """Logarithms of the softmax, ``[n, C]``."""
+        """The logarithms of each row's predicted probabilities (softmax) of the ``C`` classes, ``[n, C]``."""
         return _log_softmax(self.z)
 
     @cached_property
     def called(self) -> NDArray[np.int64]:
-        """The class with the largest logit of each row (the first of equals), ``[n]``."""
+        """The predicted class of each row, with the largest logit (the first of equal ones), ``[n]``."""
         return np.argmax(self.z, axis=1) if len(self.z) else self.labels
 
     @cached_property
@@ -105,7 +109,9 @@ class ClassRows:
 
     @cached_property
     def ranks(self) -> Floats:
-        """AUROC and AUPRC of each class against the rest, ``[2, S, C]``; NaN if either has no rows."""
+        """AUROC and AUPRC of each class against all other classes, in each segment (hospital), ``[2, S, C]``; NaN if
+        the segment has no rows of the class or of other classes.
+        """
         scores = self.log_p.astype(self.z.dtype)  # ranked at the precision of the logits: float32 takes the fast path
         each = np.full((2, self.segments.count, self.z.shape[1]), np.nan)
         for c in range(self.z.shape[1]):
@@ -116,7 +122,7 @@ class ClassRows:
 
     @cached_property
     def recalls(self) -> Floats:
-        """The share of each class's rows that are classified correctly, ``[S, C]``."""
+        """The share of each class's rows that are classified correctly, in each segment (hospital), ``[S, C]``."""
         each = np.full((self.segments.count, self.z.shape[1]), np.nan)
         for c in range(self.z.shape[1]):
             positive = self.labels == c
@@ -124,13 +130,17 @@ class ClassRows:
         return each
 
     def mean(self, values: Floats) -> Floats:
-        """Return the mean of ``values [S, C]`` over the classes where they are defined, ``[S]``."""
+        """Return the mean over ``C`` classes of the ``values [S, C]`` that are not NaN, for each segment (hospital),
+        ``[S]``.
+        """
         return _mean_of_defined(values)
 
 
 @dataclass(eq=False)
 class ErrorRows:
-    """Predictions of a real label in segments, and quantities that figures share."""
+    """Predictions of a real label for ``n`` rows in ``S`` segments (hospitals), and quantities from which several
+    figures are computed.
+    """
 
     z: Floats
     """Predictions ``[n]``."""
@@ -140,34 +150,38 @@ class ErrorRows:
 
     @cached_property
     def n(self) -> NDArray[np.int64]:
-        """The number of rows, ``[S]``."""
+        """The number of rows in each segment (hospital), ``[S]``."""
         return self.segments.lengths
 
     @cached_property
     def errors(self) -> Floats:
-        """The prediction minus the label, ``[n]``."""
+        """The prediction minus the label of each row, ``[n]``."""
         return self.z - self.labels
 
     @cached_property
     def squared(self) -> Floats:
-        """The sum of squared errors, ``[S]``."""
+        """The sum of squared errors in each segment (hospital), ``[S]``."""
         return self.segments.sums(self.errors * self.errors)
 
     @cached_property
     def spread(self) -> Floats:
-        """The sum of squared distances of labels from their mean, ``[S]``."""
+        """For each segment (hospital), the sum of squared distances of its labels from their mean, ``[S]``."""
         means = self.segments.sums(self.labels) / self.n
         return self.segments.sums(np.square(self.labels - means[self.segments.ids()]))
 
     @cached_property
     def varied(self) -> NDArray[np.bool_]:
-        """Whether any labels differ, ``[S]``; this is exact, unlike a sum of squares."""
+        """Whether each segment (hospital) has labels that differ, ``[S]``. This is exact, unlike a test of the sum of
+        squares.
+        """
         first = self.labels[self.segments.offsets[self.segments.ids()]]
         return self.segments.counts(self.labels != first) > 0
 
 
 def _ranking(scores: Rows, positive: NDArray[np.bool_], segments: Segments) -> tuple[Floats, Floats]:
-    """Return AUROC by midranks, and average precision with equal scores grouped, ``[S]`` each."""
+    """Return the AUROC of each of ``S`` segments (hospitals), by midranks, and its average precision, with equal scores
+    grouped, ``[S]`` each.
+    """
     ids = segments.ids()
     ranked, first = _ranked(scores, positive, ids)
     cumulative_events = cumulative(ranked)
@@ -190,9 +204,10 @@ def _ranking(scores: Rows, positive: NDArray[np.bool_], segments: Segments) -> t
 def _ranked(
     scores: Rows, positive: NDArray[np.bool_], ids: NDArray[np.int64]
 ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-    """Sort rows by segment, and by ascending score within segments.
+    """Sort rows by segment (hospital), and by ascending score within segments.
 
-    Returns ``positive [n]`` in this order, and the starts of the runs of equal scores, ``[G]``.
+    Returns ``positive [n]`` in this order, and the position of the first row of each of ``G`` groups of equal scores,
+    ``[G]``.
     """
     order = np.lexsort((scores, ids))
     ranked, ordered = np.take(positive, order), scores[order]
@@ -202,9 +217,9 @@ def _ranked(
 
 
 def _log_softmax(logits: Rows) -> Floats:
-    """Return the logarithm of the softmax, ``[n, C]``, in float64.
+    """Return the logarithm of the softmax over each row's ``C`` classes, ``[n, C]``, in float64.
 
-    It is precise near probability 1, because ``log1p`` adds the other classes to 1.
+    The result is precise near probability 1, because ``log1p`` adds the other classes to 1.
     """
     z = logits.astype(np.float64)
     if not len(z):
@@ -220,7 +235,8 @@ def _log_softmax(logits: Rows) -> Floats:
 
 
 def _mean_of_defined(values: Floats) -> Floats:
-    """Return the mean of ``values [S, C]`` over the classes where they are defined, ``[S]``.
+    """Return the mean over ``C`` classes of the ``values [S, C]`` that are not NaN, for each of ``S`` segments,
+    ``[S]``.
 
     Classes are along the contiguous axis, so that numpy adds a segment's classes in the same order for any ``S``.
     """

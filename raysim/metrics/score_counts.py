@@ -1,6 +1,6 @@
 """Each hospital's counts of its scores: histograms by class, and rows at thresholds. Predictions stay at the hospital.
 
-Counts are integers, so the counts of several hospitals add up exactly, in any order. Two classes only.
+Counts are integers, so the counts of several hospitals add up exactly, in any order. The label has two classes.
 """
 
 from __future__ import annotations
@@ -26,42 +26,52 @@ class _Counts(NamedTuple):
 
 
 class ScoreCounts(_Counts):
-    """The counts of ``H`` hospitals under one model. Sums are computed once, because many figures use them.
+    """Histograms and counts at thresholds of the scores of ``H`` hospitals under one model.
 
-    - ``filled [H]``: the number of filled bins of each hospital's histogram; ``bins [B]``, ``positives [B]`` and
-      ``negatives [B]`` are the filled bins of all hospitals, concatenated, as in :class:`ScoreHistogram`.
-    - ``called [H, T, 2]``: for each of ``T`` thresholds, the number of a hospital's events, and of its other rows,
-      whose probability is at least the threshold.
+    - ``filled [H]``: the number of bins of each hospital's histogram that have rows. ``bins [B]``, ``positives [B]``
+      and ``negatives [B]``: these bins of all hospitals, concatenated, and the number of rows of each class in them, as
+      in :class:`ScoreHistogram`.
+    - ``called [H, T, 2]``: for each of ``T`` thresholds, the number of a hospital's rows whose probability is at least
+      the threshold, separately for rows with the event and other rows.
+
+    Sums are computed once, because many figures use them.
     """
 
     @property
     def scalars(self) -> Ints:
-        """The number of scalars that each hospital sends, ``[H]``: three for each filled bin, and its counts at
-        thresholds."""
+        """The number of scalars that each hospital sends, ``[H]``: three for each bin that has rows, and its counts at
+        thresholds.
+        """
         return np.asarray(3 * self.filled + self.called.shape[1] * self.called.shape[2])
 
     @cached_property
     def offsets(self) -> Ints:
-        """The offsets of hospitals' bins, ``[H + 1]``."""
+        """The position of each hospital's first bin among the bins of all hospitals, and then the number of all bins,
+        ``[H + 1]``.
+        """
         return np.concatenate([[0], np.cumsum(self.filled)]).astype(np.int64)
 
     @property
     def histogram(self) -> ScoreHistogram:
-        """The bins of all hospitals, concatenated."""
+        """The histograms of all hospitals as one object with their bins concatenated; bins of different hospitals are
+        not added.
+        """
         return ScoreHistogram(self.bins, self.positives, self.negatives)
 
     def hospital(self, h: int) -> ScoreHistogram:
-        """Return the histogram of one hospital."""
+        """Return the histogram of the scores of hospital ``h``."""
         first, last = self.offsets[h : h + 2]
         return ScoreHistogram(self.bins[first:last], self.positives[first:last], self.negatives[first:last])
 
     def together(self) -> ScoreCounts:
-        """Return the counts of all hospitals together, in the form of one hospital's counts."""
+        """Return the counts summed over all hospitals, in the form of one hospital's counts."""
         total = merge_histograms([self.histogram])
         return ScoreCounts(np.array([len(total.bins)]), *total, self.called.sum(axis=0, keepdims=True))
 
     def sums(self, values: ArrayLike) -> NDArray[np.float64]:
-        """Return the sum of ``values [B]`` over each hospital's bins, ``[H]``; 0 for a hospital without rows."""
+        """Return the sum of ``values [B]``, one per bin, over each hospital's bins, ``[H]``; 0 for a hospital without
+        rows.
+        """
         return Segments(self.offsets, self.filled).sums(np.asarray(values, dtype=np.float64))
 
     @cached_property
@@ -76,14 +86,15 @@ class ScoreCounts(_Counts):
 
     @cached_property
     def broken(self) -> NDArray[np.bool_]:
-        """Whether each hospital has a margin that is NaN, ``[H]``. All figures of such a hospital are undefined."""
+        """Whether each hospital has a prediction that is NaN, ``[H]``. All figures of such a hospital are undefined."""
         return self.sums(self.bins == NAN_BIN) > 0
 
 
 def score_counts(margins: ArrayLike, y: ArrayLike, offsets: ArrayLike, thresholds: Sequence[float] = ()) -> ScoreCounts:
-    """Count the rows ``offsets[h]:offsets[h + 1]`` of each hospital ``h``.
+    """Count each hospital's rows by score and class, and by class above thresholds; hospital ``h`` has the rows
+    ``offsets[h]:offsets[h + 1]``.
 
-    ``margins [n]`` are logits of class 1, ``y [n]`` is 0 or 1, and ``thresholds`` are probabilities within 0 and 1. A
+    ``margins [n]`` are log odds of class 1, ``y [n]`` is 0 or 1, and ``thresholds`` are probabilities within 0 and 1. A
     row is called (predicted to have the event) at a threshold if its margin is at least the threshold's logit. A row
     with a margin of NaN is called at no threshold.
     """
@@ -105,7 +116,9 @@ def score_counts(margins: ArrayLike, y: ArrayLike, offsets: ArrayLike, threshold
 
 
 def in_order(parts: Iterable[ScoreCounts], order: Ints) -> ScoreCounts:
-    """Return the counts of all hospitals, concatenated over actors and sorted by ``order [N]``."""
+    """Combine the counts from all actors, each of which simulates some of the ``N`` hospitals. ``order [N]`` sorts the
+    hospitals of all parts, concatenated.
+    """
     each = list(parts)
     stacked = ScoreCounts(*(np.concatenate(columns) for columns in zip(*each, strict=True)))
     bins = ranges(stacked.offsets[order], stacked.filled[order])

@@ -19,15 +19,17 @@ Rows = NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class Segments:
-    """Rows ``offsets[s]:offsets[s + 1]`` for each segment ``s``, and sums over them."""
+    """A division of ``n`` concatenated rows into ``S`` segments, usually hospitals, and sums over each segment. Segment
+    ``s`` has the rows ``offsets[s]:offsets[s + 1]``.
+    """
 
     offsets: NDArray[np.int64]
     lengths: NDArray[np.int64]
 
     @staticmethod
     def of(offsets: ArrayLike, scores: Rows, y: Rows, classes: int | None) -> Segments:
-        """Build segments of the rows ``scores [n, ...]`` and ``y [n]`` with labels ``0..classes-1``, or real labels if
-        ``classes`` is None.
+        """Divide the rows ``scores [n, ...]`` and ``y [n]`` into segments by their ``offsets``. Labels ``y`` are
+        ``0..classes-1``, or real numbers if ``classes`` is None.
 
         Raises ``ValueError`` for offsets, shapes or labels that do not fit.
         """
@@ -46,15 +48,17 @@ class Segments:
         return len(self.lengths)
 
     def ids(self) -> NDArray[np.int64]:
-        """Return the segment of each row, ``[n]``."""
+        """Return the index of the segment of each row, ``[n]``."""
         return np.repeat(np.arange(self.count), self.lengths)
 
     def sums(self, values: Floats) -> Floats:
-        """Return the sum of ``values [n]`` over each segment, ``[S]``, which depends only on the segment's values."""
+        """Return the sum of ``values [n]`` over each segment, ``[S]``. A sum is the same, bit for bit, whatever the
+        other segments are.
+        """
         return self._added(values, np.dtype(np.float64))
 
     def counts(self, flags: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """Return the number of ``flags [n]`` that are set in each segment, ``[S]``."""
+        """Return how many of ``flags [n]`` are set in each segment, ``[S]``."""
         return self._added(flags.view(np.uint8), np.dtype(np.int64))
 
     def _added(self, values: Rows, dtype: np.dtype[Any]) -> Rows:
@@ -65,12 +69,14 @@ class Segments:
         return out
 
     def holding(self, flags: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return whether each segment is empty or contains a set flag, ``[S]``."""
+        """Return whether each segment is empty or has a row whose flag is set, ``[S]``."""
         return np.asarray((self.lengths == 0) | (self.counts(flags) > 0))
 
 
 def cumulative(flags: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return the number of set flags before each row; the last entry is the number of all set flags, ``[n + 1]``."""
+    """Return the number of ``flags [n]`` that are set before each row, ``[n + 1]``; the last entry counts all set
+    flags.
+    """
     out = np.zeros(len(flags) + 1, dtype=np.int64)
     np.cumsum(flags, out=out[1:])
     return out
@@ -79,7 +85,8 @@ def cumulative(flags: NDArray[np.bool_]) -> NDArray[np.int64]:
 def sortable(scores: NDArray[np.float32]) -> NDArray[np.uint32]:
     """Return unsigned integers in the same order as the float32 ``scores``.
 
-    In a negative number all bits are flipped, in any other number only the sign bit.
+    The integers are the bits of the scores. In a negative number all bits are flipped, in any other number only the
+    sign bit.
     """
     bits = (scores + np.float32(0)).view(np.int32)  # adding 0 turns -0 into 0
     flip = (bits >> 31).view(np.uint32) | np.uint32(1 << 31)

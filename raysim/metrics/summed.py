@@ -1,7 +1,7 @@
 """Figures that follow from one sum over rows, so that the sum can be released with noise.
 
-A row's contribution has a public bound, from the number of classes or the declared range of a real label. Unbiased
-noise keeps sums unbiased; figures are clipped to their range after they are computed.
+A row's contribution to the sum has a public bound, which follows from the number of classes or from the declared range
+of a real label. Unbiased noise keeps sums unbiased; figures are clipped to their range after they are computed.
 """
 
 from __future__ import annotations
@@ -27,59 +27,66 @@ anyway."""
 
 
 class SummedFigures(Protocol):
-    """The computation of figures from a sum over rows, for one kind of label."""
+    """The computation of figures from a sum of vectors over a hospital's rows, for one kind of label."""
 
     @property
     def width(self) -> int:
-        """The number of entries of the sum."""
+        """The number of entries of the vector that is summed."""
 
     @property
     def absolute(self) -> float:
-        """The largest 1-norm of one row's contribution."""
+        """The largest 1-norm of one row's contribution to the sum."""
 
     @property
     def euclidean(self) -> float:
-        """The largest 2-norm of one row's contribution."""
+        """The largest 2-norm of one row's contribution to the sum."""
 
     def added(self, outputs: NDArray[Any], y: ArrayLike) -> Floats:
-        """Return each row's contribution, ``[n, width]``, from ``outputs [n]`` or ``[n, C]`` and labels ``y [n]``."""
+        """Return each row's contribution to the sum, ``[n, width]``, from a model's ``outputs``, ``[n]`` or ``[n, C]``,
+        and labels ``y [n]``.
+        """
 
     def figures(self, sums: ArrayLike) -> Floats:
-        """Compute the figures ``[S, columns]`` from ``sums [S, width]``; NaN if undefined."""
+        """Compute the figures of ``S`` hospitals, ``[S, columns]``, from ``sums [S, width]``; NaN if undefined."""
 
     def together(self, sum: Floats) -> dict[str, float]:
-        """Compute the reported figures of all hospitals' rows together, by name, from their ``sum [width]``."""
+        """Compute by name the figures that are reported for the rows of all hospitals together, from the ``sum
+        [width]`` over these rows.
+        """
 
 
 @dataclass(frozen=True)
 class TwoClasses:
-    """Counts of margins in fixed bins, by class; see :mod:`raysim.metrics.binned`."""
+    """Figures for a label of two classes, from the numbers of rows of each class in fixed bins of the log odds
+    (:mod:`raysim.metrics.binned`).
+    """
 
     width = 2 * BINS
     absolute = 1.0
     euclidean = 1.0
 
     def added(self, outputs: NDArray[Any], y: ArrayLike) -> Floats:
-        """Return a matrix with a 1 in the column of each row's class and bin. Two logits ``[n, 2]`` are reduced to one
-        margin."""
+        """Return a matrix that has in each row a single 1, in the column of the row's class and of the bin of its log
+        odds. Outputs of two logits ``[n, 2]`` are reduced to their difference.
+        """
         return one_of_each_bin(outputs if outputs.ndim == 1 else outputs[:, 1] - outputs[:, 0], y)
 
     def figures(self, sums: ArrayLike) -> Floats:
-        """Compute the figures; see :func:`figures_of_counts`."""
+        """Compute the figures of each hospital; see :func:`figures_of_counts`."""
         return figures_of_counts(sums)
 
     def together(self, sum: Floats) -> dict[str, float]:
-        """Compute the AUROC of all rows."""
+        """Compute the AUROC of all hospitals' rows together."""
         return _pooled(self.figures(sum[None, :]))
 
 
 @dataclass(frozen=True)
 class Classes:
-    """For each of ``C`` classes: counts of margins in fixed bins, and of correctly and wrongly classified rows.
+    """Figures for ``C`` classes. The sum has for each class the numbers of rows in fixed bins of the class's margin,
+    and the numbers of its rows that are classified correctly and wrongly.
 
-    A class's margin is the log odds of its softmax probability. A class's margins are counted separately for rows of
-    the class and for other rows. Each row is in one bin of each class and is classified once, so that it adds ``C + 1``
-    ones.
+    A class's margin is the log odds of its softmax probability. Bins are counted separately for rows of the class and
+    for other rows. Each row is in one bin of each class and is classified once, so that it adds ``C + 1`` ones.
     """
 
     count: int
@@ -87,24 +94,28 @@ class Classes:
 
     @property
     def width(self) -> int:
-        """The number of entries: ``2 BINS`` bins and two counts for each class."""
+        """The number of entries of the sum: ``2 BINS`` bins and two counts for each class."""
         return self.count * (2 * BINS + 2)
 
     @property
     def absolute(self) -> float:
-        """The 1-norm of a row's contribution."""
+        """The 1-norm of a row's contribution to the sum."""
         return self.count + 1.0
 
     @property
     def euclidean(self) -> float:
-        """The 2-norm of a row's contribution."""
+        """The 2-norm of a row's contribution to the sum."""
         return math.sqrt(self.count + 1.0)
 
     def added(self, outputs: NDArray[Any], y: ArrayLike) -> Floats:
-        """Return each row's entries: ones in a bin of each class, ``[C, 2, BINS]`` (other rows, own rows), and in ``[C,
-        2]`` (wrong, right).
+        """Return each row's contribution to the sum. It consists of two parts, flattened:
 
-        A row is classified by its largest logit, the first of equals; a NaN counts as 0.
+        - ``[C, 2, BINS]``: for each class, a 1 in the bin of the class's margin, in the second half for rows of the
+          class and in the first half for other rows;
+        - ``[C, 2]``: a 1 for the row's own class, in the second entry if the row is classified correctly and otherwise
+          in the first.
+
+        A row is classified by its largest logit, the first of equal ones; a NaN logit counts as 0.
         """
         labels, z = np.asarray(y, dtype=np.int64), np.nan_to_num(np.asarray(outputs, dtype=np.float64))
         n, rows = len(labels), np.arange(len(labels))
@@ -118,7 +129,8 @@ class Classes:
         return np.concatenate([bins.reshape(n, self.count * 2 * BINS), called.reshape(n, self.count * 2)], axis=1)
 
     def figures(self, sums: ArrayLike) -> Floats:
-        """Compute :func:`raysim.metrics.measures.multiclass_figures` of rows at the middle of their bins.
+        """Compute the figures of each hospital like :func:`raysim.metrics.measures.multiclass_figures`, as if each
+        row's margins were at the middle of their bins.
 
         Means over classes leave out a class if the noisy count of its rows is below one half. Means of AUROC and AUPRC
         also leave it out if the count of all other rows is below one half.
@@ -137,16 +149,17 @@ class Classes:
         return np.column_stack(columns)
 
     def together(self, sum: Floats) -> dict[str, float]:
-        """Compute the mean over classes of the AUROC of all rows."""
+        """Compute the mean over classes of the AUROC of all hospitals' rows together."""
         return _pooled(self.figures(sum[None, :]))
 
 
 @dataclass(frozen=True)
 class Errors:
-    """Sums of errors for a real label; predictions and labels are first clipped to the label's declared range.
+    """Figures for a real label, from sums of errors; predictions and labels are first clipped to the label's declared
+    range.
 
-    A row adds ``(1, |e|, e, e^2, t, t^2)``: ``e`` is its error in widths of the range, ``t`` the place of its label,
-    from -1 at the low end to 1 at the high end.
+    A row adds ``(1, |e|, e, e^2, t, t^2)``. ``e`` is the row's error, divided by the width of the range. ``t`` is its
+    label, scaled so that the range is from -1 to 1.
     """
 
     low: float
@@ -162,7 +175,9 @@ class Errors:
         return self.high - self.low
 
     def added(self, outputs: NDArray[Any], y: ArrayLike) -> Floats:
-        """Return each row's entries; a prediction of NaN counts as the middle of the range."""
+        """Return each row's contribution to the sum, ``[n, 6]``; a prediction of NaN is replaced by the middle of the
+        range.
+        """
         middle = (self.low + self.high) / 2.0
         z = np.nan_to_num(np.asarray(outputs, np.float64), nan=middle, posinf=self.high, neginf=self.low)
         labels = np.clip(np.asarray(y, dtype=np.float64), self.low, self.high)
@@ -172,7 +187,9 @@ class Errors:
         return np.column_stack([np.ones(len(labels)), np.abs(error), error, error * error, place, place * place])
 
     def figures(self, sums: ArrayLike) -> Floats:
-        """Compute the figures of real labels; NaN if the noisy number of rows is below one half."""
+        """Compute the figures of each hospital from its noisy sums. They are NaN if the noisy number of rows is below
+        one half.
+        """
         of = ErrorSums(self._range, *np.asarray(sums, dtype=np.float64).T)
         nothing = np.full(len(of.count), np.nan)
         columns: list[Floats] = [np.maximum(np.rint(of.count), 0.0)]
@@ -183,16 +200,22 @@ class Errors:
         return np.column_stack(columns)
 
     def together(self, sum: Floats) -> dict[str, float]:
-        """Return nothing: means over hospitals are already weighted by rows."""
+        """Return nothing, because means over hospitals are already weighted by rows."""
         return {}
 
 
 def figures_of_counts(counts: ArrayLike) -> Floats:
-    """Compute figures ``[S, len(FIGURES)]`` from ``counts [S, 2 BINS]``, sums of :func:`one_of_each_bin`.
+    """Compute the figures of ``S`` hospitals, ``[S, len(FIGURES)]``, from noisy ``counts [S, 2 BINS]``: sums over rows
+    of :func:`one_of_each_bin`.
 
-    ``n`` and ``events`` are whole numbers, at least 0. Undefined figures are NaN: AUROC if the count of either class is
-    below one half, AUPRC and recall if the count of events is, and all except ``n`` and ``events`` if the count of rows
-    is. Rows within a bin count as equal, and their loss is computed at its middle.
+    ``n`` and ``events``, the numbers of rows and of events, are rounded to whole numbers, at least 0. Undefined figures
+    are NaN:
+
+    - AUROC, if the count of either class is below one half;
+    - AUPRC and recall, if the count of events is below one half;
+    - all figures except ``n`` and ``events``, if the count of rows is below one half.
+
+    Rows within a bin are treated as ties, and their loss is computed at the middle of the bin.
     """
     each = np.asarray(counts, dtype=np.float64)
     of = BinaryCounts(each[:, :BINS], each[:, BINS:])

@@ -1,7 +1,8 @@
 """Robust aggregation: a named rule, with or without pre-aggregation, which replaces the server's average.
 
-The pre-aggregation mixes updates with their nearest neighbours (NNM) or within buckets. Both kinds replace the updates
-by ``k`` weighted means, and return the matrix ``[k, m]`` of the weights.
+Pre-aggregation replaces the ``m`` updates by ``k`` weighted means before the rule is applied. It averages each update
+with its nearest neighbours (NNM), or the updates within buckets. The functions for both return the weights of the
+means, a matrix ``[k, m]``.
 
 Y. Allouah, S. Farhadkhani, R. Guerraoui, N. Gupta, R. Pinot, J. Stephan: *Fixing by Mixing: A Recipe for Optimal
 Byzantine ML under Heterogeneity*, AISTATS 2023 (NNM). S. P. Karimireddy, L. He, M. Jaggi: *Byzantine-Robust Learning on
@@ -42,7 +43,7 @@ class Aggregation:
     """The number of updates that Multi-Krum averages, or all updates if there are fewer; None means ``m - f``."""
 
     def count(self, m: int) -> int:
-        """Return the assumed number of wrong updates among ``m``."""
+        """Return how many of ``m`` updates are assumed to be wrong."""
         # The addend undoes rounding: 0.29 of 100 comes to 28.999999999999996 in float64, and is 29.
         return int(np.floor(self.assumed * m + 1e-9))
 
@@ -57,11 +58,14 @@ class Aggregation:
     ) -> Aggregate:
         """Return the aggregate of ``updates [m, P]``.
 
-        ``centre [P]`` is the start of centred clipping; None means 0. ``root [P]`` is the server's own update, for
-        FLTrust. ``order [m]`` is the order in which updates fill buckets; None means the order of ``updates``.
-        ``weights [m]`` are for the rules in :data:`raysim.robust.breakdown.WEIGHTED`, without pre-aggregation. If a
-        small cluster has too few updates for the rule's formula, ``f`` is lowered until the formula can be computed.
-        Raises ``ValueError`` without updates, and for FLTrust without ``root``.
+        - ``centre [P]``: where centred clipping starts; None means 0.
+        - ``root [P]``: the update that the server trusts, for FLTrust.
+        - ``order [m]``: the order in which updates fill buckets; None means the order of ``updates``.
+        - ``weights [m]``: the updates' weights, for the rules in :data:`raysim.robust.breakdown.WEIGHTED` without
+          pre-aggregation.
+
+        If there are too few updates for the rule's formula, the number ``f`` of updates assumed to be wrong is lowered
+        until the formula is defined. Raises ``ValueError`` if there are no updates, and for FLTrust without ``root``.
         """
         if not len(updates):
             raise ValueError("there is no update to aggregate")
@@ -78,7 +82,9 @@ class Aggregation:
         return replace(made, admitted=made.admitted @ means)
 
     def _computable(self, m: int, f: int) -> int:
-        """Return the largest number of wrong updates, at most ``f``, for which the rule's formula is defined."""
+        """Return the largest number of wrong updates among ``m``, but at most ``f``, for which the rule's formula is
+        defined.
+        """
         if self.name == "bulyan":
             return max(0, min(f, (m - 3) // 4))
         return min(f, (m - 1) // 2) if self.name == "trimmed_mean" else f
@@ -116,8 +122,10 @@ def _mean(updates: Floats) -> Aggregate:
 
 
 def nearest_neighbours(updates: Floats, f: int) -> Floats:
-    """Return weights ``[m, m]`` that replace each update by the mean of its ``m - f`` nearest updates, itself included.
-    Ties go to the first."""
+    """Return the weights ``[m, m]`` of nearest-neighbour mixing (NNM): each of the ``m`` updates is replaced by the
+    mean of the ``m - f`` updates nearest to it, itself included. If distances are equal, the first update counts as
+    nearer.
+    """
     m = len(updates)
     distances = squared_distances(updates)
     np.fill_diagonal(distances, -1.0)
@@ -128,14 +136,16 @@ def nearest_neighbours(updates: Floats, f: int) -> Floats:
 
 
 def bucket_size(m: int, f: int) -> int:
-    """Return the largest size of buckets with which a rule still tolerates ``f`` wrong updates: ``max(1, floor(m /
-    2f))``."""
+    """Return the largest size of buckets with which ``f`` wrong updates among ``m`` are still tolerated: ``max(1,
+    floor(m / 2f))``.
+    """
     return max(1, m // (2 * f)) if f else 1
 
 
 def buckets(order: Ids, size: int) -> Floats:
-    """Return weights that average ``size`` consecutive updates in this ``order [m]``; the last bucket may have
-    fewer."""
+    """Return weights that average ``size`` consecutive updates of the order ``order [m]``, one row for each bucket. The
+    last bucket may have fewer updates.
+    """
     m = len(order)
     means = np.zeros((-(-m // size), m))
     for bucket, first in enumerate(range(0, m, size)):
@@ -145,7 +155,8 @@ def buckets(order: Ids, size: int) -> Floats:
 
 
 def mixed(means: Floats, updates: Floats) -> Floats:
-    """Return the means ``[k, P]`` of the updates with the weights ``means [k, m]``.
+    """Return the weighted means ``[k, P]`` of ``updates [m, P]``; row ``i`` of ``means [k, m]`` has the weights of mean
+    ``i``.
 
     The mean of equal updates equals them to the last bit.
     """

@@ -28,16 +28,18 @@ WEIGHTED = ("median", "trimmed_mean", "geometric_median")
 
 
 def bears(rule: str, m: int, f: int) -> bool:
-    """Return whether the guarantee of ``rule`` holds for ``f`` wrong updates of ``m``. It always holds for ``f =
-    0``."""
+    """Return whether the robust ``rule`` tolerates ``f`` wrong updates among ``m``. This is always true for ``f =
+    0``.
+    """
     return f == 0 or NEEDS[rule][1](m, f)
 
 
 def kappa(rule: str, m: int, f: int, neighbours: bool = False) -> float:
-    """Return the rule's coefficient of robustness; infinite if ``m <= 2f``, NaN if unknown.
+    """Return the coefficient of robustness of a ``rule`` for ``f`` wrong updates among ``m``; infinite if ``m <= 2f``,
+    NaN if unknown.
 
-    The squared distance of the aggregate from the honest mean is at most kappa times the honest variance. With
-    ``neighbours`` it is the coefficient of the rule after NNM.
+    The squared distance between the aggregate and the mean of the honest updates is at most kappa times the variance of
+    the honest updates. With ``neighbours``, the rule is applied after nearest-neighbour mixing (NNM).
     """
     if m <= 2 * f:
         return float("inf")

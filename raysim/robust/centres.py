@@ -28,10 +28,11 @@ def geometric_median(
     passes: int = PASSES,
     start: Floats | None = None,
 ) -> Aggregate:
-    """Return the point with the smallest sum of distances to the updates (smoothed Weiszfeld).
+    """Return the geometric median of the updates: the point with the smallest (weighted) sum of distances to them, by
+    smoothed Weiszfeld iterations.
 
-    The search starts at their weighted mean or at ``start [P]``. An update closer than ``nu`` has the weight of an
-    update at the distance ``nu``.
+    The search starts at the weighted mean of the updates or at ``start [P]``, and ends after ``passes`` iterations at
+    the latest. An update closer than ``nu`` is weighted as if its distance were ``nu``.
     """
     mass = np.ones(len(updates)) if weights is None else weights
     first = updates[0]
@@ -53,10 +54,10 @@ def geometric_median(
 
 
 def centred_clipping(updates: Floats, centre: Floats, radius: float | None = None, passes: int = 1) -> Aggregate:
-    """Move ``centre [P]`` by the mean of the updates' differences from it, each clipped to ``radius``, ``passes``
-    times.
+    """Move ``centre [P]`` by the mean difference between the updates and the centre, with each difference clipped to
+    the norm ``radius``. Repeat this ``passes`` times.
 
-    If ``radius`` is None, it is the median norm of the differences, computed in each pass.
+    If ``radius`` is None, it is the median norm of the differences, computed anew each time.
     """
     share = 1.0 / len(updates)
     point, factor = centre.astype(np.float64), np.ones(len(updates))
@@ -69,13 +70,15 @@ def centred_clipping(updates: Floats, centre: Floats, radius: float | None = Non
 
 
 def norm_bound(updates: Floats, bound: float) -> Aggregate:
-    """Return the mean of the updates, each clipped to the norm ``bound``."""
+    """Return the mean of the updates after each is clipped to the 2-norm ``bound``."""
     factor = clipping(np.linalg.norm(updates, axis=1), bound)
     return Aggregate(uniform(updates * factor[:, None]), factor * (1.0 / len(updates)))
 
 
 def clipping(norms: Floats, bound: float) -> Floats:
-    """Return the factors that shorten vectors with ``norms`` to length ``bound``. Shorter vectors have factor 1."""
+    """Return the factors by which vectors with these ``norms`` are multiplied to clip them to the norm ``bound``.
+    Shorter vectors have factor 1.
+    """
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(norms > bound, bound / norms, 1.0)
 
@@ -83,7 +86,7 @@ def clipping(norms: Floats, bound: float) -> Floats:
 def median(updates: Floats, weights: Floats | None = None) -> Aggregate:
     """Return the median of each coordinate; for an even number of updates, the mean of the two middle values.
 
-    With ``weights [m]``, return the value with half of the weight on either side.
+    With ``weights [m]``, return the weighted median: half of the total weight is on either side.
     """
     if weights is None:
         return Aggregate(np.median(updates, axis=0))
@@ -102,10 +105,10 @@ def _weighted_middle(updates: Floats, weights: Floats) -> Floats:
 
 
 def trimmed_mean(updates: Floats, trimmed: int, weights: Floats | None = None) -> Aggregate:
-    """Return the mean of each coordinate without its ``trimmed`` lowest and highest values; ``2 * trimmed < m``.
+    """Return the mean of each coordinate without its ``trimmed`` lowest and ``trimmed`` highest values.
 
     With ``weights [m]``, a share ``trimmed / m`` of the total weight is left out at either end. The last hospital at
-    that end may be left out in part. Raises ``ValueError`` if nothing would remain.
+    that end may be left out in part. Raises ``ValueError`` unless ``2 * trimmed < m``.
     """
     m = len(updates)
     if 2 * trimmed >= m:

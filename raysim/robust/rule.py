@@ -15,7 +15,7 @@ from raysim.core.arrays import Floats
 
 @dataclass(frozen=True, eq=False)
 class Aggregate:
-    """The result of a rule for ``m`` updates."""
+    """The result of a robust rule for ``m`` updates."""
 
     update: Floats
     """The aggregated update, ``[P]``."""
@@ -34,8 +34,9 @@ Rule = Callable[[Floats, int], Aggregate]
 
 
 def by_columns(of: Callable[[Floats], Floats], updates: Floats) -> Floats:
-    """Return ``of(updates) [P]``, computed for some columns ``[m, w]`` at a time. ``of`` must treat each column
-    independently."""
+    """Return ``of(updates)``, ``[P]``, but call ``of`` with only some columns ``[m, w]`` at a time. ``of`` must treat
+    each column independently.
+    """
     columns = updates.shape[1]
     # A part has at least two columns, because numpy adds a single column in another order.
     parts = np.array_split(updates, max(1, min(updates.size // PIECE, columns // 2)), axis=1)
@@ -49,10 +50,10 @@ def distances_to(point: Floats, updates: Floats) -> Floats:
 
 
 def squared_distances(updates: Floats) -> Floats:
-    """Return the squared distances between updates, ``[m, m]``, from one product of matrices.
+    """Return the squared distances between all pairs of updates, ``[m, m]``, from one product of matrices.
 
-    The median is subtracted from the updates first, because for nearly equal vectors far from the origin the product
-    would lose all digits of their difference.
+    The median is subtracted from the updates first: for nearly equal vectors far from the origin, the product would
+    lose all digits of their difference.
     """
     centred = updates - np.median(updates, axis=0)
     squares = np.einsum("ip,ip->i", centred, centred)
@@ -62,5 +63,5 @@ def squared_distances(updates: Floats) -> Floats:
 
 
 def uniform(updates: Floats) -> Floats:
-    """Return the unweighted mean, ``[P]``. The mean of equal updates equals them to the last bit."""
+    """Return the unweighted mean of the updates, ``[P]``. The mean of equal updates equals them to the last bit."""
     return by_columns(lambda part: part[0] + (part - part[0]).mean(axis=0), updates)

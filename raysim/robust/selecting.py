@@ -16,21 +16,27 @@ from raysim.robust.rule import Aggregate, by_columns, squared_distances, uniform
 
 
 def krum_scores(distances: Floats, f: int) -> Floats:
-    """Return for each update the sum of the squared distances to the ``max(1, m - f - 2)`` nearest other updates,
-    ``[m]``."""
+    """Return the Krum score of each update, ``[m]``: the sum of its squared distances to the ``max(1, m - f - 2)``
+    nearest other updates.
+
+    ``distances [m, m]`` are the squared distances between updates, of which ``f`` are assumed to be wrong.
+    """
     m = len(distances)
     others = np.sort(distances + np.diag(np.full(m, np.inf)), axis=1)
     return np.asarray(others[:, : min(max(1, m - f - 2), m - 1)].sum(axis=1))
 
 
 def krum(updates: Floats, f: int) -> Aggregate:
-    """Return the update with the smallest score; ties go to the first."""
+    """Return the update with the smallest Krum score, assuming ``f`` wrong updates. If scores are equal, the first
+    update is chosen.
+    """
     return _mean_of(updates, np.array([np.argmin(krum_scores(squared_distances(updates), f))]))
 
 
 def multi_krum(updates: Floats, f: int, kept: int | None = None) -> Aggregate:
-    """Return the mean of the ``kept`` updates (None: ``m - f``) with the smallest scores. Raises ``ValueError`` unless
-    ``kept`` is 1 to m."""
+    """Return the mean of the ``kept`` updates with the smallest Krum scores; None means ``m - f`` of ``m`` updates.
+    Raises ``ValueError`` unless ``kept`` is between 1 and ``m``.
+    """
     m = len(updates)
     count = max(1, m - f) if kept is None else kept
     if not 1 <= count <= m:
@@ -40,10 +46,10 @@ def multi_krum(updates: Floats, f: int, kept: int | None = None) -> Aggregate:
 
 
 def bulyan(updates: Floats, f: int) -> Aggregate:
-    """Return Bulyan's aggregate.
+    """Return Bulyan's aggregate of ``m`` updates, of which ``f`` are assumed to be wrong.
 
-    It chooses ``m - 2f`` updates, each by Krum among the remaining ones. In each coordinate it then averages the ``m -
-    4f`` chosen values nearest to their median. Needs ``m >= 4f + 3``.
+    Bulyan chooses ``m - 2f`` updates one after the other, each by Krum among the remaining ones. In each coordinate it
+    then averages the ``m - 4f`` chosen values nearest to their median. It needs ``m >= 4f + 3``.
     """
     chosen = bulyan_selection(updates, f)
     selected = updates[chosen]
@@ -60,7 +66,7 @@ def bulyan(updates: Floats, f: int) -> Aggregate:
 
 
 def bulyan_selection(updates: Floats, f: int) -> Ids:
-    """Return the updates that Bulyan averages, in the order in which they are chosen, ``[m - 2f]``."""
+    """Return the indices of the updates that Bulyan chooses, in the order in which they are chosen, ``[m - 2f]``."""
     m = len(updates)
     if m < 4 * f + 3:
         raise ValueError(f"{m} updates are fewer than the {4 * f + 3} that Bulyan needs for {f} wrong ones")
@@ -80,7 +86,9 @@ def _mean_of(updates: Floats, chosen: Ids) -> Aggregate:
 
 
 def trust_scores(updates: Floats, root: Floats) -> Floats:
-    """Return the cosines ``[m]`` of the updates with the ``root [P]``; 0 if the cosine is negative or a length is 0."""
+    """Return the trust of FLTrust in each update, ``[m]``: its cosine with ``root [P]``, or 0 if the cosine is negative
+    or a norm is 0.
+    """
     lengths = np.linalg.norm(updates, axis=1) * np.linalg.norm(root)
     with np.errstate(divide="ignore", invalid="ignore"):
         cosines = np.where(lengths > 0, updates @ root / lengths, 0.0)
@@ -88,8 +96,9 @@ def trust_scores(updates: Floats, root: Floats) -> Floats:
 
 
 def fltrust(updates: Floats, root: Floats) -> Aggregate:
-    """Return the trust-weighted mean of the updates, scaled to the length of ``root [P]``; 0 if no update is
-    trusted."""
+    """Return the mean of the updates after each is scaled to the norm of ``root [P]``, weighted by
+    :func:`trust_scores`. The result is 0 if all scores are 0.
+    """
     trust = trust_scores(updates, root)
     if not trust.any():
         return Aggregate(np.zeros(updates.shape[1]), np.zeros(len(updates)), selects=True)

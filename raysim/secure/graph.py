@@ -16,32 +16,37 @@ from raysim.core.streams import stream
 
 
 def default_neighbours(m: int) -> int:
-    """Return the number of neighbours of each of ``m`` hospitals. It is even (30 for 208 hospitals), unless all ``m -
-    1`` other hospitals are neighbours."""
+    """Return the default number of neighbours with which each of ``m`` hospitals shares masks. It is even (30 for 208
+    hospitals), unless all ``m - 1`` other hospitals are neighbours.
+    """
     return min(m - 1, 2 * ceil(1.5 * log2(max(m, 2))) + 6)
 
 
 def degree(given: Literal["auto", "all"] | int, m: int) -> int:
-    """Return the number of neighbours of each of ``m`` hospitals; ``given`` is the configured number."""
+    """Return the number of neighbours with which each of ``m`` hospitals shares masks. ``given`` is the configured
+    number; ``auto`` means the default.
+    """
     if given == "all":
         return m - 1
     return default_neighbours(m) if given == "auto" else min(int(given), m - 1)
 
 
 def threshold(given: Literal["auto"] | int, m: int, degree: int) -> int:
-    """Return how many shares reveal a secret of a hospital with ``degree`` neighbours among ``m`` hospitals.
+    """Return how many secret shares are needed to reconstruct a secret of a hospital with ``degree`` neighbours among
+    ``m`` hospitals.
 
-    ``given`` is the configured number.
+    ``given`` is the configured number; ``auto`` means the default.
     """
     holders = m if degree >= m - 1 else degree
     return min(default_threshold(holders) if given == "auto" else int(given), degree + 1)
 
 
 def neighbours(ids: Ids, count: int, seed: int, round: int) -> dict[int, Ids]:
-    """Return the neighbours of each of ``ids [m]``, ascending: all others, or an even ``count`` of them.
+    """Return, for each of the hospitals ``ids [m]``, the neighbours with which it shares masks, in ascending order: all
+    other hospitals, or an even ``count`` of them.
 
-    The hospitals are on a ring in a random order of the ``round``, and each is joined to the next ``count / 2`` on
-    either side.
+    The hospitals are placed on a ring in a random order, which depends on the ``round``. Neighbours are the next
+    ``count / 2`` hospitals on either side.
     """
     m = len(ids)
     if count >= m - 1:
@@ -54,5 +59,7 @@ def neighbours(ids: Ids, count: int, seed: int, round: int) -> dict[int, Ids]:
 
 
 def default_threshold(around: int) -> int:
-    """Return how many shares reveal a secret among ``around`` holders: the smallest number above two thirds of them."""
+    """Return how many secret shares are needed to reconstruct a secret that ``around`` hospitals share: the smallest
+    number above two thirds of them.
+    """
     return 2 * around // 3 + 1

@@ -1,7 +1,7 @@
 """Keys and masks.
 
-Two hospitals agree on a secret by X25519, derive a key from it by HKDF, and a mask from the key by AES in counter mode.
-The package ``cryptography`` is imported only when a mask is made.
+Two hospitals agree on a secret by X25519. They derive a key from it by HKDF, and a mask from the key by AES in counter
+mode. The package ``cryptography`` is imported only when a mask is computed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ INFO = b"raysim/secagg/mask"
 
 
 def check_installed() -> None:
-    """Raise ``ConfigError`` if ``cryptography`` is missing."""
+    """Raise ``ConfigError`` if the package ``cryptography`` is not installed."""
     if find_spec("cryptography") is None:
         raise ConfigError("secure.mode: execute needs the package cryptography; pip install 'raysim[privacy]'")
 
@@ -46,7 +46,7 @@ def agreed_key(private: Any, public: bytes, info: bytes = INFO) -> bytes:
 
 
 def derived(secret: bytes, info: bytes = INFO) -> bytes:
-    """Derive a 32-byte key from ``secret``, by HKDF-SHA256, for the purpose ``info``."""
+    """Derive a 32-byte key from ``secret`` by HKDF-SHA256. ``info`` names the purpose of the key."""
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
@@ -54,7 +54,7 @@ def derived(secret: bytes, info: bytes = INFO) -> bytes:
 
 
 def mask(key: bytes, count: int) -> Mask:
-    """Return ``count`` pseudo-random 64-bit integers from ``key``: AES-256-CTR from a zero nonce."""
+    """Return ``count`` pseudo-random 64-bit integers generated from ``key`` by AES-256-CTR with a zero nonce."""
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
     stream = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor().update(bytes(8 * count))
@@ -69,7 +69,7 @@ def sealed(key: bytes, text: bytes) -> bytes:
 
 
 def opened(key: bytes, text: bytes) -> bytes:
-    """Return the text that :func:`sealed` encrypted."""
+    """Decrypt a text that :func:`sealed` encrypted under ``key``."""
     from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
     return ChaCha20Poly1305(key).decrypt(bytes(12), text, None)

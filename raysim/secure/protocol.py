@@ -2,11 +2,12 @@
 
 K. Bonawitz et al.: *Practical Secure Aggregation for Privacy-Preserving Machine Learning*, CCS 2017.
 
-Hospitals agree pairwise on masks that cancel in the sum, and each adds a mask of its own. A hospital and its neighbours
-store shares of the secrets behind these masks. After the sum, the remaining hospitals reveal shares of two kinds. For a
-hospital whose vector is in the sum, they reveal shares of its own mask. For a hospital that was lost after sharing,
-they reveal shares of its private key. The remaining hospitals never reveal both for the same hospital. Arithmetic is
-modulo 2^64, so that the sum of masked vectors equals the sum of the vectors to the last bit.
+Pairs of neighbouring hospitals agree on masks that cancel in the sum, and each hospital adds a mask of its own. Each
+hospital divides the secrets behind its masks into shares, which it and its neighbours store. After the sum, the
+remaining hospitals reveal shares of two kinds. For a hospital whose vector is in the sum, they reveal shares of its own
+mask. For a hospital that dropped out after it had sent its shares, they reveal shares of its private key. They never
+reveal both for the same hospital. Arithmetic is modulo 2^64, so that the sum of masked vectors equals the sum of the
+vectors to the last bit.
 
 Secrets are generated from the run's seed, so that a run can be repeated. The protocol is simulated and protects nobody.
 """
@@ -30,7 +31,7 @@ Words = NDArray[np.uint64]
 
 @dataclass(frozen=True, eq=False)
 class Lost:
-    """The lost hospitals by stage. Every other hospital takes part to the end."""
+    """The hospitals that drop out of a secure sum, by stage. All other hospitals take part to the end."""
 
     before_shares: frozenset[int] = frozenset()
     """The hospitals that sent keys, but no shares."""
@@ -41,13 +42,13 @@ class Lost:
 
     @property
     def anybody(self) -> bool:
-        """Whether any hospital is lost at any stage."""
+        """Whether any hospital drops out at any stage."""
         return bool(self.before_shares or self.before_mask or self.before_unmask)
 
 
 @dataclass(frozen=True, eq=False)
 class SecureSum:
-    """The secure sum of one group of hospitals in a round."""
+    """The secure sum of the vectors of one group of hospitals in a round."""
 
     ids: Ids
     """The hospitals of the group, ``[m]``, ascending."""
@@ -75,37 +76,39 @@ class SecureSum:
 
     @cached_property
     def around(self) -> Mapping[int, Ids]:
-        """Return the neighbours of each hospital of the group."""
+        """Return the neighbours with which each hospital of the group shares masks."""
         return graph.neighbours(self.ids, self.neighbours, self.seed, self.round)
 
     @property
     def degree(self) -> int:
-        """Return the number of neighbours of each hospital."""
+        """Return the number of neighbours with which each hospital shares masks."""
         return min(self.neighbours, len(self.ids) - 1)
 
     @cached_property
     def sharing(self) -> list[int]:
-        """Return U2: the hospitals that sent shares, ascending."""
+        """Return U2, the hospitals that have sent secret shares, in ascending order."""
         return [i for i in self.ids.tolist() if i not in self.lost.before_shares]
 
     @cached_property
     def masking(self) -> list[int]:
-        """Return U3: the hospitals whose vectors are in the sum, ascending."""
+        """Return U3, the hospitals whose vectors are in the sum, in ascending order."""
         return [i for i in self.sharing if i not in self.lost.before_mask]
 
     @cached_property
     def revealing(self) -> list[int]:
-        """Return U4: the hospitals that reveal shares."""
+        """Return U4, the hospitals that reveal secret shares after the sum, in ascending order."""
         return [i for i in self.masking if i not in self.lost.before_unmask]
 
     @cached_property
     def in_sum(self) -> frozenset[int]:
-        """Return U3 as a set."""
+        """Return U3, the hospitals whose vectors are in the sum, as a set."""
         return frozenset(self.masking)
 
     @cached_property
     def opens(self) -> bool:
-        """Whether enough hospitals remain. Otherwise the sum is discarded, and the server learns nothing about it."""
+        """Whether enough hospitals remain to open the sum. If not, the sum is discarded, and the server learns nothing
+        about it.
+        """
         if not self.lost.anybody:
             return len(self.ids) >= self.minimum and self.degree + 1 >= self.threshold
         sharing, masking, revealing = set(self.sharing), self.masking, set(self.revealing)
@@ -120,7 +123,7 @@ class SecureSum:
         return True
 
     def masked(self, hospital: int, vector: Ids) -> Words:
-        """Return the masked vector that ``hospital`` sends instead of ``vector [n]``."""
+        """Return the masked vector that ``hospital`` sends in place of ``vector [n]``."""
         sent = vector.view(np.uint64) + masks.mask(self._own_key(hospital), len(vector))
         sharing = set(self.sharing)
         for other in self.around[hospital].tolist():
@@ -131,7 +134,7 @@ class SecureSum:
         return sent
 
     def unmasked(self, total: Words) -> Ids:
-        """Return the sum of the vectors from the sum of the masked vectors.
+        """Return the sum of the hospitals' vectors, given ``total``, the sum of their masked vectors.
 
         Secrets are computed only from the revealed shares. Raises ``ValueError`` if too few hospitals remain.
         """
@@ -156,8 +159,9 @@ class SecureSum:
         return opened.view(np.int64)
 
     def _held_shares(self) -> dict[tuple[int, int], tuple[int, int]]:
-        """Return the shares that the revealing hospitals hold, of own masks and of private keys: ``{(hospital, holder):
-        shares}``."""
+        """Return the secret shares that the revealing hospitals store, by ``(hospital, holder)``: a share of the
+        hospital's own mask and a share of its private key.
+        """
         held, revealing = {}, set(self.revealing)
         for i in self.sharing:
             holders = [*self.around[i].tolist(), i]
@@ -196,7 +200,7 @@ class SecureSum:
         return _key_of(self._own_secret(hospital))
 
     def _pair(self, hospital: int, what: str = "mask") -> tuple[Any, bytes]:
-        """Return a hospital's private key and the bytes of its public key."""
+        """Return a hospital's private key and the bytes of its public key, for the purpose ``what``."""
         at = hospital if what == "mask" else -1 - hospital
         if at not in self._keys:
             private = masks.private_key(self._secret(hospital, what))
@@ -204,14 +208,13 @@ class SecureSum:
         return self._keys[at]
 
     def _agreed_key(self, hospital: int, other: int) -> bytes:
-        """Return the key on which two hospitals have agreed. It is the same for both."""
         pair = (min(hospital, other), max(hospital, other))
         if pair not in self._agreed:
             self._agreed[pair] = masks.agreed_key(self._pair(hospital)[0], self._pair(other)[1], self._info)
         return self._agreed[pair]
 
     def _channel(self, sender: int, receiver: int) -> bytes:
-        """Return the key under which one hospital sends shares to another."""
+        """Return the key with which one hospital encrypts the secret shares that it sends to another."""
         pair = (-1 - min(sender, receiver), -1 - max(sender, receiver))
         if pair not in self._agreed:
             private, public = self._pair(sender, "channel")[0], self._pair(receiver, "channel")[1]

@@ -18,7 +18,7 @@ BEFORE = 0
 
 @dataclass(frozen=True)
 class SetupSums:
-    """The settings of the secure sums before the first round."""
+    """The settings of the secure sums over all hospitals before the first round."""
 
     neighbours: Literal["auto", "all"] | int
     """The number of neighbours of each hospital, with which it shares masks; see :func:`raysim.secure.graph.degree`."""
@@ -30,7 +30,7 @@ class SetupSums:
     """Whether masks are made. Otherwise vectors are added unmasked, which gives the same bits."""
 
     def total(self, vectors: Sequence[NDArray[np.int64]], seed: int) -> NDArray[np.int64]:
-        """Return the sum of ``vectors [n]``, one from each hospital, modulo 2^64. Masks are made from ``seed``."""
+        """Return the sum of ``vectors [n]``, one from each hospital, modulo 2^64. Masks are generated from ``seed``."""
         m, total = len(vectors), np.zeros(len(vectors[0]), dtype=np.uint64)
         if not self.execute or m < 2:
             for vector in vectors:

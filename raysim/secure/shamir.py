@@ -12,11 +12,11 @@ PRIME = 2**256 + 297
 
 
 def split(secret: int, coefficients: Sequence[int], points: Sequence[int], prime: int = PRIME) -> dict[int, int]:
-    """Return the shares ``{point: value}`` of the polynomial that is ``secret`` at 0 and has these further
-    ``coefficients``.
+    """Divide ``secret`` into shares ``{point: value}``: the values at ``points`` of the polynomial modulo ``prime``
+    that is ``secret`` at 0 and has the further ``coefficients``.
 
-    The secret can be computed from one more share than there are coefficients. Raises ``ValueError`` for a point 0
-    modulo ``prime``.
+    The number of shares needed to compute the secret is the number of ``coefficients`` plus one. Raises ``ValueError``
+    if a point is 0 modulo ``prime``.
     """
     if any(point % prime == 0 for point in points):
         raise ValueError("a share at 0 would be the secret")
@@ -30,14 +30,15 @@ def split(secret: int, coefficients: Sequence[int], points: Sequence[int], prime
 
 
 def combine(shares: Mapping[int, int], prime: int = PRIME) -> int:
-    """Return the secret from ``t`` shares ``{point: value}``."""
+    """Return the secret, computed from as many shares ``{point: value}`` as it requires."""
     weights = lagrange(tuple(shares), prime)
     return sum(weight * value for weight, value in zip(weights, shares.values(), strict=True)) % prime
 
 
 def lagrange(points: Sequence[int], prime: int = PRIME) -> list[int]:
-    """Return the Lagrange coefficients of shares at ``points``. The secret is the sum of the shares times their
-    coefficients."""
+    """Return the Lagrange coefficients of the shares at ``points``: the secret is the sum of the shares times their
+    coefficients, modulo ``prime``.
+    """
     weights = []
     for i in points:
         above = below = 1

@@ -29,10 +29,10 @@ def up(p: int, around: int, *, shares: Flags, masked: Flags, reveals: Flags) -> 
 def up(
     p: int, around: int, *, shares: bool | Flags = True, masked: bool | Flags = True, reveals: bool | Flags = True
 ) -> int | NDArray[np.int64]:
-    """Return the bytes that a hospital with ``around`` neighbours sends for ``p`` parameters.
+    """Return the bytes that a hospital with ``around`` neighbours sends in a secure sum of ``p`` parameters.
 
-    The flags say whether it sent shares, its masked vector, and revealed shares. For ``m`` hospitals the flags and the
-    result are arrays ``[m]``.
+    ``shares``, ``masked`` and ``reveals`` say whether it has sent secret shares, sent its masked vector, and revealed
+    shares. For ``m`` hospitals, these flags and the result are arrays ``[m]``.
     """
     return KEYS + around * SHARES * shares + WORD * (p + 1) * masked + REVEALED * around * reveals
 
@@ -42,6 +42,7 @@ def down(around: int, *, shares: bool = True) -> int: ...
 @overload
 def down(around: int, *, shares: Flags) -> NDArray[np.int64]: ...
 def down(around: int, *, shares: bool | Flags = True) -> int | NDArray[np.int64]:
-    """Return the bytes that a hospital receives: its neighbours' public keys and, if it sent shares itself, their
-    shares."""
+    """Return the bytes that a hospital with ``around`` neighbours receives in a secure sum: its neighbours' public keys
+    and, if it has sent secret shares itself, its neighbours' shares.
+    """
     return PUBLIC * around + around * SHARES * shares

@@ -5,19 +5,19 @@ rows of all hospitals.
 
 - A window has ``w = max(3, min(10, K // 4))`` points. ``m1`` is the mean of the last window, and ``m0`` the mean of the
   window before it.
-- The noise of a point is ``s = MAD / .6745 / sqrt 2`` of the differences between neighbours within both windows. The
-  noise of ``m0 - m1`` is ``se = s sqrt(2 / w)``.
+- The standard deviation of a point's noise is ``s = MAD / .6745 / sqrt 2``. MAD is the median absolute deviation of the
+  differences between neighbours within both windows. The standard error of ``m0 - m1`` is ``se = s sqrt(2 / w)``.
 - ``best`` is the least mean of any window, and ``gain = L_0 - best``.
 - ``ref`` is the larger of ``L_0`` and the loss of the best constant prediction.
 
-A run has
+The verdict is
 
 - *diverged* if a loss is not finite; if ``m1 > ref + 2 sqrt(se^2 + s^2) + .01 L_0``; if ``m1 - best`` is more than
   ``max(.1 gain, .02 L_0) + 2 se`` and ``m1 > m0``; or if the last window has a loss above ``L_0`` and its range is more
   than ``max(gain, .2 L_0)``;
-- otherwise it is *falling* if there are fewer than five points, or if ``m0 - m1 > max(.01 gain, 2 se, 1e-4 L_0)``;
-- otherwise it has *converged*: its loss no longer changes. The loss need not be the least possible one: federated
-  averaging with several local steps has another fixed point.
+- otherwise *falling* if there are fewer than five points, or if ``m0 - m1 > max(.01 gain, 2 se, 1e-4 L_0)``;
+- otherwise *converged*: the loss no longer changes. It need not be the least possible loss: federated averaging with
+  several local steps converges to a point that is not the minimum.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SMALL_FALL = 0.02
 
 @dataclass(frozen=True)
 class Convergence:
-    """The verdict on a curve of training losses."""
+    """Whether a curve of training losses has converged, is still falling, or has diverged."""
 
     verdict: Verdict
     notes: tuple[str, ...]
@@ -59,14 +59,16 @@ class Convergence:
 
     @property
     def trained(self) -> bool:
-        """Whether more rounds would change little: the run has converged, or falls by less than :data:`SMALL_FALL`."""
+        """Whether further rounds would change the loss little: it has converged, or falls by less than
+        :data:`SMALL_FALL` of the initial loss.
+        """
         return self.verdict == "converged" or (self.verdict == "falling" and self.fall < SMALL_FALL)
 
 
 def convergence(losses: Sequence[float], constant: float = float("nan")) -> Convergence:
-    """Return the verdict on ``losses``; the first loss is before training.
+    """Classify a curve of training ``losses`` as converged, falling or diverged; the first loss is before training.
 
-    ``constant`` is the loss of the best constant prediction. Raises ``ValueError`` without losses.
+    ``constant`` is the loss of the best constant prediction. Raises ``ValueError`` if there are no losses.
     """
     curve = np.asarray(losses, dtype=np.float64)
     if not len(curve):
@@ -102,6 +104,7 @@ def convergence(losses: Sequence[float], constant: float = float("nan")) -> Conv
 
 
 def _noise(differences: NDArray[np.float64]) -> float:
-    """Return the noise of one point: the scaled median absolute deviation of the ``differences`` of neighbouring
-    points."""
+    """Return the standard deviation of the noise of one loss, from the median absolute deviation of ``differences``
+    between neighbouring losses.
+    """
     return float(np.median(np.abs(differences - np.median(differences))) / 0.6745 / np.sqrt(2))

@@ -1,7 +1,8 @@
 """95 % intervals of single figures: the AUROC of a hospital, a share, observed over expected events.
 
-Every function works element by element on arrays of one shape; an undefined limit is NaN. Sources: Hanley and McNeil
-1982; Wilson 1927; Clopper and Pearson 1934. Coverage, and where each interval is printed: ``docs/statistics.md``.
+Arguments of a function are arrays of one shape, one interval is computed for each element, and a limit that is
+undefined is NaN. Sources: Hanley and McNeil 1982; Wilson 1927; Clopper and Pearson 1934. Coverage, and where each
+interval is printed: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -45,15 +46,16 @@ The factors hold if the rarer class's scores have the larger spread. With equal 
 
 
 class Interval(NamedTuple):
-    """The limits of an interval, each of the shape of the figure."""
+    """The lower and upper limits of intervals, each an array of the shape of the figures."""
 
     low: Floats
     high: Floats
 
 
 def logit_interval(auroc: ArrayLike, variance: ArrayLike) -> Interval:
-    """Return the interval of an AUROC from its ``variance`` (DeLong's), on the logit scale; NaN for an AUROC of 0 or 1,
-    or no variance."""
+    """Return the 95 % interval of an AUROC from its ``variance`` (DeLong's), computed on the logit scale. The limits
+    are NaN for an AUROC of 0 or 1, or if the variance is NaN or 0.
+    """
     from scipy.special import expit, logit  # a tenth of a second to import
 
     a, v = np.broadcast_arrays(_floats(auroc), _floats(variance))
@@ -66,11 +68,12 @@ def logit_interval(auroc: ArrayLike, variance: ArrayLike) -> Interval:
 def score_interval(
     auroc: ArrayLike, events: ArrayLike, non_events: ArrayLike, variance: Variance = hanley_mcneil
 ) -> Interval:
-    """Return the range of true AUROCs ``t`` within ``Z`` standard deviations of the observed one, by ``variance`` at
-    ``t``.
+    """Return the 95 % score interval of an AUROC: all true AUROCs ``t`` within ``Z`` standard deviations of the
+    observed one. The standard deviation is the root of ``variance(t, events, non_events)``.
 
-    It needs only the AUROC and the counts, and is defined for one event and for an AUROC of 0 or 1; the limit on that
-    side is then exactly 0 or 1. The limits are NaN for a NaN AUROC or without both classes.
+    The interval needs only the AUROC and the numbers of events and non-events, and is defined even for one event. If
+    the AUROC is 0 or 1, the limit on that side is exactly 0 or 1. The limits are NaN if the AUROC is NaN or a class has
+    no rows.
     """
     a, m, n = np.broadcast_arrays(*(_floats(x) for x in (auroc, events, non_events)))
     usable = (m > 0) & (n > 0) & ~np.isnan(a)
@@ -87,11 +90,12 @@ def score_interval(
 
 
 def few_rows_interval(auroc: ArrayLike, events: ArrayLike, non_events: ArrayLike) -> Interval:
-    """Return the interval of an AUROC with few rows of one class: Clopper and Pearson's for a share of effective rows.
+    """Return the 95 % interval of an AUROC with few rows of one class. It is Clopper and Pearson's interval of a share
+    among an effective number of rows.
 
-    A share of that many rows has the variance of an AUROC of normal scores whose rarer class has the larger spread
-    (:data:`OF_RARER`). With few rows the distribution is skewed, which a symmetric interval ignores. The limits are NaN
-    for a NaN AUROC or one class.
+    With this number of rows, the variance of a share equals the variance of an AUROC of normal scores whose rarer class
+    has the larger spread (:data:`OF_RARER`). Unlike a symmetric interval, it accounts for the skewed distribution with
+    few rows. The limits are NaN if the AUROC is NaN or a class has no rows.
     """
     a, m, n = np.broadcast_arrays(*(_floats(x) for x in (auroc, events, non_events)))
     usable = (m > 0) & (n > 0) & ~np.isnan(a)
@@ -101,10 +105,12 @@ def few_rows_interval(auroc: ArrayLike, events: ArrayLike, non_events: ArrayLike
 
 
 def auroc_interval(auroc: ArrayLike, variance: ArrayLike, events: ArrayLike, non_events: ArrayLike) -> Interval:
-    """Return the interval that is printed for each AUROC.
+    """Return the 95 % interval that reports print for each AUROC.
 
-    With at least :data:`FEW_ROWS` rows of the rarer class, it is DeLong's interval on the logit scale if the rows are
-    enough (:data:`ENOUGH`), and the score interval otherwise. With fewer rows it is :func:`few_rows_interval`.
+    - With fewer than :data:`FEW_ROWS` rows of the rarer class, it is :func:`few_rows_interval`.
+    - Otherwise it is :func:`logit_interval`, if the rows of the rarer class times the distance of the AUROC from the
+      nearer of 0 and 1 are at least :data:`ENOUGH`.
+    - Otherwise it is :func:`score_interval`.
     """
     a, v, m, n = np.broadcast_arrays(*(_floats(x) for x in (auroc, variance, events, non_events)))
     few = np.minimum(m, n) < FEW_ROWS
@@ -119,7 +125,9 @@ def auroc_interval(auroc: ArrayLike, variance: ArrayLike, events: ArrayLike, non
 
 
 def wilson(successes: ArrayLike, rows: ArrayLike) -> Interval:
-    """Return the interval of a share from inverting the score test; NaN without rows."""
+    """Return the 95 % interval of the share ``successes / rows`` by inversion of the score test (Wilson); NaN without
+    rows.
+    """
     x, n = np.broadcast_arrays(_floats(successes), _floats(rows))
     n = np.where(n > 0, n, np.nan)
     p = x / n
@@ -130,7 +138,9 @@ def wilson(successes: ArrayLike, rows: ArrayLike) -> Interval:
 
 
 def clopper_pearson(successes: ArrayLike, rows: ArrayLike) -> Interval:
-    """Return a share's interval from inverting the binomial test, which covers at least 95 %; NaN without rows."""
+    """Return the interval of the share ``successes / rows`` by inversion of the binomial test (Clopper and Pearson). It
+    covers the true share with a probability of at least 95 %. It is NaN without rows.
+    """
     from scipy.special import betaincinv
 
     x, n = np.broadcast_arrays(_floats(successes), _floats(rows))
@@ -143,17 +153,19 @@ def clopper_pearson(successes: ArrayLike, rows: ArrayLike) -> Interval:
 
 
 def share_interval(successes: ArrayLike, rows: ArrayLike) -> Interval:
-    """Return the printed interval of a share: Clopper and Pearson's below :data:`FEW_ROWS` rows, otherwise Wilson's."""
+    """Return the 95 % interval that reports print for a share: Clopper and Pearson's for fewer than :data:`FEW_ROWS`
+    rows, otherwise Wilson's.
+    """
     x, n = np.broadcast_arrays(_floats(successes), _floats(rows))
     exact, score = clopper_pearson(x, n), wilson(x, n)
     return Interval(*(np.where(n < FEW_ROWS, e, s) for e, s in zip(exact, score, strict=True)))
 
 
 def observed_over_expected(observed: ArrayLike, expected: ArrayLike, rows: ArrayLike) -> Interval:
-    """Return the interval of observed over expected events among ``rows``: Clopper and Pearson's share, rescaled.
+    """Return the 95 % interval of the ratio of ``observed`` to ``expected`` events among ``rows``.
 
-    It lies within 0 and ``rows / expected``, the possible values, and never has width 0. It is NaN if no event is
-    expected.
+    It is Clopper and Pearson's interval of the share of events, multiplied by ``rows / expected``. It lies between 0
+    and ``rows / expected``, the possible values of the ratio, and never has width 0. It is NaN if no event is expected.
     """
     o, e, n = np.broadcast_arrays(*(_floats(x) for x in (observed, expected, rows)))
     share = clopper_pearson(o, n)

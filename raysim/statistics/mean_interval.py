@@ -1,7 +1,8 @@
 """The interval of one trained model's mean figure over hospitals, for other patients of the same hospitals.
 
-Each hospital has an interval over its patients, and hospitals are independent. Half the width of the mean's interval is
-the root of the sum of squares of the hospitals' weighted half-widths. Definitions and coverage: ``docs/statistics.md``.
+Each hospital's figure has an interval for other patients, and hospitals are independent. The half-width of the mean's
+interval is the root of the sum of squares of the hospitals' half-widths, each multiplied by the hospital's weight.
+Definitions and coverage: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from raysim.statistics.differences.paired import Limits
 def mean_interval(
     value: ArrayLike, low: ArrayLike, high: ArrayLike, rows: ArrayLike, *, within: tuple[float, float]
 ) -> Limits:
-    """Return the 95 % interval of the mean of ``value [H]``, weighted by ``rows [H]``, over hospitals that define it.
+    """Return the 95 % interval of the mean of a figure over ``H`` hospitals, weighted by ``rows [H]``, from the figures
+    ``value [H]``. Hospitals with a NaN figure are left out.
 
-    ``low`` and ``high [H]`` are the hospitals' own 95 % intervals; ``within`` is the possible range of the figure. The
-    limits are NaN if no hospital defines the figure, or if a hospital that defines it has no interval.
+    ``low`` and ``high [H]`` are the limits of each hospital's own 95 % interval; ``within`` is the possible range of
+    the figure. The limits are NaN if no hospital defines the figure, or if a hospital that defines it has no interval.
     """
     a, below, above, n = (np.asarray(each, dtype=np.float64) for each in (value, low, high, rows))
     judged = np.isfinite(a) & (n > 0)

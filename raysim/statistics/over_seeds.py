@@ -1,10 +1,10 @@
 """One hospital's figure over several training seeds, with an interval for other patients and other seeds.
 
-Seeds share many test patients, and the server does not know which. The patients' part of the interval is therefore as
-wide as if all seeds had tested the same patients: it is the mean half-width of the seeds' own intervals. The squares of
-the patients' part and of the seeds' part are added, each part with the quantile of its own degrees of freedom. The same
-rule applies to the mean of all hospitals (:meth:`raysim.statistics.differences.paired.Paired.fixed`). Definitions:
-``docs/statistics.md``.
+Seeds share many test patients, and the server does not know which. The contribution of patients to the interval is
+therefore as wide as if all seeds had tested the same patients: it is the mean half-width of the seeds' own intervals.
+Half the width of the interval is the root of the sum of the squares of two contributions, of patients and of seeds.
+Each contribution uses the quantile of its own degrees of freedom. The mean over all hospitals has an interval of the
+same kind (:meth:`raysim.statistics.differences.paired.Paired.fixed`). Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from raysim.statistics.intervals import stdtrit
 
 
 class OverSeeds(NamedTuple):
-    """The mean ``value`` of a figure over the seeds that define it, its interval ``low`` to ``high``, and the number of
-    these ``seeds``, all ``[...]``.
+    """The mean ``value`` of a figure over training seeds, its interval ``low`` to ``high``, and the number of ``seeds``
+    that define the figure. Seeds that do not define it are left out.
 
     ``value`` is NaN if no seed defines the figure; the limits are NaN also if no seed has an interval.
     """
@@ -35,10 +35,12 @@ class OverSeeds(NamedTuple):
 def over_seeds(
     value: ArrayLike, low: ArrayLike, high: ArrayLike, *, within: tuple[ArrayLike, ArrayLike] = (-np.inf, np.inf)
 ) -> OverSeeds:
-    """Return the mean of ``value [S, ...]`` over seeds; ``low`` and ``high`` are seeds' 95 % intervals over patients.
+    """Return the mean of the figures ``value [S, ...]`` over ``S`` training seeds, with its interval for other patients
+    and seeds.
 
-    A figure that only one seed defines keeps that seed's interval, which does not cover differences between seeds.
-    Limits are cut to the possible range ``within``, two numbers or two ``[...]``.
+    ``low`` and ``high`` are the limits of each seed's 95 % interval for other patients. If only one seed defines the
+    figure, its interval is returned, which does not cover differences between seeds. Limits are clipped to the possible
+    range ``within``: two numbers, or two arrays ``[...]``.
     """
     v, lower, upper = (np.asarray(each, dtype=np.float64) for each in (value, low, high))
     defined = np.isfinite(v)
@@ -53,9 +55,10 @@ def over_seeds(
 
 
 def squared_reach(values: Floats, mean: Floats, defined: NDArray[np.bool_]) -> Floats:
-    """Return the square of the seeds' part of an interval's half-width, ``[...]``; 0 for under two ``defined`` values.
+    """Return the square of the half-width of the 95 % interval of a mean over ``S`` seeds, as far as it is due to
+    differences between seeds. It is 0 for fewer than two ``defined`` values.
 
-    ``values [S, ...]`` have the ``mean [...]``.
+    ``values [S, ...]`` are the seeds' figures, and ``mean [...]`` is their mean.
     """
     seeds = defined.sum(axis=0)
     degrees = np.maximum(seeds - 1, 1)
@@ -65,7 +68,7 @@ def squared_reach(values: Floats, mean: Floats, defined: NDArray[np.bool_]) -> F
 
 
 def mean_of(values: Floats, defined: NDArray[np.bool_]) -> Floats:
-    """Return the mean of the ``defined`` values over the first axis; NaN where none is defined."""
+    """Return the mean over the first axis of the ``values`` that are ``defined``; NaN where none is."""
     count = defined.sum(axis=0)
     total = np.where(defined, values, 0.0).sum(axis=0)
     return np.where(count > 0, total / np.maximum(count, 1), np.nan)

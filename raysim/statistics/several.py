@@ -1,11 +1,11 @@
 """Tests of several hospitals at once: a lower bound on the number of hospitals with an effect, and the names of some of
 them.
 
-The count is the lower bound of closed testing with Simes' test (Hommel's shortcut); the names come from Holm's
-procedure. The count and the names are each wrong in at most 5 % of federations, whatever the effects at other
-hospitals. The count needs independent hospitals; the names do not. Counting the hospitals whose own interval excludes
-the null has no such property: with 208 equal hospitals the count is about ten. Sources: Holm 1979; Hommel 1988; Goeman
-and Solari 2011.
+The bound on the number is that of closed testing with Simes' test (Hommel's shortcut); the names come from Holm's
+procedure. The bound is wrong in at most 5 % of federations, and so are the names, whatever the effects at other
+hospitals. The bound requires that hospitals are independent; the names do not. Counting the hospitals whose own
+interval excludes 0 has no such guarantee: among 208 hospitals without any effect, it finds about ten. Sources: Holm
+1979; Hommel 1988; Goeman and Solari 2011.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ class Bound(NamedTuple):
     """The lower bound ``at_least`` on the number of hospitals that have the tested effect, among ``of`` tested
     hospitals.
 
-    ``named`` are the indices of hospitals that are known to have the effect, in the order of p. ``at_least`` is never
-    less than ``len(named)``. If it is larger, further hospitals have the effect, but it is unknown which.
+    ``named`` are the indices of hospitals that demonstrably have the effect, in ascending order of their p-values.
+    ``at_least`` is never less than ``len(named)``. If it is larger, further hospitals have the effect, but it is
+    unknown which.
     """
 
     at_least: int
@@ -33,11 +34,13 @@ class Bound(NamedTuple):
 
 
 def bound(p: ArrayLike, alpha: float = ALPHA) -> Bound:
-    """Bound the number of hospitals that have the effect from p-values ``p [H]``. Hospitals with NaN are not tested.
+    """Return a lower bound on the number of hospitals that have the tested effect, from the p-values ``p [H]`` of ``H``
+    hospitals.
 
-    With ``H`` tested hospitals, ``h`` is the size of the largest set of them that Simes' test does not reject. ``h``
-    equals the largest ``i`` for which the ``i`` largest p-values, in ascending order, are above ``alpha j / i``, ``j =
-    1..i``. Therefore at least ``H - h`` hospitals have the effect. If the test has no power at a hospital, its p is 1.
+    Hospitals with NaN are not tested. ``p`` is 1 for a hospital whose test has no power. With ``H`` tested hospitals,
+    ``h`` is the size of the largest set of them that Simes' test does not reject. ``h`` is the largest ``i`` such that
+    the ``i`` largest p-values, in ascending order, are above ``alpha j / i``, ``j = 1..i``. At least ``H - h``
+    hospitals have the effect.
     """
     values = np.asarray(p, dtype=np.float64)
     judged = np.flatnonzero(~np.isnan(values))
@@ -54,8 +57,9 @@ def bound(p: ArrayLike, alpha: float = ALPHA) -> Bound:
 
 
 def holm(p: ArrayLike) -> Floats:
-    """Return Holm's adjusted p-values of ``p [H]``: the smallest level at which each is rejected. NaN is not
-    counted."""
+    """Return Holm's adjusted p-value of each of ``p [H]``, the smallest level at which Holm's procedure rejects it. A
+    NaN is not counted as a test.
+    """
     values = np.asarray(p, dtype=np.float64)
     judged = np.flatnonzero(~np.isnan(values))
     order = judged[np.argsort(values[judged], kind="stable")]

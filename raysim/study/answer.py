@@ -21,13 +21,18 @@ EQUAL = 0.01
 
 
 def ranking(shares: pd.DataFrame) -> pd.Series:
-    """Return the R² of each metric alone over all partitions, as the mean over models, the best first."""
+    """Return how well each metric alone predicts the label skew (alpha of a Dirichlet partition): its R² over all
+    partitions, as the mean over models, the best first. ``shares`` are the rows of ``importances.csv``.
+    """
     together = shares[shares["clients"] == ALL]
     return together.groupby("metric", sort=False)["r2_alone"].mean().sort_values(ascending=False, kind="stable")
 
 
 def headline(shares: pd.DataFrame, target: str) -> str:
-    """Return a sentence on the metric that predicts the skew best, or the equally good ones, with R²."""
+    """Return a sentence on the metric that predicts the skew best, or on several that are equally good, with their R².
+
+    ``shares`` are the rows of ``importances.csv``. ``target`` says whether alpha or its logarithm is predicted.
+    """
     alone, named = ranking(shares), TARGETS[target]
     if not alone.notna().any():
         return f"No metric predicts {named}: R² is undefined."
@@ -44,7 +49,7 @@ def headline(shares: pd.DataFrame, target: str) -> str:
 
 
 def block(folder: Path, shares: pd.DataFrame, seconds: str, report: str, next: str) -> Block:
-    """Return the terminal output of the study in ``folder``, whose ``importances.csv`` is ``shares``."""
+    """Return what the terminal shows of the study in ``folder``; ``shares`` are the rows of its ``importances.csv``."""
     tree = read_tree(folder / "config.yaml")
     table = pd.read_csv(folder / "study.csv")
     infeasible = int((~table["feasible"]).sum())
@@ -71,9 +76,10 @@ def block(folder: Path, shares: pd.DataFrame, seconds: str, report: str, next: s
 
 
 def ranking_table(shares: pd.DataFrame) -> Table:
-    """Return a table of the metrics over all partitions, from the rows of ``importances.csv``.
+    """Return a table of how well each metric predicts the label skew, over all partitions of a study, from the rows of
+    ``importances.csv``.
 
-    It is sorted by how well a metric predicts alone, the best first.
+    It is sorted by model, and for each model by the R² of the metric alone, the best first.
     """
     together = shares[shares["clients"] == ALL]
     table = Table(title="how well each metric predicts the skew, on held-out seeds", title_justify="left", box=None)
@@ -87,5 +93,5 @@ def ranking_table(shares: pd.DataFrame) -> Table:
 
 
 def readable_name(metric: object) -> str:
-    """Return the readable name of a metric."""
+    """Return the name of a metric as it is shown to readers."""
     return NAMES.get(str(metric), str(metric))

@@ -32,7 +32,9 @@ PANELS = (
 
 
 def figures(table: pd.DataFrame, shares: pd.DataFrame, metrics: Sequence[str]) -> Iterator[Figure]:
-    """Yield the plots: metrics by alpha, each metric's prediction of the skew, and clusters if there are any."""
+    """Yield the plots of a study: metrics of label skew against alpha of the partition, how well each metric predicts
+    alpha, and, if ``table`` has them, numbers of clusters.
+    """
     yield metrics_by_alpha(table, metrics)
     yield importances(shares)
     if "clusters" in table:
@@ -40,8 +42,8 @@ def figures(table: pd.DataFrame, shares: pd.DataFrame, metrics: Sequence[str]) -
 
 
 def metrics_by_alpha(table: pd.DataFrame, metrics: Sequence[str]) -> Figure:
-    """Plot each metric in a panel by alpha: for each number of clients, a line of the mean over seeds, with its
-    range.
+    """Plot each metric against alpha in a panel of its own. For each number of clients there is a line of means over
+    seeds, with a band from the lowest to the highest value.
     """
     groups = list(table[table["feasible"]].groupby("clients", sort=True))
     styles = [Style((9 - k) % COLOURS, SHAPES[k % len(SHAPES)]) for k in range(len(groups))]
@@ -67,7 +69,9 @@ def metrics_by_alpha(table: pd.DataFrame, metrics: Sequence[str]) -> Figure:
 
 
 def importances(shares: pd.DataFrame) -> Figure:
-    """Plot every metric and model in three panels; the metric that predicts best alone is on top."""
+    """Plot three panels with a cell for each metric and model: R² of the metric alone, its importance, and the R² lost
+    if it is shuffled. The metric that predicts best alone is on top.
+    """
     rows = shares[shares["clients"] == ALL]
     models = [str(model) for model in dict.fromkeys(rows["model"])]
     order = rows.groupby("metric", sort=False)["r2_alone"].mean().sort_values(ascending=False, kind="stable").index
@@ -98,7 +102,9 @@ def importances(shares: pd.DataFrame) -> Figure:
 
 
 def clusters(table: pd.DataFrame) -> Figure:
-    """Plot the number of clusters by clients and alpha: the mean over seeds, with its range if it varies."""
+    """Plot the number of clusters that the strategy chooses, for each number of clients and alpha: the mean over seeds,
+    with the range if it varies.
+    """
     alphas, sizes = sorted(table["alpha"].unique()), sorted(table["clients"].unique())
     means, lows, highs = (
         table.pivot_table(index="clients", columns="alpha", values="clusters", aggfunc=how, dropna=False)

@@ -26,15 +26,16 @@ KNOWN = "label_counts"
 
 
 def cells(study: Study) -> list[tuple[int, float, int]]:
-    """Return the grid: clients, alpha and seed of every partition."""
+    """Return the number of clients, alpha and seed of every partition of a study."""
     return list(product(study.clients, study.alphas, study.seeds))
 
 
 def measure(y: Labels, classes: int, study: Study, strategy: Strategy | None) -> Iterator[dict[str, float]]:
-    """Yield one row for each partition of the grid, over labels ``y [N]``.
+    """Divide the labels ``y [N]`` by every partition of a study, and yield a row of figures for each.
 
-    Columns are ``clients, alpha, seed, feasible``, every metric of the training rows' labels, the Gini index of the
-    numbers of training rows, and ``clusters`` with a strategy. A partition that is not feasible has no figures.
+    Columns are ``clients, alpha, seed, feasible``, every metric of the label skew of training rows, the Gini index of
+    the numbers of training rows, and, if a strategy is given, ``clusters``, the number of clusters that it chooses. A
+    partition that leaves a client with too few rows is not feasible and has no figures.
     """
     for clients, alpha, seed in cells(study):
         row: dict[str, float] = {"clients": clients, "alpha": alpha, "seed": seed}
@@ -54,9 +55,10 @@ def measure(y: Labels, classes: int, study: Study, strategy: Strategy | None) ->
 
 
 def divided(y: Labels, classes: int, clients: int, alpha: float, seed: int, min_size: int) -> NDArray[np.int64]:
-    """Count the training rows of each class at each client of a partition, ``[clients, classes]``.
+    """Divide the labels ``y`` among ``clients`` by a Dirichlet partition, and count the training rows of each class at
+    each client, ``[clients, classes]``.
 
-    Raises ``DataError`` if the partition is not feasible.
+    Raises ``DataError`` if no partition gives each client ``min_size`` rows.
     """
     home = dirichlet(y, clients, alpha, seed, min_size=min_size)
     trains = holdout(y, home, seed) == 0
@@ -64,10 +66,10 @@ def divided(y: Labels, classes: int, clients: int, alpha: float, seed: int, min_
 
 
 def chosen_clusters(strategy: Strategy, counts: NDArray[np.int64], seed: int) -> int:
-    """Count the clusters that ``strategy`` makes of hospitals with label counts ``counts [H, C]`` under the run's
-    ``seed``.
+    """Return the number of clusters into which ``strategy`` divides ``H`` hospitals with label counts ``counts [H, C]``
+    (``C`` classes), in a run with this ``seed``.
 
-    Raises ``ConfigError`` for a strategy that makes no clusters, or needs more than label counts.
+    Raises ``ConfigError`` for a strategy that makes no clusters, or that needs more than label counts.
     """
     hospitals, classes = counts.shape
     named = type(strategy).__name__
@@ -107,7 +109,9 @@ def chosen_clusters(strategy: Strategy, counts: NDArray[np.int64], seed: int) ->
 
 
 def check_feasible(table: pd.DataFrame) -> None:
-    """Raise ``DataError`` if too few partitions are feasible for a prediction."""
+    """Raise ``DataError`` if the feasible partitions of ``table`` have fewer than two alphas or seeds, too few for a
+    prediction.
+    """
     feasible = table[table["feasible"]]
     if feasible["alpha"].nunique() < 2 or feasible["seed"].nunique() < 2:
         raise DataError(
@@ -117,7 +121,7 @@ def check_feasible(table: pd.DataFrame) -> None:
 
 
 def _labelled(counts: NDArray[np.int64], rng: Callable[[], np.random.Generator]) -> Context:
-    """Return the context of a client program at a hospital whose labels alone are known."""
+    """Return the context in which a program is executed at a hospital with given label counts and no features."""
     y = np.repeat(np.arange(len(counts)), counts)
     nothing = np.empty((len(y), 0))
     return cast(Context, SimpleNamespace(rows=Rows(nothing, y, nothing.astype(np.bool_)), rng=rng))

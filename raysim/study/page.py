@@ -24,7 +24,7 @@ TABLES = Section("figures", "How well metrics predict the skew", included("study
 
 @dataclass(frozen=True)
 class Figures:
-    """A table of the page."""
+    """A table of the study's page, with its caption."""
 
     caption: str
     columns: Sequence[str]
@@ -32,7 +32,7 @@ class Figures:
 
 
 def study_page(title: str, table: pd.DataFrame, shares: pd.DataFrame, study: Study, note: str, config: str) -> Page:
-    """Return the page, from the frames of ``study.csv`` and ``importances.csv``."""
+    """Return the page of a study, from the tables ``study.csv`` (``table``) and ``importances.csv`` (``shares``)."""
     infeasible = int((~table["feasible"]).sum())
     partitions = f"{len(table):,}" + (f", of which {infeasible:,} are not feasible" if infeasible else "")
     return Page(
@@ -55,7 +55,9 @@ def study_page(title: str, table: pd.DataFrame, shares: pd.DataFrame, study: Stu
 
 
 def lead(table: pd.DataFrame, shares: pd.DataFrame, study: Study) -> list[str]:
-    """Return sentences on the best metric by each measure of importance, and on the number of clusters chosen."""
+    """Return sentences on the metric that predicts the skew best, the most important metric of each model, and the
+    numbers of clusters chosen.
+    """
     together = shares[shares["clients"] == ALL]
     alone = ranking(shares)
     sentences = [headline(shares, study.target)]

@@ -1,8 +1,8 @@
 """Finds the metric that predicts the skew best: scikit-learn models predict the skew from the metrics.
 
-The models' own importances (by impurity, or coefficients) are usually reported. They divide the importance of
-correlated metrics arbitrarily, and metrics of skew are correlated. Two further figures avoid that: the loss of accuracy
-on held-out partitions when one metric is shuffled, and how well the metric predicts alone.
+Usually a model's own importances are reported, which are based on impurity or coefficients. They divide the importance
+of correlated metrics arbitrarily, and metrics of skew are correlated. Two other figures are therefore computed too: the
+loss of accuracy on held-out partitions when one metric is shuffled, and how well a metric predicts alone.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SHUFFLES = 5
 
 
 def predictors() -> dict[str, Callable[[], Any]]:
-    """Return functions that make new regressors, by name."""
+    """Return by name functions that make new, unfitted regressors."""
     from sklearn.ensemble import GradientBoostingRegressor, RandomForestRegressor
     from sklearn.linear_model import Ridge
     from sklearn.pipeline import make_pipeline
@@ -39,15 +39,15 @@ def predictors() -> dict[str, Callable[[], Any]]:
 
 
 def importances(table: pd.DataFrame, metrics: Sequence[str], target: str) -> pd.DataFrame:
-    """Evaluate how well ``metrics`` predict ``target`` (``log_alpha`` or ``alpha``) over a study's feasible rows.
+    """Evaluate how well ``metrics`` predict ``target`` (``log_alpha`` or ``alpha``) over a study's feasible partitions.
 
-    Returns one row per number of clients (and ``all``), model and metric. R² is computed from predictions for held-out
-    seeds.
+    Returns one row for each model and metric, for all partitions together (``all``) and for each number of clients. R²
+    is computed from predictions for held-out seeds.
 
-    - ``importance``: the model's own importance; importances sum to 1.
+    - ``importance``: the model's own importance of the metric; a model's importances sum to 1.
     - ``permutation``: the fall of R² when the metric is shuffled.
     - ``r2_alone``, ``r2``: R² of the metric alone, and of all metrics together.
-    - ``spearman``: the rank correlation with alpha.
+    - ``spearman``: the rank correlation of the metric with alpha.
     """
     feasible = table[table["feasible"]]
     rows: list[dict[str, Any]] = []
@@ -81,14 +81,18 @@ def importances(table: pd.DataFrame, metrics: Sequence[str], target: str) -> pd.
 
 
 def held_out(seeds: NDArray[np.int64]) -> Iterator[NDArray[np.bool_]]:
-    """Yield each fold's held-out rows, ``[n]``: whole seeds, whose partitions share random numbers."""
+    """Yield for each fold of a cross-validation which of ``n`` partitions are held out, ``[n]``. All partitions of one
+    seed are in the same fold, because they share random numbers.
+    """
     distinct = np.unique(seeds)
     for part in np.array_split(distinct, min(FOLDS, len(distinct))):
         yield np.isin(seeds, part)
 
 
 def r_squared(y: Floats, predicted: Floats) -> float:
-    """Compute ``1 - sum (y - predicted)^2 / sum (y - mean y)^2``: 1 is exact, 0 no better than the mean."""
+    """Compute R², ``1 - sum (y - predicted)^2 / sum (y - mean y)^2``: 1 for exact predictions, 0 if they are no better
+    than the mean.
+    """
     return float(1 - ((y - predicted) ** 2).sum() / ((y - y.mean()) ** 2).sum())
 
 
@@ -102,7 +106,9 @@ def _predicted(make: Callable[[], Any], X: Floats, y: Floats, folds: Sequence[ND
 def _together(
     make: Callable[[], Any], X: Floats, y: Floats, folds: Sequence[NDArray[np.bool_]]
 ) -> tuple[float, Floats]:
-    """Compute R² of all metrics together, and its fall when each metric is shuffled on held-out rows, ``[D]``."""
+    """Compute R² of a model with all ``D`` metrics, and by how much it falls when each metric is shuffled on held-out
+    rows, ``[D]``.
+    """
     predicted, shuffled = np.empty_like(y), np.empty((X.shape[1], SHUFFLES, len(y)))
     for k, out in enumerate(folds):
         model = make().fit(X[~out], y[~out])
@@ -117,9 +123,9 @@ def _together(
 
 
 def _importances(model: Any) -> Floats:
-    """Return a fitted model's importances, which sum to 1.
+    """Return a fitted model's importances of the metrics, which sum to 1.
 
-    They are importances by impurity, or the absolute coefficients of scaled metrics.
+    They are based on impurity, or, for a linear model, on absolute coefficients of standardised metrics.
     """
     weights = model.feature_importances_ if hasattr(model, "feature_importances_") else np.abs(model[-1].coef_)
     total = weights.sum()

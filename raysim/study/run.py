@@ -34,7 +34,9 @@ PASSED_OVER = ("minimum", "largest", "split", "preprocessing", "missing_flags")
 
 
 def begin(path: Path, overrides: Sequence[str], out: Path | None, console: Console) -> Path:
-    """Read a study, measure, predict, and write its tables, plots and page. Returns the folder."""
+    """Execute the study of the file ``path``: divide the data, measure label skew, predict it, and write tables, plots
+    and a page. Returns the folder.
+    """
     tree = read_tree(path, overrides)
     study = read_study(tree)
     config = checked({key: value for key, value in tree.items() if key != "study"})
@@ -74,7 +76,11 @@ def _check_read(config: Config) -> None:
 
 
 def _source(config: Config) -> Pooled:
-    """Return the data source; raises ``ConfigError`` if it is not pooled, or sets keys that the grid decides."""
+    """Return the study's data source.
+
+    Raises ``ConfigError`` if its data are already divided among hospitals, or if it sets a key that the study's grid
+    decides.
+    """
     source = build_source(config.data)
     if not isinstance(source, Pooled):
         raise ConfigError(

@@ -92,7 +92,7 @@ class Study(Section):
 
     @property
     def candidates(self) -> tuple[str, ...]:
-        """The metrics from which the skew is predicted."""
+        """The names of the metrics from which the skew is predicted."""
         return self.metrics or tuple(name for name in metric_names() if name != REPEATED)
 
 
@@ -102,7 +102,9 @@ def metric_names() -> tuple[str, ...]:
 
 
 def read_study(tree: Mapping[str, Any]) -> Study:
-    """Read and check the section of a study's tree; every error is one line."""
+    """Read and check the section ``study`` of a configuration ``tree``. Raises ``ConfigError`` with a message of one
+    line.
+    """
     if "study" not in tree:
         raise ConfigError("study: missing; add this section, which defines how the data are divided (docs/study.md)")
     return validated(Study, tree["study"] or {}, "study")

@@ -25,10 +25,10 @@ from raysim.traffic.ledger import (
 
 
 class Traffic:
-    """Counts the bytes that a job's hospitals receive and send, by round; round 0 is the set-up.
+    """Counts the bytes that a job's hospitals receive and send, by round; round 0 is the time before training.
 
-    A hospital may receive a model with a request. The same model is then not sent again for the hospital's local update
-    of that round, even if the update comes later.
+    A hospital may already have received a model in this round, with the call of a client program. The model is then not
+    sent and counted again for the hospital's local update, even if the update arrives in a later round.
     """
 
     down: int
@@ -48,10 +48,11 @@ class Traffic:
     def __init__(
         self, ledger: Ledger, strategy: Strategy, view: FederationView, size: int, losses: bool, bits: int | None = None
     ) -> None:
-        """Begin with the set-up. ``losses``: whether the selection receives participants' losses.
+        """Begin to count, with the messages before the first round. ``losses`` says whether the client selection
+        receives the losses of participating hospitals.
 
-        A model has ``size`` scalars. ``bits`` is the largest size of a compressed update; None if updates are not
-        compressed.
+        A model has ``size`` parameters. ``bits`` is the largest number of bits of a compressed update; None if updates
+        are not compressed.
         """
         self._bits = bits
         self.ledger = ledger
@@ -67,25 +68,26 @@ class Traffic:
         self.begin(0)
 
     def begin(self, round: int) -> None:
-        """Begin a round; all following traffic belongs to it."""
+        """Begin a round. All traffic from now on belongs to this round."""
         self._round = round
         self.down, self.up = 0, 0
         self._models_received, self._checked_models = self._checked_models, []
 
     @property
     def setup(self) -> Bytes:
-        """Return the traffic before the first round."""
+        """Return the bytes exchanged before the first round."""
         return Bytes(self.setup_down, self.ledger.sent(0))
 
     def uses_losses(self, problem: LocalProblem) -> bool:
-        """Return whether hospitals that minimise ``problem`` send their losses before training."""
+        """Return whether hospitals that minimise ``problem`` send their training losses before the update."""
         # A problem that sends nothing, such as fine-tuning, sends no losses either.
         return problem.sent is not None and (problem.sent.losses or self._losses)
 
     def answered(self, call: Call) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Record a call by ``view.call``, and its answers.
+        """Record the messages of a client program that the strategy or selection calls by ``view.call``, and the
+        hospitals' answers.
 
-        Returns the bytes that each of the call's hospitals received, and the bytes that each sent, ``[H]``.
+        Return the bytes that each of the called hospitals received, and the bytes that each sent, ``[H]``.
         """
         ids, program = call.ids, call.program
         sizes = {name: np.full(len(ids), math.prod(send.shape)) for name, send in program.sends.items()}
@@ -107,24 +109,26 @@ class Traffic:
         return received, sum(sizes.values(), np.zeros(len(ids), dtype=np.int64)) * SCALAR_BYTES
 
     def summed(self, kind: str, ids: Ids, sent: int, down: int) -> None:
-        """Record that hospitals ``ids [h]`` each sent ``sent`` bytes for one secure sum, and together received ``down``
-        bytes."""
+        """Record that the hospitals ``ids [h]`` each sent ``sent`` bytes for one secure sum, and together received
+        ``down`` bytes.
+        """
         self.up += self.ledger.add_bytes(self._round, kind, ids, np.full(len(ids), sent, dtype=np.int64))
         self.down += down
         if self._round == 0:
             self.setup_down = self.down
 
     def called(self, program: str, kind: str, ids: Ids, sent: NDArray[np.int64], down: int) -> None:
-        """Record that hospitals ``ids [h]`` each sent ``sent [h]`` bytes in a call of ``program``, and that hospitals
-        together received ``down`` bytes."""
+        """Record that the hospitals ``ids [h]`` sent ``sent [h]`` bytes in a call of the client ``program``, and that
+        all called hospitals together received ``down`` bytes.
+        """
         self.up += self.ledger.add_bytes(self._round, kind, ids, sent, program)
         self.down += down
 
     def recalibrated(self, round: int, ids: Ids, sent: NDArray[np.int64], received: int) -> Bytes:
-        """Record that hospitals ``ids [h]`` each sent ``sent [h]`` scalars after a ``round``, and each received
-        ``received`` scalars.
+        """Record that, for recalibration after a ``round``, the hospitals ``ids [h]`` sent ``sent [h]`` scalars and
+        each received ``received`` scalars.
 
-        Returns the bytes of all these hospitals.
+        Return the bytes that all these hospitals together received and sent.
         """
         down, up = len(ids) * received * SCALAR_BYTES, self.ledger.add(round, RECALIBRATION, ids, sent)
         if round == 0:
@@ -134,13 +138,12 @@ class Traffic:
     def checked(
         self, ids: Ids, serve: Mapping[str, Ids], shared: bool, state: State
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Record that hospitals ``ids [h]`` sent the losses on validation rows of the models in ``serve``, after a
-        round.
+        """Record that the hospitals ``ids [h]`` sent the validation losses of the models in ``serve`` after a round.
 
-        For this they received the server's models in ``serve``, or only the news of these models
-        (:meth:`Strategy.news`). If hospitals' own models have a ``shared`` part, it was received with row 0. None of
-        these arrays is sent again in the next round. Returns the bytes that each hospital received, and the bytes that
-        each sent, ``[h]``.
+        For this they received the server's models in ``serve``, or only the parts of these models that are new
+        (:meth:`Strategy.news`). ``shared`` says whether hospitals' own models contain parameters of the server's first
+        model, which they then received too. Nothing of this is sent again in the next round. Return the bytes that each
+        hospital received, and the bytes that each sent, ``[h]``.
         """
         received = np.zeros(len(ids), dtype=np.int64)
         named = [rows[ids].reshape(len(ids), -1) for rows in serve.values()]
@@ -164,10 +167,10 @@ class Traffic:
     def _new(
         self, row: int, news: Sequence[tuple[NDArray[Any], Ids]], ids: Ids, holders: NDArray[np.bool_]
     ) -> list[tuple[NDArray[Any], NDArray[np.bool_]]]:
-        """Return the arrays of the ``news`` of a model ``row``, and for each array which of hospitals ``ids [h]`` now
-        receive it.
+        """Return the new arrays (``news``) of the model with index ``row``, and for each array a mask of the hospitals
+        ``ids [h]`` that now receive it. ``holders [h]`` marks the hospitals that use the model.
 
-        In a repeated round the news are the same, and hospitals do not receive them again.
+        In a repeated round, the arrays are the same, and hospitals do not receive them again.
         """
         before = self._news_received.get(row, [])
         same = len(before) == len(news) and all(
@@ -183,15 +186,18 @@ class Traffic:
         return new
 
     def known(self, array: NDArray[Any], ids: Ids) -> int:
-        """Return how many of hospitals ``ids [h]`` received this ``array`` with the last check on validation rows."""
+        """Return how many of the hospitals ``ids [h]`` already have this ``array``, because they received it for
+        validation losses after the previous round.
+        """
         return sum(
             int(np.isin(ids, holders).sum()) for model, holders in self._models_received if np.array_equal(model, array)
         )
 
     def trained(self, ids: Ids, problem: LocalProblem, state: State, bits: NDArray[np.int64] | None = None) -> None:
-        """Record the messages of the cohort ``ids [H]`` for ``problem``, and the models that it received.
+        """Record the messages of the hospitals ``ids [H]`` that minimised ``problem``, and the models that they
+        received.
 
-        ``bits`` is the size of each entry's compressed update, or its upper bound if the size is unknown.
+        ``bits`` is the number of bits of each compressed update, or an upper bound if the number is unknown.
         """
         ids = problem.entries(ids)
         models = self._models(state)
@@ -213,16 +219,16 @@ class Traffic:
         self.up += up
 
     def in_vain(self, down: int, unused: Sequence[tuple[Ids, LocalProblem]], state: State) -> None:
-        """Record bytes to hospitals that never replied, and updates that arrived and were not used."""
+        """Record ``down`` bytes to hospitals that never replied, and updates that arrived but were not used."""
         self.down += down
         for ids, problem in unused:
             self.trained(ids, problem, state)
 
     def exchanged(self, ids: Ids, problem: LocalProblem, state: State) -> tuple[Floats, Floats]:
-        """Return the bytes that hospitals ``ids [H]``, whose local updates begin, will receive and send for
-        ``problem``.
+        """Return the bytes that each of the hospitals ``ids [H]``, which now begin local updates for ``problem``, will
+        receive and send.
 
-        These bytes are recorded when the updates arrive.
+        The bytes are recorded only when the updates arrive.
         """
         each, models = problem.entries(ids), self._models(state)
         hospitals, held = self._held(each, problem, state)
@@ -240,18 +246,20 @@ class Traffic:
         return received, sum(sent, np.zeros(len(ids)))
 
     def _vector_bytes(self, bits: NDArray[np.int64] | None, entries: int) -> NDArray[np.int64] | None:
-        """Return the bytes of each entry's update ``[H]``; None if updates are not compressed."""
+        """Return the number of bytes of each local update, ``[H]``; None if updates are not compressed."""
         if bits is None and self._bits is not None:
             bits = np.full(entries, self._bits)
         return None if bits is None else -(-bits // 8)
 
     def _models(self, state: State) -> int:
-        """Return the number of the server's models in a mixture."""
+        """Return how many of the server's models are used in hospitals' mixtures of models."""
         mixture = self._strategy.mixture(self._view, state)
         return len(state.models) if mixture is None else int(mixture.any(axis=0).sum())
 
     def _note(self, models: Floats, ids: Ids, received: list[tuple[Floats, Ids]]) -> None:
-        """Record in ``received`` that hospitals ``ids [h]`` have received ``models [M, P]``, each model once."""
+        """Record in ``received`` that the hospitals ``ids [h]`` have received ``models [M, P]``. Equal models are
+        recorded as one.
+        """
         for model in models:
             for at, (earlier, hospitals) in enumerate(received):
                 if np.array_equal(earlier, model):
@@ -261,9 +269,10 @@ class Traffic:
                 received.append((model, ids))
 
     def _held(self, ids: Ids, problem: LocalProblem, state: State) -> tuple[Ids, Ids]:
-        """Return the hospital of each entry in ``ids [H]``, and how many models each of these hospitals already has.
+        """Return the hospitals that occur in ``ids [H]``, one id for each local update, and how many of the models that
+        it needs each of them already has.
 
-        A hospital has the models that it received with requests in this round.
+        A hospital has the models that it received earlier in this round, with calls of client programs.
         """
         hospitals, entry = np.unique(ids, return_inverse=True)
         held = np.zeros(len(hospitals), dtype=np.int64)

@@ -1,7 +1,7 @@
 """The egress ledger, which lists everything that left a hospital, and the bytes of local updates in both directions.
 
-One entry is one kind of message of one round from some hospitals; a scalar counts 4 bytes. Messages to the experimenter
-(the kinds ``TO_EXPERIMENTER``) are listed too, but do not count as traffic.
+One entry is one kind of message that some hospitals sent in one round. A scalar counts 4 bytes. Messages to the
+experimenter (the kinds in ``TO_EXPERIMENTER``) are listed too, but do not count as traffic.
 """
 
 from __future__ import annotations
@@ -48,19 +48,19 @@ TO_EXPERIMENTER = (MEASURED, PREDICTIONS, IMPORTANCE)
 
 @dataclass(frozen=True)
 class Bytes:
-    """Bytes that hospitals received and sent."""
+    """Numbers of bytes that hospitals received (``down``) and sent (``up``)."""
 
     down: int = 0
     up: int = 0
 
     @property
     def both(self) -> int:
-        """The bytes in both directions."""
+        """The number of bytes in both directions together."""
         return self.down + self.up
 
 
 class Entry(NamedTuple):
-    """One kind of message of one round; round 0 is the time before training."""
+    """One kind of message that hospitals sent in one round; round 0 is the time before training."""
 
     round: int
     kind: str
@@ -75,27 +75,31 @@ class Entry(NamedTuple):
 
 @dataclass(eq=False)
 class Ledger:
-    """The entries, in the order in which hospitals sent them."""
+    """The record of everything that left hospitals, in the order in which it was sent."""
 
     entries: list[Entry] = field(default_factory=list)
 
     def add(self, round: int, kind: str, hospitals: Ids, scalars: int | NDArray[Any], program: str = "") -> int:
-        """Record that each hospital sent ``scalars`` (one number for all or ``[h]``); returns all bytes."""
+        """Record that each of the ``hospitals [h]`` sent numbers of 4 bytes; ``scalars`` says how many, for all
+        hospitals or for each, ``[h]``. Return the bytes of all hospitals together.
+        """
         sent = np.broadcast_to(np.asarray(scalars, dtype=np.int64) * SCALAR_BYTES, hospitals.shape)
         return self.add_bytes(round, kind, hospitals, sent, program)
 
     def add_bytes(self, round: int, kind: str, hospitals: Ids, sent: NDArray[np.int64], program: str = "") -> int:
-        """Record the bytes that each hospital sent, ``[h]``; returns all bytes."""
+        """Record that the ``hospitals [h]`` sent ``sent [h]`` bytes. Return the bytes of all hospitals together."""
         self.entries.append(Entry(round, kind, hospitals, sent, program))
         return int(sent.sum())
 
     def times(self, kind: str) -> int:
-        """Return the largest number of times that one hospital has sent a ``kind``."""
+        """Return how often a hospital has sent messages of this ``kind``, for the hospital that sent most."""
         hospitals = [np.unique(entry.hospitals) for entry in self.entries if entry.kind == kind]
         return int(np.unique(np.concatenate(hospitals), return_counts=True)[1].max(initial=0)) if hospitals else 0
 
     def rounds_with(self, kinds: Container[str], hospitals: int, rounds: Container[int] | None = None) -> Ids:
-        """Return in how many ``rounds`` (None: all rounds) each hospital has sent any of ``kinds``, ``[hospitals]``."""
+        """Return in how many ``rounds`` (None: all rounds) each hospital has sent a message of any of these ``kinds``,
+        ``[hospitals]``.
+        """
         by_round: dict[int, list[Ids]] = {}
         for entry in self.entries:
             if entry.kind in kinds and (rounds is None or entry.round in rounds):
@@ -106,11 +110,11 @@ class Ledger:
         return counts
 
     def sent(self, round: int) -> int:
-        """Return the bytes that left hospitals in a round, without messages to the experimenter."""
+        """Return the number of bytes that left all hospitals in a round, without messages to the experimenter."""
         return self.sent_by_round().get(round, 0)
 
     def sent_by_round(self) -> dict[int, int]:
-        """Return :meth:`sent` for every round with an entry."""
+        """Return the number of bytes that left all hospitals, by round, without messages to the experimenter."""
         sums: dict[int, int] = {}
         for entry in self.entries:
             if entry.kind not in TO_EXPERIMENTER:
@@ -119,7 +123,9 @@ class Ledger:
 
 
 def named_rows(problem: LocalProblem) -> Ids:
-    """Return the rows of the server's models that each entry of ``problem`` uses, ``[H, C]``; negative for none."""
+    """Return, for each local update of ``problem``, the indices of the server's models that it uses, ``[H, C]``: start
+    models and targets of proximal terms. Negative entries name no model of the server.
+    """
     columns = []
     for phase in problem.chain:
         columns.append(phase.start)
@@ -130,11 +136,12 @@ def named_rows(problem: LocalProblem) -> Ids:
 
 
 def downlink(problem: LocalProblem, size: int, models: int) -> NDArray[np.int64]:
-    """Return the scalars that each hospital of a cohort receives, ``[H]``.
+    """Return the number of scalars that hospitals receive for each of the ``H`` local updates of ``problem``, ``[H]``.
+    A model has ``size`` scalars.
 
-    Each of the server's models that a hospital's entries use is counted once, in the first of these entries. A
-    hospital that starts from ``MIXTURE`` receives all ``models``. Arrays that the hospital
-    receives for a program are included.
+    If several updates of a hospital use the same model of the server, it is counted only in the first. A hospital that
+    starts from a mixture of the server's models (``MIXTURE``) receives them all; ``models`` is their number. Arrays
+    that a hospital receives for a client program are included.
     """
     rows = named_rows(problem)
     fresh = np.ones(rows.shape, dtype=np.bool_)
@@ -159,12 +166,13 @@ def record_training(
     losses: bool,
     vector_bytes: NDArray[np.int64] | None = None,
 ) -> tuple[int, int]:
-    """Record a round's updates; return the bytes that hospitals received, and sent.
+    """Record the messages of a round's local updates. Return the bytes that hospitals received, and the bytes that they
+    sent.
 
-    ``size`` is the number of scalars of a model. A participant sends its vector and the number of its rows, its loss if
-    the selection receives ``losses``, and the further answers of its program. A hospital that trains on groups of its
-    rows sends a vector for each; it has sent the groups' numbers of rows before. ``vector_bytes [H]`` is the size of
-    each entry's vector if it is compressed, otherwise None. Training on pooled rows adds no bytes.
+    A model has ``size`` parameters. A participating hospital sends its update and its number of rows, its loss if the
+    client selection receives ``losses``, and further answers of its client program. A hospital that trains on groups of
+    its rows sends an update for each group; it has already sent the groups' numbers of rows. ``vector_bytes [H]`` is
+    the size of each update if updates are compressed, otherwise None. Training on pooled rows adds no bytes.
     """
     if POOLED in ids:
         return 0, 0
@@ -189,7 +197,7 @@ def record_training(
 
 
 def _extras(problem: LocalProblem) -> dict[str, int]:
-    """Return the scalars that a program sends in addition to its delta, by kind."""
+    """Return the number of scalars that a client program sends in addition to its update, by kind of message."""
     scalars: dict[str, int] = {}
     for kind, shape in problem.extras.values():
         scalars[kind] = scalars.get(kind, 0) + math.prod(shape)

@@ -1,7 +1,7 @@
 """The virtual clock: the time that hospitals need, which replies arrive in time, and which hospitals are training.
 
-Nothing is trained here. A hospital's messages and training rows are known in advance, and therefore also the time of
-its reply. Only hospitals whose updates are used are really trained.
+Nothing is trained here. The sizes of a hospital's messages and its number of training rows are known in advance, and so
+is the virtual time of its reply. Only hospitals whose updates are used are really trained.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ NOBODY: Ids = np.empty(0, dtype=np.int64)
 
 @dataclass(frozen=True, eq=False)
 class Clock:
-    """The state of the virtual clock in plain values, for a checkpoint; ``F``: the number of hospitals in training."""
+    """The state of the virtual clock in plain values, as a checkpoint stores it. ``F`` is the number of hospitals that
+    are training.
+    """
 
     now: float
     """Virtual seconds since the beginning. NaN after an operation that no real federation could perform."""
@@ -41,16 +43,19 @@ class Clock:
 
     @staticmethod
     def zero(parameters: int) -> Clock:
-        """Return the clock at the beginning: no hospital is in training. A model has ``parameters`` scalars."""
+        """Return the clock at the beginning, when no hospital is training. A model has ``parameters`` parameters."""
         none = np.empty(0)
         return Clock(0.0, 0, NOBODY, NOBODY, none, none.astype(bool), NOBODY, np.empty((0, parameters)))
 
     def at(self, now: float, waits: int = 0) -> Clock:
-        """Return this clock at another time."""
+        """Return this clock with another time and another number of consecutive waits without an update."""
         return replace(self, now=now, waits=waits)
 
     def started(self, ids: Ids, version: int, model: Floats, ends: Floats, lost: Mask) -> Clock:
-        """Return the clock after hospitals ``ids [h]`` started to train from ``model [P]`` of round ``version``."""
+        """Return the clock after the hospitals ``ids [h]`` started to train from ``model [P]``, the global model of
+        round ``version``. ``ends [h]`` are the times at which training ends, and ``lost [h]`` says whether it ends
+        without an update.
+        """
         if not len(ids):
             return self
         has_model = version in self.kept
@@ -65,7 +70,9 @@ class Clock:
         )
 
     def without(self, done: Mask) -> Clock:
-        """Return the clock without the hospitals that are ``done [F]``. Models are kept until :meth:`tidied`."""
+        """Return the clock without the hospitals marked in ``done [F]``, which have ended training. Global models are
+        not removed; :meth:`tidied` does this.
+        """
         return replace(
             self,
             hospital=self.hospital[~done],
@@ -75,14 +82,15 @@ class Clock:
         )
 
     def tidied(self) -> Clock:
-        """Return the clock without models from which no training hospital started."""
+        """Return the clock without those global models from which no hospital that is still training started."""
         used = np.isin(self.kept, self.version)
         return replace(self, kept=self.kept[used], models=self.models[used])
 
     def resumed(self, versions: Ids, round: int, state: State, problem: LocalProblem) -> tuple[State, LocalProblem]:
-        """Return the state extended by older models, and the problem whose local training starts from these models.
+        """Return the state with older global models added, and the problem changed so that each hospital starts from
+        the model that it received.
 
-        ``versions [H]`` are the rounds whose global models the cohort received; the newest model is from ``round``.
+        ``versions [H]`` has the round of the model that each hospital received. The newest model is that of ``round``.
         """
         old = np.unique(versions[versions != round])
         if not len(old):
@@ -101,9 +109,9 @@ class Clock:
 
 
 def checked(clock: Any) -> Clock | None:
-    """Check ``clock``, which was read from a file, and return it; None stays None.
+    """Return ``clock``, which was read from a file, after checking it. None is returned as it is.
 
-    Raises ``ValueError`` for a clock that no server can have.
+    Raises ``ValueError`` for a state of the clock that no run can reach.
     """
     if clock is None:
         return None
@@ -122,8 +130,9 @@ def checked(clock: Any) -> Clock | None:
 
 
 def trained_rows(view: FederationView, ids: Ids, problem: LocalProblem) -> Floats:
-    """Return each hospital's number of training rows times its epochs, ``[H]``, summed over the phases of ``problem``.
-    ``ids [H]`` are the hospitals."""
+    """Return how many rows each of the hospitals ``ids [H]`` processes for ``problem``, ``[H]``: its number of training
+    rows times its epochs, summed over the problem's training phases.
+    """
     rows, groups = np.zeros(len(ids)), problem.groups
     for phase in problem.chain:
         epochs = np.asarray(view.local_epochs if phase.training.epochs is None else phase.training.epochs, dtype=float)
@@ -137,7 +146,9 @@ def trained_rows(view: FederationView, ids: Ids, problem: LocalProblem) -> Float
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """The times and outcomes of calls to ``H`` hospitals at one moment."""
+    """The times at which ``H`` hospitals' local updates end, all called at the same moment, and which of them are
+    lost.
+    """
 
     ends: Floats
     """The virtual time at which each call ends, ``[H]``."""
@@ -145,10 +156,10 @@ class Answers:
     """Whether each call ends without an update, ``[H]``."""
 
     def taken(self, wanted: int, deadline: float, ids: Ids) -> tuple[Mask, float]:
-        """Return which updates are used, ``[H]``, and the time at which the server continues.
+        """Return a mask ``[H]`` of the updates that are used, and the time at which the server continues.
 
         The server continues when ``wanted`` updates have arrived, when every hospital has replied or is known to be
-        lost, or at the ``deadline``. Updates that arrive simultaneously are used in the order of ids.
+        lost, or at the ``deadline``. Updates that arrive simultaneously are used in the order of hospital ids.
         """
         order = np.lexsort((ids, self.ends))
         order = order[~self.lost[order]]
@@ -163,11 +174,11 @@ class Answers:
 def answers(
     system: System, seed: int, ids: Ids, began: float, seconds: Floats, until: Floats | None, *key: int
 ) -> Answers:
-    """Return the times and outcomes of calls to hospitals ``ids [H]`` that start at ``began`` and would take ``seconds
-    [H]``.
+    """Return when the local updates of the hospitals ``ids [H]`` end, and which of them are lost. The updates start at
+    ``began`` and would take ``seconds [H]``.
 
     ``until [H]`` is the time at which each hospital becomes unavailable (None: no hospital does). The moment of a
-    dropout is sampled uniformly; ``key`` identifies the stream.
+    dropout is sampled uniformly from the random stream ``key``.
     """
     ends, lost = began + seconds, np.zeros(len(ids), dtype=np.bool_)
     if system.dropout.any():

@@ -16,7 +16,7 @@ from raysim.strategies.base import Floats, Ids
 
 @dataclass(frozen=True, eq=False)
 class System:
-    """The properties of ``N`` hospitals that :class:`SystemSection` configures, each ``[N]``."""
+    """The simulated speed, connection and reliability of ``N`` hospitals, one entry for each hospital, ``[N]``."""
 
     rate: Floats
     """The number of rows trained per second."""
@@ -34,14 +34,17 @@ class System:
     """When hospitals are available; None means that ``availability`` decides."""
 
     def seconds(self, ids: Ids, rows: Floats, down: Floats | float, up: Floats | float) -> Floats:
-        """Return the time that hospitals ``ids [H]`` need to receive ``down`` bytes, train ``rows`` and send ``up``
-        bytes."""
+        """Return the time in seconds that each of the hospitals ``ids [H]`` needs to receive ``down`` bytes, train on
+        ``rows`` rows and send ``up`` bytes, ``[H]``.
+        """
         transfer = 2.0 * self.latency[ids] + down / self.down[ids] + up / self.up[ids]
         return np.asarray(transfer + rows / self.rate[ids])
 
 
 def resolve(section: SystemSection, names: Sequence[str], seed: int) -> System:
-    """Return the system of hospitals with these names. Raises ``ConfigError`` for files and names that do not match."""
+    """Return the simulated properties of the hospitals called ``names``, some of which are sampled with ``seed``.
+    Raises ``ConfigError`` if the configured tables do not match these hospitals.
+    """
     values = {}
     for key, otherwise in PERFECT.items():
         amount = getattr(section, key)
@@ -75,7 +78,9 @@ def resolve(section: SystemSection, names: Sequence[str], seed: int) -> System:
 
 
 def _check_values(key: str, values: Floats, names: Sequence[str]) -> None:
-    """Raise ``ConfigError`` for impossible values, such as a lognormal draw above 1 for a probability."""
+    """Raise ``ConfigError`` for impossible sampled values, such as a probability above 1 from a lognormal
+    distribution.
+    """
     words, fits = LIMITS[key]
     wrong = np.flatnonzero(~fits(values))
     if len(wrong):
@@ -112,10 +117,12 @@ ROUNDING = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """The intervals in which hospitals are available: ``hospital [R]``, from ``begin [R]`` until before ``end [R]``.
+    """The time intervals in which hospitals are available: interval ``r`` of ``R`` is of the hospital ``hospital[r]``,
+    from ``begin[r]`` until before ``end[r]``.
 
-    The ``R`` intervals are disjoint. They repeat every ``period`` seconds (infinite: they do not repeat). ``carry [N]``
-    is the time for which a hospital that is available at the end of a period remains available in the next period.
+    The intervals of a hospital are disjoint. All repeat every ``period`` seconds (infinite: they do not repeat). A
+    hospital that is available at the end of a period may remain available at the beginning of the next one, for ``carry
+    [N]`` seconds.
     """
 
     hospital: Ids
@@ -125,9 +132,9 @@ class Trace:
     carry: Floats
 
     def until(self, now: float) -> Floats:
-        """Return the time at which each of ``N`` hospitals becomes unavailable, ``[N]``.
+        """Return the time at which each of the ``N`` hospitals next becomes unavailable, ``[N]``.
 
-        It is minus infinity for hospitals that are not available at ``now``.
+        It is minus infinity for hospitals that are already unavailable at ``now``.
         """
         base, phase = self._split(now)
         available = (self.begin <= phase + ROUNDING * (1 + now)) & (phase < self.end)
@@ -137,7 +144,7 @@ class Trace:
         return leaves
 
     def following(self, now: float) -> float:
-        """Return the next moment after ``now`` at which a hospital becomes available; infinite if there is none."""
+        """Return the next time after ``now`` at which some hospital becomes available; infinite if there is none."""
         base, phase = self._split(now)
         later = self.begin[self.begin > phase + ROUNDING * (1 + now)]
         if len(later):
@@ -146,11 +153,11 @@ class Trace:
 
     @property
     def moments(self) -> int:
-        """Return the number of moments in a period at which at least one hospital becomes available."""
+        """Return how many different times in a period there are at which a hospital becomes available."""
         return len(np.unique(self.begin))
 
     def _split(self, now: float) -> tuple[float, float]:
-        """Return the beginning of the period of ``now``, and the time since it."""
+        """Return when the period that contains ``now`` began, and the time since then."""
         if not np.isfinite(self.period):
             return 0.0, now
         # A moment that is a sum of periods may be rounded to just before the beginning of the next period.
@@ -159,10 +166,11 @@ class Trace:
 
 
 def read_trace(path: Path, period: float | None, names: Sequence[str]) -> Trace:
-    """Read a trace from a CSV file with the columns ``hospital, from, to``, which names every hospital.
+    """Read when hospitals are available from a CSV file with the columns ``hospital, from, to``, which names every
+    hospital.
 
-    A hospital that is never available has a line with empty ``from`` and ``to``. Raises ``ConfigError`` naming the
-    line.
+    A hospital that is never available has a line with empty ``from`` and ``to``. Raises a ``ConfigError`` that names
+    the line.
     """
     field, index = "system.trace", {name: i for i, name in enumerate(names)}
     intervals: dict[int, list[tuple[float, float]]] = {}
@@ -197,7 +205,7 @@ def read_trace(path: Path, period: float | None, names: Sequence[str]) -> Trace:
 
 
 def joined(intervals: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return the intervals in order; intervals that touch or overlap are merged.
+    """Return the intervals in ascending order, with intervals that touch or overlap merged.
 
     >>> joined([(5, 6), (0, 2), (1, 3), (3, 4)])
     [(0, 4), (5, 6)]
@@ -214,10 +222,11 @@ def joined(intervals: Sequence[tuple[float, float]]) -> list[tuple[float, float]
 def read_rows(
     path: Path, field: str, needed: Sequence[str], further: Sequence[str] = ()
 ) -> list[tuple[int, dict[str, str]]]:
-    """Return the rows of a table of hospitals as ``(line number, text by column)``.
+    """Read a table with one or more rows per hospital from a file. Return each row with its line number, as texts by
+    column.
 
-    ``field`` is the configuration key that names the file. Missing values are empty texts. Raises ``ConfigError`` for a
-    file that cannot be read, lacks a column that is ``needed``, or has a column that is neither ``needed`` nor
+    ``field`` is the configuration key that names the file. Missing values are empty texts. Raises ``ConfigError`` if
+    the file cannot be read, lacks a column in ``needed``, or has a column that is in neither ``needed`` nor
     ``further``.
     """
     from raysim.data.tables.columns import placed
@@ -242,7 +251,9 @@ def read_rows(
 
 
 def number(text: str, where: str) -> float:
-    """Return a field of a file as a number. Raises a ``ConfigError`` that begins with ``where``."""
+    """Return the ``text`` of a file's field as a number. Raises a ``ConfigError`` that begins with ``where`` if it is
+    not one.
+    """
     try:
         return float(text)
     except ValueError:

@@ -1,9 +1,9 @@
 """The hospitals of each round, and the models from which they start.
 
-A round's hospitals are all sampled hospitals, or those that reply in time. Of unreliable hospitals, only those whose
-updates are used are trained. A hospital that is lost, late or superfluous stores nothing of its round, as if it had
-never been called. Its memory (a control variate, its own model) therefore always agrees with what the server has
-received.
+If hospitals are reliable, all sampled hospitals take part in a round; otherwise those that reply in time. Only
+hospitals whose updates are used are really trained. A hospital that is lost, too late or not needed stores nothing of
+the round, as if it had never been called. What a hospital stores between rounds, such as a control variate or its own
+model, therefore always agrees with what the server has received.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ each."""
 
 @dataclass(frozen=True, eq=False)
 class ScheduledCohort:
-    """A round's cohort and its problem."""
+    """The hospitals that take part in a round (its cohort), and the local problem that they minimise."""
 
     ids: Ids
     """The hospitals that take part, ``[H]``."""
@@ -52,18 +52,19 @@ class ScheduledCohort:
 
 
 class CohortScheduler(Protocol):
-    """Decides which hospitals take part in each round of a run."""
+    """Decides which hospitals take part in each round of a run, and when."""
 
     @property
     def clock(self) -> Clock | None:
-        """Return the virtual clock, which is passed from round to round; None without a clock."""
+        """Return the virtual clock as it is after the last round; None if the run has no virtual clock."""
 
     def schedule(self, view: FederationView, state: State, round: int) -> ScheduledCohort:
-        """Return the cohort of the next round."""
+        """Return the hospitals of the given ``round`` and their local problem."""
 
     def questions_answered(self, ids: Ids, down: Ids, up: Ids) -> None:
-        """Record that hospitals ``ids [H]`` have replied to a request. ``down [H]`` and ``up [H]`` are the bytes that
-        each received and sent."""
+        """Record that the hospitals ``ids [H]`` have replied to a request without training, such as a client program.
+        ``down [H]`` and ``up [H]`` are the bytes that each received and sent.
+        """
 
 
 class PerfectScheduler:
@@ -85,7 +86,8 @@ class PerfectScheduler:
 class ClockedScheduler:
     """The common base class of schedulers on a virtual clock.
 
-    ``measure`` is a caller that repeats a request without traffic or time.
+    ``measure`` sends a client program to hospitals as ``view.call`` does, but without counting traffic or time. It is
+    used when a request is repeated.
     """
 
     def __init__(
@@ -117,7 +119,9 @@ class ClockedScheduler:
         self.clock = self.clock.at(now, self.clock.waits)
 
     def _wait(self, why: str) -> None:
-        """Let time pass without an update. Raises ``ConfigError`` if no update will ever arrive."""
+        """Let virtual time pass until more hospitals may be available. Raises ``ConfigError`` if no update will ever
+        arrive; ``why`` is the reason in the message.
+        """
         trace, now, waits = self._system.trace, self.clock.now, self.clock.waits + 1
         later = now + self._section.wait if trace is None else trace.following(now)
         if not np.isfinite(later):
@@ -134,9 +138,10 @@ class ClockedScheduler:
         self.clock = self.clock.at(later, waits)
 
     def _availability(self, *key: int) -> tuple[NDArray[np.bool_], Floats | None]:
-        """Return which hospitals are available, ``[N]``, and when each becomes unavailable (None: none does).
+        """Return a mask ``[N]`` of the hospitals that are available, and the time at which each becomes unavailable
+        (None: none does).
 
-        Availability is sampled from the stream ``key``.
+        If availability is random, it is sampled from the random stream ``key``.
         """
         if self._system.trace is not None:
             until = self._system.trace.until(self.clock.now)
@@ -149,8 +154,9 @@ class ClockedScheduler:
     def _called(
         self, view: FederationView, ids: Ids, problem: LocalProblem, state: State, until: Floats | None, *key: int
     ) -> tuple[Answers, Floats, Floats]:
-        """Return the times and outcomes of a call to hospitals ``ids [H]`` now, and the bytes that each receives and
-        sends."""
+        """Return when the local updates of the hospitals ``ids [H]`` end if they are called now, which of them are
+        lost, and the bytes that each hospital receives and sends.
+        """
         down, up = self._exchanged(ids, problem, state)
         rows = trained_rows(view, ids, problem)
         seconds = self._system.seconds(ids, rows, down, up) if problem.sent else rows / self._system.rate[ids]
@@ -159,17 +165,18 @@ class ClockedScheduler:
 
 
 def keyed(view: FederationView, attempt: int) -> Callable[..., np.random.Generator]:
-    """Return a function that makes the random generators of a round's ``attempt``.
+    """Return a function that creates the random generators for one ``attempt`` at a round.
 
-    The first attempt (0) has the streams of a run without repetitions.
+    For the first attempt (0), they are the generators of a run in which no round is repeated.
     """
     return view.rng if attempt == 0 else lambda purpose, *key: view.rng(purpose, *key, attempt)
 
 
 def check_one_model(state: State, problem: LocalProblem, what: str, instead: str) -> None:
-    """Raise ``ConfigError`` unless a strategy's only model is the global model, and ``problem`` is one local training.
+    """Raise ``ConfigError`` unless the global model is the strategy's only model, and ``problem`` is a single phase of
+    the built-in local training.
 
-    ``what`` is the key that allows nothing else, and ``instead`` is the remedy in the message.
+    ``what`` is the configuration key that requires this, and ``instead`` says in the message what to do.
     """
     several = problem.sent is not None and problem.sent.sums > 1
     further = problem.then or problem.groups or problem.program

@@ -16,7 +16,7 @@ from raysim.virtual_time.scheduling import ClockedScheduler, ScheduledCohort, ch
 
 
 class SynchronousScheduler(ClockedScheduler):
-    """Rounds that end when enough hospitals have replied, or at a deadline."""
+    """The scheduler of synchronous rounds, which end when enough hospitals have replied or at a deadline."""
 
     def schedule(self, view: FederationView, state: State, round: int) -> ScheduledCohort:
         rules, done = self._section.rounds, ScheduledCohort(NOBODY, None, state)
@@ -48,7 +48,9 @@ class SynchronousScheduler(ClockedScheduler):
         return done
 
     def _view_when_enough(self, view: FederationView, round: int, attempt: int) -> tuple[FederationView, Floats | None]:
-        """Return the server's view once enough hospitals are available, and when each becomes unavailable."""
+        """Wait until enough hospitals are available. Return the server's view at this time, and when each hospital
+        becomes unavailable (None: none does).
+        """
         available, until = self._availability(round, attempt)
         least = self._section.rounds.minimum_cohort
         while until is not None and (available & (view.sizes > 0)).sum() < least and np.isfinite(self.clock.now):
@@ -66,7 +68,8 @@ class SynchronousScheduler(ClockedScheduler):
         until: Floats | None,
         *key: int,
     ) -> tuple[Ids, int]:
-        """Return the hospitals whose updates are used, and the bytes that the other hospitals received without effect.
+        """Call the hospitals ``ids``. Return the hospitals whose updates are used, and the number of bytes that the
+        other hospitals received in vain.
 
         The clock advances until the updates have arrived. A late hospital continues to train if late updates are used.
         """
@@ -106,8 +109,9 @@ class SynchronousScheduler(ClockedScheduler):
         round: int,
         done: ScheduledCohort,
     ) -> ScheduledCohort:
-        """Return the cohort that replied and its problem. ``stale [F]`` marks the hospitals in training whose late
-        updates are used."""
+        """Return the hospitals whose updates are used in this round, and their local problem. Some have replied in time
+        (``fresh``); ``stale [F]`` marks hospitals whose updates are late, among those that were training.
+        """
         if len(fresh) == len(ids) and not stale.any():
             return replace(done, ids=ids, problem=problem)
         late = self.clock.hospital[stale]
@@ -124,13 +128,14 @@ class SynchronousScheduler(ClockedScheduler):
         return replace(done, ids=ids, problem=problem, state=state, staleness=float(age.mean()))
 
     def _wanted(self, ids: Ids, problem: LocalProblem) -> int:
-        """Return the number of updates that the server waits for."""
+        """Return the number of updates for which the server waits in a round."""
         share = 1.0 + self._section.rounds.over_selection if problem.sent else 1.0
         return int(np.ceil(len(ids) / share - 1e-9))
 
     def _measuring(self, view: FederationView, late: Ids = NOBODY) -> FederationView:
-        """Return the view with which a request of this round is repeated. Only ``late`` hospitals have not answered it
-        before, so only their replies take time and traffic."""
+        """Return a view with which the strategy repeats requests of this round. The repeated replies take no time and
+        no traffic, except those of ``late`` hospitals, which have not answered before.
+        """
 
         def call(call: Call) -> Answers:
             unheard = np.isin(call.ids, late)
@@ -142,13 +147,14 @@ class SynchronousScheduler(ClockedScheduler):
         return replace(view, call=call)
 
     def _calls_nobody(self, view: FederationView, state: State, round: int) -> bool:
-        """Return whether the strategy would call no hospital in this round even if all were available."""
+        """Return whether the strategy would select no hospital in this round even if all were available."""
         return not len(self._strategy.select(replace(self._measuring(view), available=None), state, round))
 
     def _check_selection(self, view: FederationView) -> None:
-        """Raise ``ConfigError`` if the sample is too small although every hospital is available, now and later.
+        """Raise ``ConfigError`` if the selection can never give enough hospitals, even if all are available.
 
-        A sample that depends on data may be smaller than the selection's size although the next sample is large enough.
+        A sample that depends on data may be smaller than the configured size of the selection, although the next sample
+        is large enough. Such a sample alone is no error.
         """
         size, needed, everyone = sized(view.selection), self._section.rounds.minimum_cohort, len(view.trainable)
         if not size or not self._strategy.uses_selection() or len(view.present) < everyone:
@@ -162,7 +168,9 @@ class SynchronousScheduler(ClockedScheduler):
             )
 
     def _check_deadline(self, view: FederationView, ids: Ids, problem: LocalProblem, down: Floats, up: Floats) -> None:
-        """Raise ``ConfigError`` if no federation of this size can meet the deadline, even without lost hospitals."""
+        """Raise ``ConfigError`` if even the fastest hospitals cannot reply before the deadline, none of them being
+        lost.
+        """
         rules, everyone = self._section.rounds, view.trainable
         rows = view.sizes[everyone] * (trained_rows(view, ids, problem) / view.sizes[ids]).min()
         seconds = np.sort(self._system.seconds(everyone, rows, down.min(), up.min()))
@@ -176,7 +184,9 @@ class SynchronousScheduler(ClockedScheduler):
 
 
 def discounted(problem: LocalProblem, factor: Floats) -> LocalProblem:
-    """Return the problem with hospitals' weights multiplied by ``factor [H]`` and rescaled to the same total."""
+    """Return the problem with the weights of hospitals' updates multiplied by ``factor [H]``, and rescaled to the same
+    total.
+    """
     upload = problem.upload
     if upload is None or upload.weight is None:
         raise ValueError("the problem has no weights to discount")

@@ -37,8 +37,9 @@ def scheduler(
     measure: Caller,
     clock: Clock | None,
 ) -> tuple[CohortScheduler, FederationView]:
-    """Return a run's scheduler, resumed at ``clock`` (None: from the start), and the server's view at this virtual
-    time."""
+    """Return a run's scheduler and the server's view, both at the time of ``clock``; None means the beginning of the
+    run.
+    """
     asynchrony = strategy.asynchrony()
     if section is None and asynchrony is None:
         return PerfectScheduler(strategy), view
@@ -61,13 +62,15 @@ def scheduler(
 
 
 def usual_seconds(system: System, view: FederationView) -> Floats:
-    """Return the time in seconds that each hospital needs for a round of federated averaging, ``[N]``."""
+    """Return the virtual time in seconds that each hospital needs for a round of federated averaging, ``[N]``."""
     everyone, model = np.arange(len(view.sizes)), np.full(len(view.sizes), float(SCALAR_BYTES * view.initial.size))
     return system.seconds(everyone, (view.local_epochs * view.sizes).astype(float), model, model + SCALAR_BYTES)
 
 
 def check_system(section: SystemSection, selection: Selection, names: Sequence[str], sizes: Ids, seed: int) -> None:
-    """Raise ``ConfigError`` for settings that are impossible for this federation of ``sizes [N]`` rows."""
+    """Raise ``ConfigError`` if the settings of ``section`` are impossible for this federation, whose hospitals have
+    ``sizes [N]`` training rows.
+    """
     resolve(section, names, seed)
     enlarged(selection, section.rounds.over_selection)
     trainable, needed = int((sizes > 0).sum()), section.rounds.minimum_cohort
@@ -79,7 +82,9 @@ def check_system(section: SystemSection, selection: Selection, names: Sequence[s
 
 
 def check_progress(cohorts: Sequence[int], clock: Clock | None, section: SystemSection) -> None:
-    """Raise ``ConfigError`` if a run used no update in any round, from its ``cohorts`` and its ``clock``."""
+    """Raise ``ConfigError`` if a run has waited for updates, but used none in any round. ``cohorts`` has the number of
+    hospitals of each round.
+    """
     if clock is not None and clock.waits and not any(cohorts):
         raise ConfigError(
             f"system.rounds: none of {len(cohorts)} rounds brought {section.rounds.minimum_cohort} updates; lower "
@@ -88,8 +93,9 @@ def check_progress(cohorts: Sequence[int], clock: Clock | None, section: SystemS
 
 
 class AsynchronousScheduler(ClockedScheduler):
-    """The scheduler of asynchronous training: hospitals start one after the other, each from the current global
-    model."""
+    """The scheduler of asynchronous training: hospitals start one after the other, each from the global model at that
+    time.
+    """
 
     def __init__(self, asynchrony: Asynchrony, trainable: int, *rest: Any) -> None:
         super().__init__(*rest)
@@ -126,7 +132,9 @@ class AsynchronousScheduler(ClockedScheduler):
         return replace(done, ids=ids, problem=problem, state=later, staleness=float(staleness[ids].mean()))
 
     def _start(self, view: FederationView, state: State, arrived: Ids, *key: int) -> tuple[int, int]:
-        """Start available hospitals until enough train. Return how many started, and bytes sent to lost hospitals."""
+        """Start local updates at available hospitals until the configured number of hospitals is training. Return how
+        many hospitals were called, and the number of bytes sent to hospitals that were lost.
+        """
         room = self._concurrency - len(self.clock.hospital)
         available, until = self._availability(*key)
         available[self.clock.hospital] = available[arrived] = False

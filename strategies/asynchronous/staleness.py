@@ -15,10 +15,12 @@ def staleness_of(view: FederationView, ids: Ids) -> Floats:
 
 
 def polynomial(staleness: Floats, exponent: float) -> Floats:
-    """Return ``(1 + tau)^-a``, ``[H]``, for ``staleness [H]`` τ and ``exponent`` a."""
+    """Return the weights ``(1 + tau)^-a`` of H updates, ``[H]``, where tau is ``staleness [H]`` and a is
+    ``exponent``."""
     return np.asarray((1.0 + staleness) ** -exponent)
 
 
 def hinge(staleness: Floats, slope: float, start: float) -> Floats:
-    """Return 1 up to b, and ``1 / (a (tau - b) + 1)`` beyond, ``[H]``, with ``slope`` a and ``start`` b."""
+    """Return the weights of H updates, ``[H]``: 1 if ``staleness [H]`` is at most ``start``, else
+    ``1 / (slope (staleness - start) + 1)``."""
     return np.asarray(1.0 / (slope * np.maximum(staleness - start, 0.0) + 1.0))

@@ -48,7 +48,7 @@ def check_state(state: Any, view: FederationView) -> None:
 
 
 def check_cohort(ids: Any, hospitals: int) -> None:
-    """Raise :class:`Invalid` for a cohort that is not ascending ids of hospitals, or ``[POOLED]``."""
+    """Raise :class:`Invalid` unless ``ids`` are ascending ids among 0 to ``hospitals - 1``, or ``[POOLED]``."""
     if not isinstance(ids, np.ndarray) or ids.ndim != 1 or ids.dtype.kind not in INTEGERS:
         raise Invalid(f"select: {short_form(ids)} is not an array of ids; return ascending ids, or [POOLED]")
     if not len(ids) or (len(ids) == 1 and ids[0] == POOLED):
@@ -61,7 +61,8 @@ def check_cohort(ids: Any, hospitals: int) -> None:
 
 
 def check_serve(serve: Any, view: FederationView, models: int, groups: int | None) -> None:
-    """Raise :class:`Invalid` if ``serve`` returns model rows that do not exist, or no row for some hospital."""
+    """Raise :class:`Invalid` if ``serve`` returns rows of ``state.models`` that do not exist, or no row for some
+    hospital."""
     if not isinstance(serve, Mapping) or not serve:
         raise Invalid(
             f"serve: {short_form(serve)} names no model; return "
@@ -80,7 +81,7 @@ def check_serve(serve: Any, view: FederationView, models: int, groups: int | Non
 
 
 def check_starts(starts: Any, size: int) -> None:
-    """Raise :class:`Invalid` unless ``starts`` are models, ``[K, size]``."""
+    """Raise :class:`Invalid` unless ``starts`` is a matrix whose rows are initial models of ``size`` parameters."""
     check_array("starts", starts, NUMBERS, len(starts) if isinstance(starts, np.ndarray) else 1, "models", columns=size)
 
 
@@ -97,7 +98,7 @@ def check_private(private: Any, size: int) -> None:
 
 
 def check_asynchrony(asynchrony: Any) -> None:
-    """Raise :class:`Invalid` if a number of hospitals or of updates is below one."""
+    """Raise :class:`Invalid` if the concurrency or the buffer of asynchronous training is below one."""
     if asynchrony is not None:
         check_kind("asynchrony", asynchrony, Asynchrony)
         check_count("asynchrony.concurrency", asynchrony.concurrency, least=1)
@@ -114,7 +115,8 @@ def check_facts(facts: Any) -> None:
 
 
 def check_uncertainty(uncertainty: Any, size: int) -> None:
-    """Raise :class:`Invalid` unless there are numbers for each of ``size`` parameters."""
+    """Raise :class:`Invalid` unless each standard error and each end of an interval is given for all ``size``
+    parameters."""
     if uncertainty is None:
         return
     check_kind("uncertainty", uncertainty, Uncertainty)
@@ -133,7 +135,10 @@ def check_uncertainty(uncertainty: Any, size: int) -> None:
 
 
 def check_division(division: Division | None) -> int | None:
-    """Return the division's number of groups, or None. Raises :class:`Invalid` if the number is below one."""
+    """Return the number of groups into which ``division`` divides rows; None if there is no division.
+
+    Raises :class:`Invalid` if the number is below one.
+    """
     if division is None:
         return None
     count = getattr(division, "count", None)

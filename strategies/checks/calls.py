@@ -139,14 +139,14 @@ def _check_shape(field: str, shape: Any) -> None:
 
 
 def largest(send: Send, terms: int) -> float:
-    """Return the largest magnitude of each of ``terms`` entries at which their sum still fits its integers."""
+    """Return the largest magnitude of an array's entries at which the sum of ``terms`` such arrays cannot overflow."""
     return 2.0 ** (ROOM - send.bits) / max(terms, 1)
 
 
 def check_reply(reply: Any, program: Program, rows: int, terms: Mapping[str, int]) -> None:
     """Raise :class:`Invalid` for a reply of a hospital with ``rows`` rows that differs from the program's declaration.
 
-    ``terms`` has the number of terms of each sum, by name.
+    ``terms`` maps the name of each array to the number of arrays or row contributions that are added in its sum.
     """
     sends = _checked_sends(reply, program, rows, finite=False)
     check_stored(reply.memory, program, rows)
@@ -176,17 +176,17 @@ def check_reply(reply: Any, program: Program, rows: int, terms: Mapping[str, int
 
 
 def check_sent(reply: Any, program: Program, rows: int, *, finite: bool) -> None:
-    """Raise :class:`Invalid` for a reply whose names or shapes differ from the declaration.
+    """Raise :class:`Invalid` for a reply with names or shapes that differ from the program's declaration.
 
-    With ``finite``, it also refuses values that are not finite.
+    If ``finite`` is true, values that are not finite raise it, too.
     """
     _checked_sends(reply, program, rows, finite=finite)
     check_stored(reply.memory, program, rows, finite=finite)
 
 
 def _checked_sends(reply: Any, program: Program, rows: int, *, finite: bool) -> Mapping[str, Send]:
-    """Return the program's declared ``sends`` after a check that ``reply`` fits them. They are read once, because a
-    program may compute them at each access."""
+    """Return what the program declares to send (``sends``), after a check that ``reply`` fits it. The property is read
+    only once, because a program may compute it at each access."""
     if not isinstance(reply, Reply):
         raise Invalid(f"run: returns {short_form(reply)}; return a Reply")
     sends = program.sends
@@ -200,7 +200,7 @@ def _checked_sends(reply: Any, program: Program, rows: int, *, finite: bool) -> 
 
 
 def check_stored(memory: Mapping[str, Any], program: Program, rows: int, *, finite: bool = True) -> None:
-    """Raise :class:`Invalid` if a hospital with ``rows`` rows stores arrays that differ from the declaration."""
+    """Raise :class:`Invalid` if a hospital with ``rows`` rows stores arrays other than the program declares."""
     check_mapping("memory", memory)
     _check_names("keeps", memory, program.keeps if program.remembers else {}, complete=False)
     for name, value in memory.items():
@@ -210,7 +210,8 @@ def check_stored(memory: Mapping[str, Any], program: Program, rows: int, *, fini
 
 
 def check_added(added: Any, program: Program, hospitals: int, terms: Mapping[str, int]) -> None:
-    """Raise :class:`Invalid` for sums over ``hospitals`` hospitals that are too large or not as declared."""
+    """Raise :class:`Invalid` if sums over ``hospitals`` hospitals are too large or differ from the program's
+    declaration."""
     if not isinstance(added, Added) or not 0 <= added.hospitals <= hospitals:
         raise Invalid(
             f"run_added: returns {short_form(added)}; return an Added with sums of at most {hospitals} hospitals"
@@ -231,7 +232,8 @@ def _of_rows(shape: tuple[Any, ...], rows: int) -> tuple[int, ...]:
 
 
 def check_memory(memory: Mapping[str, Array], program: Program, rows: int) -> None:
-    """Raise :class:`Invalid` if an array stored at a hospital with ``rows`` rows has an undeclared shape."""
+    """Raise :class:`Invalid` if an array stored at a hospital with ``rows`` rows has another shape than the program
+    declares."""
     for name, keep in program.keeps.items():
         if name in memory:
             _checked_array(name, memory[name], _of_rows(keep.shape, rows))

@@ -41,7 +41,7 @@ from raysim.strategies.programs import Program
 
 @dataclass(frozen=True)
 class Frame:
-    """The sizes that a problem must match, and which optional methods its strategy defines."""
+    """The sizes that a :class:`LocalProblem` must match, and which optional methods its strategy defines."""
 
     size: int
     """The number of scalars of a model, P."""
@@ -56,7 +56,7 @@ class Frame:
 
 
 def check_problem(problem: Any, ids: Ids, frame: Frame) -> None:
-    """Raise :class:`Invalid` for a problem that the cohort ``ids [H]`` cannot minimise."""
+    """Raise :class:`Invalid` for a problem that the hospitals ``ids [H]`` of the cohort cannot minimise."""
     if not isinstance(problem, LocalProblem):
         raise Invalid(f"problem: {short_form(problem)} is not a LocalProblem; return one")
     if problem.groups is not None:
@@ -76,7 +76,7 @@ def check_problem(problem: Any, ids: Ids, frame: Frame) -> None:
 
 
 def check_personal(problem: LocalProblem) -> None:
-    """Raise :class:`Invalid` if the problem that ``personalize`` returns has an upload."""
+    """Raise :class:`Invalid` if hospitals would send something in the problem that ``personalize`` returns."""
     if problem.sent is not None:
         raise Invalid("upload: nothing is aggregated after the last round; leave it out")
 
@@ -84,8 +84,10 @@ def check_personal(problem: LocalProblem) -> None:
 def _check_phase(
     phase: LocalProblem, before: LocalProblem | None, path: str, entries: int, of: str, frame: Frame
 ) -> None:
-    """Check one problem of a chain. ``before`` is the preceding problem, and ``path`` the prefix of the fields' names,
-    such as ``then.``."""
+    """Check one problem in a chain of problems that hospitals minimise one after the other.
+
+    ``before`` is the preceding problem. ``path`` is the prefix of fields' names in messages, such as ``then.``.
+    """
     check_kind(path.rstrip("."), phase, LocalProblem)
     check_kind(f"{path}objective", phase.objective, Objective)
     check_kind(f"{path}training", phase.training, LocalTraining)
@@ -229,7 +231,8 @@ def _check_upload(upload: Upload, field: str, entries: int, of: str) -> None:
 
 
 def _check_traces(problem: LocalProblem, frame: Frame) -> None:
-    """Check that every result is used, and that a hospital sends at most one vector."""
+    """Check that the result of each problem in a chain is sent, stored or used by the next problem, and that at most
+    one problem sends a result."""
     chain = problem.chain
     if sum(phase.upload is not None for phase in chain) > 1:
         raise Invalid("then.upload: two problems of one local update upload; leave one upload out")

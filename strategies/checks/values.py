@@ -36,7 +36,8 @@ def check_array(field: str, value: Any, kinds: str, length: int, of: str, column
 
 
 def check_rows(field: str, rows: Ids, models: int, *sentinels: RowSentinel) -> None:
-    """Raise :class:`Invalid` unless all values are rows of the models, or one of the ``sentinels``."""
+    """Raise :class:`Invalid` unless each value of ``rows`` is an index below ``models``, or one of the
+    ``sentinels``."""
     if not rows.size or (rows.min() >= 0 and rows.max() < models):
         return
     allowed = (rows >= 0) & (rows < models)
@@ -90,7 +91,7 @@ def check_choice(field: str, value: Any, choices: tuple[str, ...]) -> None:
 
 
 def short_form(value: Any) -> str:
-    """Return a short form of a value for a message, in one line."""
+    """Return ``value`` as a short text of one line, for error messages."""
     if isinstance(value, np.ndarray):
         return f"an array {list(value.shape)} of {value.dtype}"
     text = " ".join(repr(value).split())

@@ -6,23 +6,25 @@ All steps run once, before any round:
 
 1. Each hospital fits a linear model to its own rows and sends it.
 2. A lead hospital (here the server) shuffles the models and sends all of them to all hospitals.
-3. Hospital i answers with the robust loss ``L_ij`` of each model j over the distributions within ε_i of its rows.
-4. The lead divides the hospitals into exactly K coalitions with the smallest
+3. Hospital i answers with the robust loss ``L_ij`` of each model j: the worst mean loss over all distributions within
+   the distance ε_i of the hospital's rows.
+4. The lead divides the hospitals into exactly K coalitions S with the smallest
    ``sum over S of (1/|S|) sum over i, j in S of L_ij``.
 5. Each hospital uses the mean of its coalition's models. No rounds follow: ``training.rounds: 0``.
 
-Choices: models have an intercept, and the worst case does not change it. Hospitals train their models without
-robustness, or with ``robust`` against the same worst case. Plain training adds a ridge of 1e-6, because separable rows
-have no optimum. The paper gives no cost κ of a label change; the default is 1. The program is solved for up to
-``seconds``; the run's facts state the remaining gap to the optimum. Hospitals without training rows join no coalition
-and use the mean of all models. If ε is at least κ/2, no model's logistic worst case is below log 2: models can still be
-ranked, but not trained.
+Choices: models have an intercept, and the worst case does not change it. Hospitals train their own models on their rows
+alone or, with ``robust``, against the same worst case. Training without ``robust`` adds a ridge of 1e-6, because
+separable rows have no optimum. The paper gives no cost κ of a label change; the default is 1. The search for coalitions
+takes up to ``seconds``; the run's ``facts`` state the remaining gap to the optimum. Hospitals without training rows
+join no coalition and use the mean of all models. If ε is at least κ/2, every model's worst logistic loss is at least
+log 2: models can still be ranked, but not trained robustly.
 
 With ``clusters: each`` every hospital uses its own model. With ``robust`` this is the paper's robust local training,
-otherwise its local training. ``transfer: plain`` is the paper's non-robust clustering.
+and without ``robust`` it is the paper's local training. ``transfer: plain`` is the paper's non-robust clustering.
 
-Traffic per hospital, once: P up (its model); N P down (all models); N up (their losses). As for all strategies, the
-model that the hospital uses (P down) is not counted. With ``clusters: each`` the traffic is P up.
+Traffic: each of N hospitals once sends its model of P scalars, receives all N models, and sends its N losses of these
+models. As for all strategies, the final model that a hospital receives and uses is not counted. With
+``clusters: each``, each hospital only sends its own model.
 """
 
 from __future__ import annotations
@@ -54,7 +56,8 @@ from raysim.strategies.shared.clustering import check_enough_hospitals, members
 
 @dataclass(frozen=True, eq=False)
 class CoalitionState(State):
-    """The state of CS-RCFL. With ``clusters: each`` there is no search, and its numbers are None."""
+    """The state of CS-RCFL between rounds. With ``clusters: each`` no coalitions are searched, and ``value``, ``bound``
+    and ``seconds`` are None."""
 
     value: float | None = None
     """The cost of the coalitions that were found."""
@@ -164,7 +167,8 @@ class CsRcfl(Strategy):
         return RadiusRule(self.radius, self.small_radius, self.small, self.radii, self.folds, self.kappa)
 
     def _losses(self, view: FederationView, ids: Ids, models: Floats) -> Floats:
-        """Return ``L [N, N]``: the loss of model j at hospital i."""
+        """Return the loss of hospital j's model on hospital i's rows as entry ``[i, j]``, for all hospitals in
+        ``ids``."""
         # Shuffled, so that no hospital can tell whose model is whose.
         order = view.rng("shuffle").permutation(len(ids))
         rule = self._rule if self.transfer == "robust" else None

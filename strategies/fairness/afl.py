@@ -1,16 +1,19 @@
 """Agnostic federated learning: the model for the worst mixture of hospitals.
 
 M. Mohri, G. Sivek, A. T. Suresh: *Agnostic Federated Learning*, ICML 2019:
-``min over w, max over λ in the simplex of sum λ_i L_i(w)``. The method takes the steps of stochastic AFL, with exact
-gradients.
+``min over w, max over λ in the simplex of sum λ_i L_i(w)``, with w the model, ``L_i`` hospital i's mean loss, and λ_i
+its weight. The method takes the steps of stochastic AFL, with exact gradients.
 
 In a round, all hospitals with training rows send the gradient and the loss of all their rows at w. Then
 ``w <- w - gamma_w sum λ_i grad L_i``, and λ becomes the projection onto the simplex of ``λ + gamma_λ L_i``. The result
-is the mean of w over the rounds. With ``averaging: model`` hospitals train as configured instead of taking one step,
+is the mean of w over the rounds. With ``averaging: model`` hospitals train as configured instead of sending a gradient,
 and w is the mean of their models, weighted by λ.
 
-All hospitals take part in every round, independent of the selection. The λ of a hospital that is not available changes
-only by the projection. Traffic: per hospital P scalars down; P, its loss and the number of its rows up.
+All available hospitals take part in every round, whatever selection is configured. The λ of a hospital that is not
+available changes only by the projection.
+
+Traffic in a round: the server sends the model's P scalars to each hospital, which sends back its update of P scalars,
+its loss, and the number of its training rows.
 """
 
 from __future__ import annotations
@@ -39,7 +42,8 @@ from raysim.strategies.shared.weights import hospital_weights
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AgnosticState(State):
-    """The state of AFL. Row 0 of the models is w, and row 1 its mean over the rounds."""
+    """The state of agnostic federated learning. Row 0 of ``models`` is the current model, and row 1 is its mean over
+    the rounds."""
 
     mixture: Floats
     """The weights λ, ``[N]``; 0 for hospitals without training rows."""

@@ -3,18 +3,22 @@
 Y. H. Ezzeldin, S. Yan, C. He, E. Ferrara, A. S. Avestimehr: *FairFed: Enabling Group Fairness in Federated Learning*,
 AAAI 2023, Algorithm 1, with equal opportunity as the measure of fairness.
 
-In a round, each hospital counts its training rows by patient group, under the model that it received. From the counts
-follow the hospital's gap ``F_i = TPR(others) - TPR(privileged)`` and its accuracy; from their sums over hospitals, the
-global gap and accuracy. With ``d_i = |F - F_i|``, or ``|Acc - Acc_i|`` if F_i is undefined (a group without positive
-rows), ``omega_i <- omega_i - beta (d_i - mean d)``. ω starts at a hospital's share of rows. The next model is the mean
-of hospitals' models, weighted by ω.
+In a round, each hospital classifies its training rows with the model that it received, and counts them by patient
+group. From the counts the server computes the hospital's accuracy ``Acc_i`` and its gap of true positive rates
+``F_i = TPR(others) - TPR(privileged)``. From the sums of the counts it computes the accuracy ``Acc`` and the gap ``F``
+over all hospitals. With ``d_i = |F - F_i|``, or ``|Acc - Acc_i|`` if F_i is undefined (a group without positive rows),
+the hospital's weight changes to ``omega_i - beta (d_i - mean d)``. The first weight is the hospital's share of rows.
+The next model is the mean of hospitals' models, weighted by ω.
 
 Choices: ω is clipped at 0. The weights cannot all become 0, since their changes sum to 0. If all participants have
 weight 0, they are weighted by rows. Patients whose attribute is unknown count only for accuracy. With more than two
-classes ``positive`` is compared with the rest.
+classes, the class ``positive`` is compared with all other classes together.
 
-All hospitals take part in every round, independent of the selection. The ω of a hospital that is not available does not
-change. Traffic: per hospital P scalars down; six counts, P and the number of its rows up.
+All available hospitals take part in every round, whatever selection is configured. The ω of a hospital that is not
+available does not change.
+
+Traffic in a round: the server sends the model's P scalars to each hospital, which sends back six counts, its update of
+P scalars, and the number of its training rows.
 """
 
 from __future__ import annotations
@@ -49,11 +53,12 @@ from raysim.strategies.base import (
 
 @dataclass(frozen=True)
 class GroupCounts(Statistic):
-    """Six counts of a hospital's training rows under the received model, ``[6]``.
+    """Six counts of a hospital's training rows, classified by the received model, ``[6]``:
 
-    - all rows, and the rows that are predicted correctly
-    - other patients' rows of the ``positive`` class, and how many of these are predicted positive
-    - the same two counts for privileged patients
+    - all rows, and how many of these are predicted correctly
+    - rows of the ``positive`` class of patients who are known not to be privileged, and how many of these are predicted
+      positive
+    - rows of the ``positive`` class of privileged patients, and how many of these are predicted positive
     """
 
     name = "group_counts"
@@ -80,14 +85,16 @@ class GroupCounts(Statistic):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FairState(State):
-    """The state of FairFed. ``omega [N]`` are hospitals' weights, which may have any sum; 0 without training rows."""
+    """The state of FairFed. ``omega [N]`` are the weights with which hospitals' models are averaged, relative to their
+    sum. They are 0 for hospitals without training rows."""
 
     omega: Floats
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FairProblem(LocalProblem):
-    """A round's problem and its weights ω, ``[N]``."""
+    """What hospitals minimise in a round of FairFed, together with the new weights of all N hospitals,
+    ``omega [N]``."""
 
     omega: Floats
 
@@ -154,7 +161,8 @@ class FairFed(Strategy):
 
 
 def renewed_weights(omega: Floats, counts: Floats, beta: float) -> Floats:
-    """Return ω ``[H]`` after a round in which hospitals sent ``counts [H, 6]`` (:class:`GroupCounts`)."""
+    """Return the new weights of H hospitals, ``[H]``, from their weights ``omega [H]`` and the counts that they sent,
+    ``counts [H, 6]`` (:class:`GroupCounts`)."""
     accuracy, gap = _measures(counts)
     accuracy_of_all, gap_of_all = _measures(counts.sum(axis=0))
     apart = np.where(np.isnan(gap), np.abs(accuracy_of_all - accuracy), np.abs(gap_of_all - gap))
@@ -162,7 +170,8 @@ def renewed_weights(omega: Floats, counts: Floats, beta: float) -> Floats:
 
 
 def _measures(counts: Floats) -> tuple[Floats, Floats]:
-    """Return the accuracy and the gap of true positive rates from ``counts [..., 6]``, NaN where undefined."""
+    """Return the accuracy and the difference between the groups' true positive rates (others minus privileged) from
+    ``counts [..., 6]``; NaN where undefined."""
     n, right, others, right_others, privileged, right_privileged = np.moveaxis(counts, -1, 0)
     with np.errstate(invalid="ignore", divide="ignore"):
         return right / n, right_others / others - right_privileged / privileged
@@ -177,7 +186,8 @@ OTHERS, PRIVILEGED, UNKNOWN = 0, 1, -1
 
 
 def check_group(attribute: str, privileged: Privileged) -> None:
-    """Raise ``ValueError`` for an unknown attribute, or for a group that the attribute does not have."""
+    """Raise ``ValueError`` unless ``privileged`` is a range of ages for the attribute ``age``, and a text for other
+    attributes."""
     if attribute != "age":
         if not isinstance(privileged, str):
             raise ValueError(
@@ -192,10 +202,10 @@ def check_group(attribute: str, privileged: Privileged) -> None:
 def patient_groups(
     patients: Mapping[str, NDArray[Any]], attribute: Attribute, privileged: Privileged
 ) -> NDArray[np.int64]:
-    """Return the group of each patient ``[n]``: ``PRIVILEGED``, ``OTHERS`` or ``UNKNOWN``.
+    """Return the group of each of n patients, ``[n]``: ``PRIVILEGED``, ``OTHERS`` or ``UNKNOWN``.
 
-    A patient is ``UNKNOWN`` if the value is missing or the text ``unknown``. Raises ``ValueError`` if the data lacks
-    the attribute.
+    A patient is ``UNKNOWN`` if the attribute is missing or the text ``unknown``. Raises ``ValueError`` if the data
+    lacks the attribute.
     """
     if attribute not in patients:
         attributes = f"use one of {', '.join(patients)}" if patients else "they hold none: use other data"
@@ -209,7 +219,8 @@ def patient_groups(
 
 
 def check_patients(patients: Mapping[str, NDArray[Any]], attribute: Attribute, privileged: Privileged) -> None:
-    """Raise ``ValueError`` if the data lacks the attribute, or all patients are in the same group."""
+    """Raise ``ValueError`` if the data lacks the attribute, no patient is privileged, or no patient is known not to
+    be."""
     groups = patient_groups(patients, attribute, privileged)
     if not (groups == PRIVILEGED).any():
         values = patients[attribute]

@@ -2,17 +2,21 @@
 
 T. Li, M. Sanjabi, A. Beirami, V. Smith: *Fair Resource Allocation in Federated Learning*, ICLR 2020, Algorithm 2.
 
-With ``F_i = L_i(theta) + 1e-10`` on all training rows before training, and L = 1 / learning rate: ``d_i = -L delta_i``
-and ``h_i = q F_i^(q - 1) |d_i|^2 + L F_i^q``; then ``theta <- theta - sum F_i^q d_i / sum h_i`` over the cohort. q = 0
-is uniform federated averaging. L estimates the gradient's Lipschitz constant if hospitals use plain SGD; with another
-optimiser it is only a scale.
+``F_i = L_i(theta) + 1e-10`` is hospital i's mean loss on all training rows before training, ``delta_i`` is the change
+of its parameters in training, and L is 1 / learning rate. With ``d_i = -L delta_i`` and
+``h_i = q F_i^(q - 1) |d_i|^2 + L F_i^q``, the server's step is ``theta <- theta - sum F_i^q d_i / sum h_i`` over the
+cohort. q = 0 is uniform federated averaging. L estimates the gradient's Lipschitz constant if hospitals use plain SGD;
+with another optimiser it is only a scale.
 
 If the server may learn only sums, each hospital sends ``F_i^q delta_i`` and ``h_i / L``, whose sums give the same step.
 If noise makes the sum of ``h_i`` 0 or negative, no step is taken.
 
-Deviation: the configured selection samples the cohort. The paper samples it by rows, the authors' code uniformly.
-Traffic: per participant P scalars down; P, its loss and the number of its rows up. Actors cannot add up the deltas
-before sending them, because the step needs each delta's norm.
+Deviation: the configured selection samples the cohort. The paper samples hospitals with probabilities in proportion to
+rows, and the authors' code samples them uniformly.
+
+Traffic in a round: the server sends the model's P scalars to each participant, which sends back its update of P
+scalars, its loss, and the number of its training rows. Actors (processes that simulate several hospitals) cannot add up
+the deltas before sending them, because the step needs each delta's norm.
 """
 
 from __future__ import annotations
@@ -42,7 +46,11 @@ from raysim.strategies.base import (
 
 @dataclass(frozen=True)
 class SteepenedTraining(Program):
-    """Local training that sends ``F^q delta`` and ``h / L``."""
+    """Local training after which a hospital sends its delta times ``F^q``, and the number
+    ``F^q + q F^(q - 1) |delta|^2 / learning_rate``.
+
+    The delta is the change of the parameters in training, and F is the mean training loss before it.
+    """
 
     size: int
     q: float

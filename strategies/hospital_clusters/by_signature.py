@@ -1,12 +1,17 @@
 """The common part of CHiP-FL and its baselines, which cluster hospitals by signatures once or every few rounds.
 
-CHiP-FL (Zhou), section 4 and appendix A. Traffic: ``C + 3 D`` scalars up once (the signature).
+CHiP-FL (Zhou), section 4 and appendix A. A signature is the statistics of a hospital's labels and features by which
+hospitals are clustered. Traffic: each hospital sends its signature once, ``C + 3 D`` scalars for C classes and D
+columns.
 
 CHiP-FL forms clusters once, before the first round. As an extension, clusters may change during training. Every r
-rounds each hospital receives all cluster models and sends its mean training loss under each of them. K-means then runs
-on the first signatures with these losses as a further block, standardised like the other blocks. A new cluster's model
-is the mean of its members' previous cluster models, weighted by training rows, so that ``sum_k N_k/N theta_k`` does not
-change. Traffic, every r rounds: K P scalars down and K up for every hospital that has training rows.
+rounds each hospital receives the models of all K clusters and sends its mean training loss under each of them. K-means
+then runs on the first signatures with these losses as a further block of columns, standardised like the other blocks. A
+new cluster's model is the mean of its members' previous cluster models, weighted by training rows. The mean of all
+cluster models, weighted by the clusters' training rows, therefore does not change.
+
+Traffic of this extension: every r rounds, each hospital with training rows receives K models of P scalars and sends K
+losses.
 """
 
 from __future__ import annotations
@@ -51,7 +56,8 @@ from raysim.strategies.trees.by_cluster import ClusterTrees
 
 @dataclass(frozen=True, kw_only=True)
 class SignatureClustering(Strategy):
-    """A strategy with one model for each cluster of hospitals with similar signatures."""
+    """A strategy with one model for each cluster of hospitals. Hospitals with similar labels and features (signatures)
+    are in the same cluster."""
 
     needs: ClassVar[Needs] = CLUSTERS
 
@@ -94,15 +100,19 @@ class SignatureClustering(Strategy):
         return NearestSignature(of, members(state)[ids], view.classes, self.signature, self.block_scale)
 
     def aggregated(self, view: FederationView, state: State, update: Update, alpha: float) -> State:
-        """Return the state after both levels of aggregation and, every ``recluster_every`` rounds, a new clustering.
-        Cluster models move towards the global model by ``1 - alpha``."""
+        """Return the state after a round.
+
+        Updates are averaged in each cluster, and the cluster models to the global model. Each cluster model then moves
+        by ``1 - alpha`` of the way to the global model. Every ``recluster_every`` rounds hospitals are clustered again.
+        """
         state = cluster_steps(view, state, update, alpha)
         clusters = number_of(self.clusters, view.sizes)
         return reclustered(view, state, clusters, self.block_scale, self.recluster_every)
 
 
 def reclustered(view: FederationView, state: State, clusters: int, block_scale: bool, every: int) -> State:
-    """Return the state for the next round. Hospitals are clustered again every ``every`` rounds (0: never)."""
+    """Return the state for the next round. In every round whose number is a multiple of ``every``, hospitals are
+    clustered again; 0 means never."""
     if not every:
         return state
     state = own_state(state, ReclusteringState)

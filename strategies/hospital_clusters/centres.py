@@ -8,15 +8,17 @@ from raysim.strategies.base import FederationView, Floats
 
 
 def models_from_centres(centres: Floats) -> Floats:
-    """Return the models ``[1 + K, P]`` for ``centres [K, P]``: first the mean of the centres, which no hospital uses,
-    then the centres."""
+    """Return the server's models ``[1 + K, P]`` for the models of K clusters, ``centres [K, P]``. Row 0 is their mean,
+    which no hospital uses, and the other rows are the ``centres``."""
     return np.vstack([centres.mean(axis=0), centres])
 
 
 def initial_centres(view: FederationView, count: int, spread: float) -> Floats:
-    """Return ``count`` centres ``theta^0 + spread * N(0, I)``, each with its own random stream, ``[count, P]``.
+    """Return the initial models of ``count`` clusters, ``[count, P]``: the common initial model plus ``spread`` times
+    standard normal noise, from a random stream for each.
 
-    Equal centres would stay equal, because every hospital would choose the first. A single centre is ``theta^0``.
+    Equal models would stay equal, because every hospital would choose the first. A single cluster has the common
+    initial model without noise.
     """
     if count == 1:
         return view.initial[None, :].copy()

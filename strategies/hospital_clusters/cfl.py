@@ -3,20 +3,23 @@
 F. Sattler, K.-R. Müller, W. Samek: *Clustered Federated Learning: Model-Agnostic Distributed Multitask Optimization
 Under Privacy Constraints*, IEEE Transactions on Neural Networks and Learning Systems 32(8), 2021, Algorithms 1 to 3.
 
-All hospitals begin as one cluster. A cluster of three or more may split if the weighted mean of its hospitals' deltas
-is short, ``u = |mean| < eps1``, while one delta is long, ``g = max |delta_i| > eps2``. The cluster is divided into two
-groups so that a, the largest cosine between deltas of different groups, is smallest. If ``sqrt((1 - a) / 2) > gamma``,
-both groups continue from the cluster's model, each with its own average. Otherwise the cluster is not split.
+All hospitals begin as one cluster. A delta is the change of a hospital's parameters in local training. A cluster of
+three or more hospitals may split if the weighted mean of its hospitals' deltas is short, ``u = |mean| < eps1``, while
+one delta is long, ``g = max |delta_i| > eps2``. The cluster is divided into two groups so that a, the largest cosine
+between deltas of different groups, is smallest. If ``sqrt((1 - a) / 2) > gamma``, both groups continue from the
+cluster's model, each with its own average. Otherwise the cluster is not split.
 
 Choices: deltas are averaged by rows (the authors: uniformly). Single linkage always finds the best two groups.
-``complete`` linkage, which the authors' code uses, may not. With client sampling, a hospital is represented by its last
-delta since the last split. A cluster is tested once all its hospitals have such a delta, and its model moves by the
-deltas of the round. Hospitals without training rows join the part with more rows. A selection that uses losses receives
-losses under the cluster's model. The defaults of eps1 and eps2 are Clust-PSI-PFL's. u is rarely that small: choose eps1
-and eps2 from the ranges of u and g, which are under ``facts`` in a run's ``summary.json``. The state's log has u and g
-of every test.
+``complete`` linkage, which the authors' code uses, may not find them. With client sampling, a hospital is represented
+by its last delta since its cluster was last split. A cluster is tested for a split once all its hospitals have such a
+delta. Its model moves by the deltas of the round. Hospitals without training rows join the group with more rows. A
+selection that uses losses receives losses under the cluster's model. The defaults of eps1 and eps2 are Clust-PSI-PFL's.
+u is rarely that small: choose eps1 and eps2 from the ranges of u and g, which are under ``facts`` in a run's
+``summary.json``. The state's ``log`` has u and g of every test.
 
-Traffic: per participant P scalars down, P + 1 up. Actors cannot add up the deltas before sending them.
+Traffic in a round: the server sends the cluster model's P scalars to each participant, which sends back its delta of P
+scalars and the number of its training rows. Actors (processes that simulate several hospitals) cannot add up the deltas
+before sending them.
 """
 
 from __future__ import annotations
@@ -50,7 +53,8 @@ Linkage = Literal["single", "complete"]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class CflState(State):
-    """The tree of clusters. When a cluster splits, its model row does not change, and its two parts get new rows."""
+    """The state of CFL: clusters that split form a tree. When a cluster splits, its row of ``models`` stays as it is,
+    and each of the two groups gets a new row."""
 
     parent: Ids
     """The model row from which each row was split, ``[M]``; -1 for the root and row 0."""
@@ -127,7 +131,11 @@ class Cfl(Weighted):
         )
 
     def facts(self, view: FederationView, state: State) -> dict[str, float]:
-        """Return how often clusters were tested, and the range of u and g, from which eps1 and eps2 can be chosen."""
+        """Return the number of tests of whether a cluster splits, and in these tests the range of u (the norm of the
+        mean update) and of g (the largest norm of an update).
+
+        The settings ``eps1`` and ``eps2`` can be chosen from these ranges.
+        """
         log = own_state(state, CflState).log
         if not len(log):
             return {"tests": 0}
@@ -141,7 +149,8 @@ class Cfl(Weighted):
         }
 
     def _norms(self, sizes: Ids, deltas: Floats) -> tuple[float, float]:
-        """Return ``u`` and ``g`` of a cluster's hospitals, with ``sizes [h]`` and ``deltas [h, P]``."""
+        """Return the norm of the weighted mean update of a cluster's h hospitals, and the largest norm of their updates
+        ``deltas [h, P]``. ``sizes [h]`` are the hospitals' training rows."""
         mean = self.weigh(sizes) @ deltas
         return float(np.linalg.norm(mean)), float(np.linalg.norm(deltas, axis=1).max())
 
@@ -149,16 +158,16 @@ class Cfl(Weighted):
         return u < self.eps1 and g > self.eps2 and hospitals >= 3 and state.rounds >= self.warmup
 
     def _parts(self, deltas: Floats) -> NDArray[np.bool_] | None:
-        """Return a mask ``[h]`` of the hospitals outside the first hospital's part, by ``deltas [h, P]``; None for no
-        split."""
+        """Return how a cluster of h hospitals splits by their updates ``deltas [h, P]``: a mask ``[h]`` of the
+        hospitals that leave the first hospital's group. None means that the cluster does not split."""
         similarity = cosines(deltas)
         parts = bipartition(similarity, self.linkage)
         across = float(similarity[np.ix_(~parts, parts)].max())
         return parts if np.sqrt(max(0.0, (1.0 - across) / 2.0)) > self.gamma else None
 
     def _moved(self, view: FederationView, models: Floats, cluster: Ids, ids: Ids, deltas: Floats) -> Floats:
-        """Return the models after a round. Each cluster's model moves by its deltas; row 0 is the mean of the clusters'
-        models, weighted by rows."""
+        """Return the server's models after a round. Each cluster's model moves by the weighted mean of the ``deltas``
+        of its participants. Row 0 becomes the mean of the clusters' models, weighted by their training rows."""
         weight = self.weigh_groups(view.sizes[ids], cluster[ids])
         moved = models.copy()
         for row in np.unique(cluster[ids]):
@@ -170,16 +179,19 @@ class Cfl(Weighted):
 
 
 def cosines(deltas: Floats) -> Floats:
-    """Return ``A_ij = cos(delta_i, delta_j)``, ``[h, h]``, from ``deltas [h, P]``; 0 for a delta of zeros."""
+    """Return the cosine between the updates of each pair of h hospitals, ``[h, h]``, from their ``deltas [h, P]``. The
+    cosine is 0 for an update of zeros."""
     norms = np.linalg.norm(deltas, axis=1)
     return np.asarray((deltas @ deltas.T) / (norms[:, None] * norms + 1e-12))
 
 
 def bipartition(similarity: Floats, linkage: Linkage) -> NDArray[np.bool_]:
-    """Return a mask ``[h]`` of the ``h >= 2`` hospitals outside the first hospital's part, by ``similarity [h, h]``.
+    """Divide h >= 2 hospitals into two groups by their ``similarity [h, h]``. Return a mask ``[h]`` of the hospitals
+    that are not in the first hospital's group.
 
-    The most similar groups are merged until two are left. With ``single`` linkage, the similarity of two groups is the
-    largest similarity of their members. The largest similarity across the two parts is then the smallest possible.
+    The two most similar groups are merged until two groups are left. With ``single`` linkage, the similarity of two
+    groups is the largest similarity of their members. The largest similarity across the two final groups is then the
+    smallest possible.
     """
     from scipy.cluster.hierarchy import cut_tree  # a third of a second to import, and only this strategy needs it
     from scipy.cluster.hierarchy import linkage as merges

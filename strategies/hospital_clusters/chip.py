@@ -1,17 +1,19 @@
 """CHiP-FL: clustering, hierarchical aggregation and personalization.
 
-Zhou: *CHiP-FL*, equations 1 to 5 and appendix A. Hospitals are clustered once by their signatures (k-means). A
-participant starts from its cluster's model and minimises ``L_i + lam |theta - theta_k|^2 + mu |theta - theta_g|^2``.
-Deltas are averaged in each cluster. The global model is the mean of the cluster models, weighted by rows. Every cluster
-model then moves towards the global model by ``1 - alpha``. After the last round each hospital fine-tunes its cluster's
-model, without a regulariser.
+Zhou: *CHiP-FL*, equations 1 to 5 and appendix A. Hospitals are clustered once by k-means on their signatures
+(statistics of labels and features). A participant starts from its cluster's model ``theta_k`` and minimises
+``L_i + lam |theta - theta_k|^2 + mu |theta - theta_g|^2``, with ``theta_g`` the global model. Deltas (changes of
+hospitals' parameters) are averaged in each cluster. The global model is the mean of the cluster models, weighted by
+rows. Every cluster model then moves by ``1 - alpha`` of the way to the global model. After the last round each hospital
+fine-tunes its cluster's model, without a regulariser.
 
 Choices where the paper is silent: k-means on standardised columns; 5 clusters, as in its hierarchical baseline; the
 cohort is sampled over the federation and then split by cluster; deltas are differences from the cluster model (as in
 the pseudo-code, not eq. 4); one epoch of fine-tuning.
 
-Traffic: ``C + 3 D`` scalars up once (the signature); per participant 2 P down (P where mu = 0) and P + 1 up; before
-fine-tuning P down per hospital, which are not counted.
+Traffic: each hospital sends its signature once, ``C + 3 D`` scalars for C classes and D columns. In a round, each
+participant receives its cluster's model and, unless mu = 0, the global model, P scalars each. It sends back P scalars
+and the number of its training rows. The model that a hospital receives before fine-tuning is not counted.
 """
 
 from __future__ import annotations

@@ -3,26 +3,29 @@
 D. M. Jimenez-Gutierrez, M. Hassanzadeh, A. Anagnostopoulos, I. Chatzigiannakis, A. Vitaletti: *Clust-PSI-PFL: A
 Population Stability Index Approach for Clustered Non-IID Personalized Federated Learning*, arXiv:2512.20363, 2025.
 
-Hospitals send how many rows of each class they have. Their population stability indices, in total and for each class,
-are standardised and clustered by k-means++. The number of clusters, 2 to K - 1 for K hospitals, is the one with the
-largest mean silhouette. Each cluster then runs its own federated averaging, and each hospital uses its cluster's model.
+Hospitals send how many rows of each class they have. Their population stability indices (PSI), in total and for each
+class, are standardised and clustered by k-means++. The number of clusters, 2 to K - 1 for K hospitals, is the one with
+the largest mean silhouette. Each cluster then runs its own federated averaging, and each hospital uses its cluster's
+model.
 
-Choices: shares are smoothed by .05, where the authors add 1e-6 (``epsilon``; docs/heterogeneity.md compares both).
-Fewer than three hospitals, or hospitals that are all alike, form one cluster (unlike the paper's search; the authors'
-code can return one cluster, see ``allow_one``). The configured selection samples inside each cluster. The paper samples
-half of each cluster, at least one hospital: ``selection: {name: uniform, fraction: 0.5, minimum: 1}``. Hospitals
-without training rows get a cluster by the properties that need no label (:class:`NearestSkew`). If labels are the only
-property, they join the cluster whose centre is nearest to a hospital without skew. The search takes time proportional
-to K^2 for each number of clusters. Above ``search_sample`` hospitals it therefore runs on a sample of this size, and
-all hospitals are clustered with the number that it finds.
+Choices: shares of classes are smoothed by .05, where the authors add 1e-6 (``epsilon``; docs/heterogeneity.md compares
+both). Fewer than three hospitals, or hospitals that are all alike, form one cluster (unlike the paper's search; the
+authors' code can return one cluster, see ``allow_one``). The configured selection samples inside each cluster. The
+paper samples half of each cluster, at least one hospital: ``selection: {name: uniform, fraction: 0.5, minimum: 1}``.
+Hospitals without training rows get a cluster by the properties that need no label (:class:`NearestSkew`). If labels are
+the only property, these hospitals join the cluster whose centre is nearest to a hypothetical hospital without skew. The
+search takes time proportional to K^2 for each number of clusters. Above ``search_sample`` hospitals it therefore runs
+on a sample of this size, and all hospitals are clustered with the number that it finds.
 
 Beyond the paper, ``by`` names what PSI is computed over: ``labels``, ``attributes`` (quantile bins of every feature,
-with a separate bin for missing values), ``sizes`` (rows compared with equal shares), or several, which then have equal
-weights. PSI terms of labels and attributes are unsigned, so that opposite skews can have equal terms and share a
-cluster.
+with a separate bin for missing values), ``sizes`` (a hospital's share of rows compared with equal shares), or several,
+which then have equal weights. PSI terms of labels and attributes are unsigned, so that opposite skews can have equal
+terms and share a cluster.
 
-Traffic: C scalars up once; for attributes also ``(bins + 1) D`` up, ``(bins - 1) D`` down and ``(bins + 1) D`` up once;
-then, per participant, P down and P + 1 up.
+Traffic: each hospital once sends its row counts of the C classes. For attributes, each hospital also sends
+``(bins + 1) D`` scalars, from which the server computes common bin edges, receives ``(bins - 1) D`` edges, and sends
+``(bins + 1) D`` counts. In a round, each participant receives its cluster's model of P scalars, and sends back P
+scalars and the number of its training rows.
 """
 
 from __future__ import annotations
@@ -82,7 +85,8 @@ ASPECTS: tuple[Aspect, ...] = ("labels", "attributes", "sizes")
 
 @dataclass(frozen=True, eq=False)
 class Skews:
-    """The counts of ``h`` hospitals. Counts that are not needed have no columns."""
+    """Counts of the rows of ``h`` hospitals, by which they are compared. A count that is not needed is an array without
+    columns."""
 
     labels: Floats
     """The number of rows of each class, ``[h, C]``."""
@@ -92,7 +96,9 @@ class Skews:
     """The number of rows, ``[h]``."""
 
     def blocks(self, aspects: Sequence[Aspect], epsilon: Smoothing, among: Skews) -> list[Floats]:
-        """Return the PSI of each aspect, ``[h, D']``, against the distribution over the hospitals ``among``."""
+        """Return the population stability indices of h hospitals in each of the ``aspects`` (labels, attributes,
+        sizes), one array ``[h, columns]`` for each. The reference is the distribution over all hospitals in
+        ``among``."""
         made = {
             "labels": lambda: psi_rows(psi_terms(self.labels, among.labels.sum(axis=0), epsilon)),
             "attributes": lambda: feature_terms(self.features, epsilon, among.features.sum(axis=0)),
@@ -102,9 +108,10 @@ class Skews:
 
 
 def comparable(blocks: Sequence[Floats], among: Sequence[Floats]) -> Floats:
-    """Return ``blocks``, each ``[m, D_b]``, concatenated to ``[m, D']`` and standardised by the blocks of ``among``.
+    """Return ``blocks`` of columns, each ``[m, D_b]`` for m hospitals, side by side as ``[m, D']`` and standardised.
+    The columns of ``among`` give the means and the standard deviations.
 
-    All blocks have the same weight, however many columns each has.
+    If there are several blocks, all have the same weight, however many columns each has.
     """
     scaled = standardise(np.concatenate(blocks, axis=1), np.concatenate(among, axis=1))
     if len(among) > 1:
@@ -114,11 +121,11 @@ def comparable(blocks: Sequence[Floats], among: Sequence[Floats]) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class NearestSkew(Newcomers):
-    """The rule for a hospital that did not take part: it joins the cluster with the nearest mean of the compared
-    values.
+    """The rule for a hospital that did not take part in training: it joins the cluster whose hospitals have, on
+    average, the most similar stability indices.
 
-    The hospital's labels are compared on its labelled rows, and left out if it has none. Features and size are compared
-    on all its rows.
+    The hospital's label distribution is computed from its labelled rows, and is not compared if it has none. Features
+    and the number of rows are compared on all its rows.
     """
 
     participants: Skews
@@ -235,8 +242,8 @@ class ClustPsi(Strategy):
         return NearestSkew(self._skews(view, ids), members(state)[ids], self.by, self.epsilon, view.classes, edges)
 
     def _rows(self, view: FederationView, ids: Ids) -> tuple[Floats, Floats]:
-        """Return the values by which hospitals ``ids [h]`` are clustered, ``[h, D']``, and the values ``[D']`` that a
-        hospital without skew would have."""
+        """Return the values by which h hospitals ``ids`` are clustered, ``[h, D']``, and the values ``[D']`` of a
+        hypothetical hospital whose distribution equals that of all hospitals."""
         skews = self._skews(view, ids)
         blocks = skews.blocks(self.by, self.epsilon, skews)
         plain = comparable([np.zeros((1, block.shape[1])) for block in blocks], blocks)[0]
@@ -244,7 +251,7 @@ class ClustPsi(Strategy):
         return np.round(comparable(blocks, blocks), 10), plain
 
     def _skews(self, view: FederationView, ids: Ids) -> Skews:
-        """Call hospitals ``ids [h]`` for the values by which they are compared."""
+        """Call hospitals ``ids [h]`` for the counts by which they are clustered."""
         nothing = np.zeros((len(ids), 0))
         return Skews(
             label_counts(view, self.privacy_epsilon)[ids] if "labels" in self.by else nothing,

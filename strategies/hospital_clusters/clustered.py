@@ -3,7 +3,8 @@
 CHiP-FL (Zhou), Table 2, has this baseline, "Clustered (No global)", but does not define it. Here it is CHiP-FL with lam
 = mu = 0 and alpha = 1: independent federated averaging in each cluster. Hospitals use their cluster's model.
 
-Traffic: the signature once; per participant P scalars down, P + 1 up.
+Traffic: each hospital sends its signature (statistics of labels and features) once. In a round, each participant
+receives its cluster's model of P scalars, and sends back P scalars and the number of its training rows.
 """
 
 from __future__ import annotations

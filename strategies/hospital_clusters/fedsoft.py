@@ -5,24 +5,26 @@ The term of a source is weighted by the hospital's share of rows from it.
 Y. Ruan, C. Joe-Wong: *FedSoft: Soft Clustered Federated Learning with Proximal Local Updating*, AAAI 2022, Algorithm 1;
 details follow the authors' code.
 
-Every τ rounds each hospital receives all S centres and sends ``u_ks``, the share of its rows whose loss is smallest
-under centre s (ties to the smaller s; an exact 0 becomes σ, without renormalising). In a round, each centre samples
-``ceil(fraction K / S)`` of the K hospitals that have rows and are available, without replacement, with probabilities
-``v_sk`` in proportion to ``u_ks n_k``. All sampled hospitals minimise ``L_k + lam/2 sum_s u_ks |w - c_s|^2`` from their
-own model. A centre becomes the plain mean of the models that its sampled hospitals return. Without sampled hospitals it
-does not change.
+The server has S models, one for each source, which are called centres. Every τ rounds each hospital k receives all
+centres and sends ``u_ks``, the share of its rows whose loss is smallest under centre s (ties to the smaller s; an exact
+0 becomes σ, without renormalising). In a round, each centre samples ``ceil(fraction K / S)`` of the K hospitals that
+have rows and are available. It samples without replacement, with probabilities in proportion to ``u_ks n_k`` for
+``n_k`` rows. All sampled hospitals minimise ``L_k + lam/2 sum_s u_ks |w - c_s|^2`` from their own model. A centre
+``c_s`` becomes the plain mean of the models that its sampled hospitals return. If none of them returns a model, the
+centre does not change.
 
 Choices: the paper does not give the number of hospitals that a centre samples. ``selection: configured`` is the variant
-without sampling by centres: the configured selection samples the hospitals, and ``c_s`` is the mean of their models by
-``u_ks n_k``. Centres start at ``theta^0 + spread N(0, I)``. Before its first round a hospital's own model is its
-mixture ``sum_s u_ks c_s / sum_s u_ks``; with ``start: mixture`` every round begins at the mixture. Hospitals without
-training rows use the mixture with the shares of all training rows. A selection that uses losses receives losses under
-the plain mean of the centres.
+without sampling by centres: the configured selection samples the hospitals, and ``c_s`` is the mean of their models,
+weighted by ``u_ks n_k``. Centres start at the common initial model plus ``spread N(0, I)``. Before its first round a
+hospital's own model is its mixture ``sum_s u_ks c_s / sum_s u_ks``; with ``start: mixture`` every round begins at the
+mixture. Hospitals without training rows use the mixture with the shares of all hospitals' training rows together. A
+selection that uses losses receives losses under the plain mean of the centres.
 
 There may be more centres than hospitals, because each row of a hospital belongs to one centre.
 
-Traffic: S P scalars down and S up for every hospital that has rows, before round 1 and after every τ rounds; per
-participant S P down and P + 1 up.
+Traffic: before round 1 and after every τ rounds, each hospital with training rows receives S models of P scalars and
+sends S shares. In a round, each participant receives S models of P scalars, and sends back P scalars and the number of
+its training rows.
 """
 
 from __future__ import annotations
@@ -66,7 +68,8 @@ from raysim.strategies.selections.sampling import weighted_sample
 
 @dataclass(frozen=True)
 class NearestShares(Statistic):
-    """The share of rows whose loss is smallest under each received model, ``[M]``; zeros without rows."""
+    """The share of a hospital's rows that have their smallest loss under each of M received models, ``[M]``; zeros
+    without rows."""
 
     shape: tuple[int]
     name = "nearest_shares"
@@ -78,7 +81,8 @@ class NearestShares(Statistic):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SoftState(State):
-    """The state of FedSoft. Row 0 of the models is the plain mean of the centres, and row ``1 + s`` is centre s."""
+    """The state of FedSoft. Row 0 of ``models`` is the mean of the S cluster models (centres), and row ``1 + s`` is the
+    model of cluster s."""
 
     importance: Floats
     """The shares u, ``[N, S]``; zeros for hospitals without rows."""
@@ -160,14 +164,16 @@ class FedSoft(Strategy):
         return np.hstack([np.zeros((len(u), 1)), u / u.sum(axis=1, keepdims=True)])
 
     def _importance(self, view: FederationView, centres: Floats) -> Floats:
-        """Call hospitals for their shares ``u [N, S]`` under ``centres [S, P]``."""
+        """Call hospitals for the share of their rows that belongs to each of S clusters, ``[N, S]``. A row belongs to
+        the cluster whose model in ``centres [S, P]`` has the smallest loss on it. A share of 0 is replaced by
+        ``floor``."""
         u = np.zeros((len(view.sizes), len(centres)))
         nearest = statistics_of(view, NearestShares((len(centres),)), view.trainable, centres)
         u[view.trainable] = np.where(nearest > 0, nearest, self.floor)
         return u
 
     def _sampled(self, view: FederationView, state: State) -> NDArray[np.bool_]:
-        """Return which hospitals each centre samples in the round, ``[N, S]``."""
+        """Return which of N hospitals each of S clusters samples in the round, as a mask ``[N, S]``."""
         state, ids = own_state(state, SoftState), view.present
         count = int(np.ceil(self.fraction * len(ids) / self.clusters - 1e-9))
         chances = np.log(state.importance[ids] * view.sizes[ids, None])

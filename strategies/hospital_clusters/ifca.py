@@ -3,27 +3,30 @@
 A. Ghosh, J. Chung, D. Yin, K. Ramchandran: *An Efficient Framework for Clustered Federated Learning*, NeurIPS 2020,
 Algorithm 1.
 
-In a round, participants receive all K models and choose ``k_i = argmin_k L_i(theta_k)``, ties to the smaller k.
+In a round, each participant i receives all K cluster models and chooses ``k_i = argmin_k L_i(theta_k)``, ties to the
+smaller k.
 
 - Option II (``averaging: model``): hospitals train from the chosen model, and each model becomes the mean of the models
   trained from it, uniform as in the paper.
-- Option I (``averaging: gradient``): hospitals train for one epoch, and the sum of a cluster's deltas is divided by the
-  size of the whole cohort. With ``training.batch_size: 0`` and plain SGD this is the paper's step with γ the learning
-  rate.
+- Option I (``averaging: gradient``): hospitals train for one epoch, and the sum of a cluster's deltas (changes of the
+  parameters) is divided by the size of the whole cohort. With ``training.batch_size: 0`` and plain SGD this is the
+  paper's step with γ the learning rate.
 
 A model that no hospital chose does not change.
 
-Choices: models start at ``theta^0 + spread N(0, I)``. The authors' restarts, which use the best of several runs, are
-left out: compare seeds instead. A hospital uses the model with the smallest loss on its training rows; a hospital
-without training rows uses the model with the most training rows. A selection that uses losses receives losses under the
-model that a hospital chose last, or under the first model before its first choice.
+Choices: models start at the common initial model plus ``spread N(0, I)``. The authors' restarts, which use the best of
+several runs, are left out: compare seeds instead. A hospital uses the model with the smallest loss on its training
+rows. Hospitals without training rows use the model that is used for the most training rows. A selection that uses
+losses receives losses under the model that a hospital chose last, or under the first model before its first choice.
 
-If the server may learn only sums, each hospital chooses locally. It sends K P scalars, which are its delta among zeros,
-and K scalars, which are a 1 among zeros. The sums reveal how many hospitals chose a model, but not which. Each model
-becomes the weighted mean of the models trained from it, by the sums of their weights.
+If the server may learn only sums, each hospital chooses locally. It sends K P scalars (K vectors of P scalars, its
+delta in place of the chosen model and zeros elsewhere) and K scalars (a 1 for the chosen model, zeros elsewhere). The
+sums reveal how many hospitals chose a model, but not which hospitals. Each model becomes the weighted mean of the
+models trained from it, because the sum of deltas is divided by the sum of the weights.
 
-Traffic: per participant K P scalars down; its choice, P and the number of its rows up. If its choice is hidden, K P + K
-and the number of its rows up.
+Traffic in a round: each participant receives K models of P scalars. It sends back the number of the chosen model, P
+scalars and the number of its training rows. If its choice is hidden, it sends K P + K scalars and the number of its
+training rows.
 """
 
 from __future__ import annotations
@@ -63,7 +66,8 @@ from raysim.strategies.shared.weights import Weighted, Weighting
 
 @dataclass(frozen=True)
 class Nearest(Statistic):
-    """The index (from 0) of the received model with the smallest mean training loss, ``[]``; 0 without rows."""
+    """The number (from 0) of the received model with the smallest mean training loss at a hospital, as a scalar; 0
+    without rows."""
 
     name = "choice"
     shape = ()
@@ -81,10 +85,11 @@ LEAST = 3
 
 @dataclass(frozen=True)
 class ChosenTraining(Program):
-    """Local training from the best of the ``models [K, P]``.
+    """Local training from the best of K received models, in a form that hides which model a hospital has chosen.
 
-    The hospital sends its delta among zeros, and a 1 among zeros, at the place of the chosen model. Under a privacy
-    guarantee (``clip`` is finite) the norm of both together is at most the clip.
+    The hospital sends ``delta [K, P]``, with its update in the row of the chosen model, and ``chosen [K]``, with one
+    entry for the chosen model. All other entries are 0. Under a privacy guarantee (``clip`` is finite) the norm of both
+    arrays together is at most the clip.
     """
 
     models: int
@@ -99,7 +104,8 @@ class ChosenTraining(Program):
 
     @property
     def one(self) -> float:
-        """Return the entry of ``chosen`` that represents one hospital."""
+        """Return the number that a hospital sends in ``chosen`` for the model that it has chosen; 1 without a privacy
+        guarantee."""
         return math.sqrt(COUNTS) * self.clip if math.isfinite(self.clip) else 1.0
 
     def run(self, at: Context) -> Reply:
@@ -186,5 +192,6 @@ class Ifca(Weighted):
 
 
 def nearest(view: FederationView, state: State, ids: Ids) -> Ids:
-    """Call hospitals ``ids [H]`` for the model row that each chooses, ``[H]``."""
+    """Call hospitals ``ids [H]`` for the model with the smallest training loss, and return its row in ``state.models``
+    for each hospital, ``[H]``."""
     return 1 + statistics_of(view, Nearest(), ids, state.models[1:]).astype(np.int64)

@@ -3,11 +3,12 @@
 S. J. Reddi, Z. Charles, M. Zaheer, Z. Garrett, K. Rush, J. Konečný, S. Kumar, H. B. McMahan: *Adaptive Federated
 Optimization*, ICLR 2021, Algorithm 2.
 
-With ``D`` the averaged delta, ``m <- beta_1 m + (1 - beta_1) D`` and
-``theta <- theta + server_learning_rate m / (sqrt(v) + tau)``, where v accumulates squares:
+With ``D`` the averaged delta of a round (the change of the participants' parameters),
+``m <- beta_1 m + (1 - beta_1) D`` and ``theta <- theta + server_learning_rate m / (sqrt(v) + tau)``, where v
+accumulates squares:
 
 - FedAdagrad: ``v <- v + D^2``. Steps shrink as the squares of all rounds add up; β_1 is 0 unless set.
-- FedYogi: ``v <- v - (1 - beta_2) D^2 sign(v - D^2)``. v changes by at most the newest square.
+- FedYogi: ``v <- v - (1 - beta_2) D^2 sign(v - D^2)``. In a round v changes by at most ``D^2``.
 - FedAdam: ``v <- beta_2 v + (1 - beta_2) D^2``. v is an exponential average. ``bias_correction: flower`` multiplies the
   rate by ``sqrt(1 - beta_2^(r+1)) / (1 - beta_1^(r+1))`` as Flower 1.13 does, with r the number of the aggregation (1,
   2, ...); the paper has no such factor.
@@ -15,10 +16,11 @@ With ``D`` the averaged delta, ``m <- beta_1 m + (1 - beta_1) D`` and
 Deviations: ``v`` starts at 0, as in Flower and FedLab; the paper requires at least ``tau^2``
 (``initial_accumulator: tau2``). Deltas are weighted by rows, as in Flower; the paper weights them equally
 (``weights: uniform``). With the optimizer ``sgd``, ``training.learning_rate`` is the paper's client rate η_l; other
-optimizers are not in the paper. Defaults are the best of Clust-PSI-PFL's grid. A round without participants does not
-change m and v.
+optimizers are not in the paper. Defaults are the best values in the grid search of Clust-PSI-PFL. A round without
+participants does not change m and v.
 
-Traffic as federated averaging: P scalars down, P + 1 up per participant.
+Traffic as in federated averaging: each participant receives the model's P scalars, and sends back P scalars and the
+number of its training rows.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ InitialAccumulator = Literal["zero", "tau2"]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AdaptiveState(State):
-    """The state of a server with adaptive steps between rounds."""
+    """The state of FedAdagrad, FedYogi or FedAdam between rounds. D is the averaged update (delta) of a round."""
 
     m: Floats
     """The exponential average of ``D``, ``[P]``."""
@@ -49,7 +51,8 @@ class AdaptiveState(State):
 
 @dataclass(frozen=True)
 class AdaptiveServer(Weighted):
-    """The common part of the three servers. They differ only in the update of v, and in FedAdam's rate."""
+    """The common part of FedAdagrad, FedYogi and FedAdam. They differ in the update of v (the accumulated squares of
+    averaged updates), and FedAdam also in the server's learning rate."""
 
     server_learning_rate: NonNegativeFloat = 0.001
     """η: step size of the server."""
@@ -76,11 +79,12 @@ class AdaptiveServer(Weighted):
         return AdaptiveState(models=state.models + step, m=m, v=v, steps=steps)
 
     def accumulated(self, v: Floats, squares: Floats) -> Floats:
-        """Return the next ``v [P]`` from the ``squares [P]`` of D."""
+        """Return the next accumulated squares ``[P]`` from the last ones, ``v [P]``, and the ``squares [P]`` of the
+        round's averaged update."""
         raise NotImplementedError
 
     def rate(self, step: int) -> float:
-        """Return the server's rate in its ``step`` (1, 2, ...)."""
+        """Return the server's learning rate in its aggregation number ``step`` (1, 2, ...)."""
         return self.server_learning_rate
 
 
@@ -88,7 +92,8 @@ class AdaptiveServer(Weighted):
 class FedAdagrad(AdaptiveServer):
     """FedAdagrad: an adaptive server whose steps shrink as the squares of all rounds add up.
 
-    ``server_learning_rate``: η, ``beta_1``: β_1, ``tau``: τ, ``initial_accumulator``: v_0; weights as in FedAvg.
+    The settings are the paper's η (``server_learning_rate``), β_1 (``beta_1``), τ (``tau``) and v_0
+    (``initial_accumulator``). Hospitals' updates are weighted as in federated averaging.
     """
 
     server_learning_rate: NonNegativeFloat = 0.3162
@@ -103,8 +108,8 @@ class FedAdagrad(AdaptiveServer):
 class FedYogi(AdaptiveServer):
     """FedYogi: an adaptive server whose second moment changes by at most the newest square.
 
-    ``server_learning_rate``: η, ``beta_1``: β_1, ``beta_2``: β_2, ``tau``: τ, ``initial_accumulator``: v_0; weights as
-    in FedAvg.
+    The settings are the paper's η (``server_learning_rate``), β_1 (``beta_1``), β_2 (``beta_2``), τ (``tau``) and v_0
+    (``initial_accumulator``). Hospitals' updates are weighted as in federated averaging.
     """
 
     beta_2: BelowOne = 0.99
@@ -119,8 +124,8 @@ class FedYogi(AdaptiveServer):
 class FedAdam(AdaptiveServer):
     """FedAdam: an adaptive server with exponential averages of deltas and of their squares.
 
-    ``server_learning_rate``: η, ``beta_1``: β_1, ``beta_2``: β_2, ``tau``: τ, ``initial_accumulator``: v_0; weights as
-    in FedAvg.
+    The settings are the paper's η (``server_learning_rate``), β_1 (``beta_1``), β_2 (``beta_2``), τ (``tau``) and v_0
+    (``initial_accumulator``). Hospitals' updates are weighted as in federated averaging.
     """
 
     beta_2: BelowOne = 0.99

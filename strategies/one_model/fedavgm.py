@@ -3,9 +3,10 @@
 T.-M. H. Hsu, H. Qi, M. Brown: *Measuring the Effects of Non-Identical Data Distribution for Federated Visual
 Classification*, arXiv:1909.06335, 2019, section 3.
 
-With ``D`` the averaged delta of a round: ``v <- momentum v + D``, ``theta <- theta + server_learning_rate v``. There is
-no factor ``1 - momentum`` and no Nesterov step. The paper does not give a server learning rate; its default is 1.
-Traffic as federated averaging: P scalars down, P + 1 up per participant; the velocity stays at the server.
+With ``D`` the averaged delta of a round (the change of the participants' parameters): ``v <- momentum v + D``,
+``theta <- theta + server_learning_rate v``. There is no factor ``1 - momentum`` and no Nesterov step. The paper does
+not give a server learning rate; its default is 1. Traffic as in federated averaging: each participant receives the
+model's P scalars, and sends back P scalars and the number of its training rows. The velocity v stays at the server.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from raysim.strategies.shared.weights import Weighted
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MomentumState(State):
-    """The state of FedAvgM, with ``velocity [P]``: v."""
+    """The state of FedAvgM between rounds. ``velocity [P]`` is the sum of the averaged updates of all rounds, in which
+    the momentum lowers the weight of older updates."""
 
     velocity: Floats
 

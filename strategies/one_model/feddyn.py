@@ -3,12 +3,14 @@
 D. A. E. Acar, Y. Zhao, R. Matas, M. Mattina, P. Whatmough, V. Saligrama: *Federated Learning Based on Dynamic
 Regularization*, ICLR 2021, Algorithm 1.
 
-A participant minimises ``L_i(theta) - g_i . theta + alpha/2 |theta - w|^2`` and then sets ``g_i -= alpha (theta_i -
-w)``. ``g_i`` stays at the hospital. The server updates ``h -= alpha/N sum delta_i`` over the N hospitals with training
-rows, and its next model is the mean of the participants' models less ``h / alpha``. The ``g_i`` of hospitals that do
-not take part does not change. A tiny alpha makes the last term huge: the paper uses .01 to .1.
+A participant i that receives the model w minimises ``L_i(theta) - g_i . theta + alpha/2 |theta - w|^2``. With
+``theta_i`` the result, it then sets ``g_i -= alpha (theta_i - w)``. ``g_i`` stays at the hospital. The server updates
+``h -= alpha/N sum delta_i`` with ``delta_i = theta_i - w`` and N the number of hospitals with training rows. Its next
+model is the mean of the participants' models less ``h / alpha``. The ``g_i`` of hospitals that do not take part do not
+change. A tiny alpha makes the last term huge: the paper uses .01 to .1.
 
-Traffic per participant: P scalars down, P + 1 up.
+Traffic in a round: the server sends the model's P scalars to each participant, which sends back P scalars and the
+number of its training rows.
 """
 
 from __future__ import annotations
@@ -40,14 +42,16 @@ from raysim.strategies.shared.program_average import DeltaTraining, alike
 
 @dataclass(frozen=True, eq=False)
 class FedDynState(State):
-    """The state of FedDyn, with ``drift [P]``: h."""
+    """The state of FedDyn between rounds. ``drift [P]`` is h in the paper: minus alpha times the sum of all hospitals'
+    updates so far, divided by the number of hospitals with training rows."""
 
     drift: Floats | None = None
 
 
 @dataclass(frozen=True)
 class DynamicTraining(DeltaTraining):
-    """Local training with the hospital's own linear term ``-g_i . theta``, which it updates after training."""
+    """Local training with the additional loss ``-g_i . theta``. The hospital stores the vector ``g_i`` and updates it
+    after training."""
 
     alpha: float
     name: str = "feddyn"

@@ -3,13 +3,15 @@
 J. Wang, Q. Liu, H. Liang, G. Joshi, H. V. Poor: *Tackling the Objective Inconsistency Problem in Heterogeneous
 Federated Optimization*, NeurIPS 2020, Algorithm 1 and section 4.
 
-A participant takes ``tau_i`` steps, which it counts itself, and sends ``delta_i / a_i`` and ``a_i``. The model moves by
+Participant i takes ``tau_i`` steps, which it counts itself, and sends ``delta_i / a_i`` and ``a_i``, where ``delta_i``
+is the change of its parameters. With the hospitals' weights ``w_i``, the model moves by
 ``(sum w_i a_i) * sum w_i delta_i / a_i``. ``a_i`` is the 1-norm of the steps' weights in the update: ``tau_i`` for
 plain steps; ``(tau - rho (1 - rho^tau) / (1 - rho)) / (1 - rho)`` with momentum ``rho``; and
 ``(1 - (1 - rate mu)^tau) / (rate mu)`` with a proximal term ``mu``. If all hospitals take equally many steps, this is
 federated averaging.
 
-Traffic per participant: P scalars down, P + 2 up.
+Traffic in a round: the server sends the model's P scalars to each participant, which sends back P scalars, ``a_i`` and
+the number of its training rows.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ from raysim.strategies.shared.weights import Weighted
 
 @dataclass(frozen=True)
 class NormalisedTraining(Program):
-    """Local training that sends its delta divided by ``a_i``, and ``a_i``."""
+    """Local training after which a hospital sends its update divided by the 1-norm of its steps' weights, and this
+    norm."""
 
     size: int
     mu: float
@@ -57,8 +60,11 @@ class NormalisedTraining(Program):
         return Reply({"delta": (theta - start) / steps if steps else theta - start, "steps": steps})
 
     def _weight(self, taken: int, shrink: float) -> float:
-        """Return the 1-norm of the weights of ``taken`` steps in the update. A proximal term shrinks the weights of
-        earlier steps."""
+        """Return the sum of the weights that ``taken`` local steps have in a hospital's update.
+
+        The weight of each step is 1 for plain SGD. Momentum raises the weights of earlier steps, and a proximal term
+        lowers them by the factor ``1 - shrink`` for each later step.
+        """
         if self.momentum:
             rest = 1 - self.momentum
             return (taken - self.momentum * (1 - self.momentum**taken) / rest) / rest

@@ -3,15 +3,17 @@
 T. Li, A. K. Sahu, M. Zaheer, M. Sanjabi, A. Talwalkar, V. Smith: *Federated Optimization in Heterogeneous Networks*,
 MLSys 2020, Algorithm 2.
 
-Each participant minimises ``L_i(theta) + mu/2 * |theta - theta_global|^2``. A straggler may stop after fewer epochs and
-still counts. With one full-batch step per round the proximal term has no gradient yet, and this is federated averaging.
+Each participant minimises ``L_i(theta) + mu/2 * |theta - theta_global|^2``. A straggler (a slow hospital) may train for
+fewer epochs, and its update still counts. With one full-batch step per round the proximal term has no gradient yet, and
+this is federated averaging.
 
-Deviations from Algorithm 2: the paper's server samples K hospitals with probabilities ``n_i / n`` and averages them
-with equal weights. Here the configured selection samples, and updates are weighted by rows as in federated averaging.
-With ``selection: by_rows`` and ``weights: uniform`` it is the paper's algorithm. The configured epochs, or
+Deviations from Algorithm 2: the paper's server samples K hospitals with probabilities ``n_i / n`` and averages their
+models with equal weights. Here the configured selection samples, and updates are weighted by rows as in federated
+averaging. With ``selection: by_rows`` and ``weights: uniform`` it is the paper's algorithm. The configured epochs, or
 ``straggler_epochs``, replace the paper's gamma-inexact solutions.
 
-Traffic as federated averaging: P scalars down, P + 1 up per participant.
+Traffic as in federated averaging: each participant receives the model's P scalars, and sends back P scalars and the
+number of its training rows.
 """
 
 from __future__ import annotations

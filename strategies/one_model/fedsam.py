@@ -3,10 +3,12 @@
 Z. Qu, X. Li, R. Duan, Y. Liu, B. Tang, Z. Lu: *Generalized Federated Learning via Sharpness Aware Minimization*, ICML
 2022, Algorithm 1.
 
-A step on a batch first climbs by ``e = rho g / |g|`` along the batch's gradient ``g``. It then descends from ``w`` by
-the gradient of the same batch at ``w + e``. With ``rho: 0`` this is federated averaging.
+For each batch, a step first computes ``e = rho g / |g|`` along the batch's gradient ``g`` at the parameters ``w``. It
+then descends from ``w`` by the gradient of the same batch at ``w + e``. With ``rho: 0`` this is federated averaging. A
+step computes two gradients.
 
-Traffic per participant: P scalars down, P + 1 up. A step takes two gradients.
+Traffic in a round: the server sends the model's P scalars to each participant, which sends back P scalars and the
+number of its training rows.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from raysim.strategies.shared.program_average import DeltaTraining, ProgramAvera
 
 @dataclass(frozen=True)
 class SharpnessAware(DeltaTraining):
-    """Local training in which each step uses the gradient at a point ``rho`` uphill."""
+    """Local training in which each step uses the gradient at a point that lies ``rho`` away in the direction of the
+    batch's gradient."""
 
     rho: float
     name: str = "fedsam"

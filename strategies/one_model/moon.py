@@ -9,7 +9,8 @@ hospital's own model after its last participation; in its first participation z_
 gradient. μ = 0 is federated averaging.
 
 The model needs at least two layers. The paper's extra projection head is left out: the model is the user's choice.
-Traffic: as federated averaging; per participant P scalars down, P + 1 up.
+Traffic as in federated averaging: each participant receives the model's P scalars, and sends back P scalars and the
+number of its training rows.
 """
 
 from __future__ import annotations

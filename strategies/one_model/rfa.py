@@ -3,15 +3,16 @@
 K. Pillutla, S. M. Kakade, Z. Harchaoui: *Robust Aggregation for Federated Learning*, IEEE Transactions on Signal
 Processing 2022, Algorithm 2 (smoothed Weiszfeld).
 
-Hospitals train and store their update ``delta_i``; the first point ``z`` is the weighted mean of the updates. In each
-of ``passes`` further calls of a round, hospitals receive ``z``. Each returns ``v_i (delta_i - z)`` and ``v_i = w_i /
-max(nu, |delta_i - z|)``, and ``z`` moves by the ratio of the sums. In this form, the norm of the returned vector is at
-most ``w_i``, however far away an update is. The rule ``geometric_median`` of ``aggregation`` does the same for other
-strategies, but starts at 0 instead of the mean. Hospitals that together have less than half of the weight cannot move
-the model far. The method does not resist a hospital that sends a false ``v_i``. With ``passes: 0`` the method is
-federated averaging.
+Each hospital i trains and stores its update ``delta_i``. The first estimate ``z`` of the median is the mean of the
+updates, weighted by ``w_i``. In each of ``passes`` further calls of a round, hospitals receive ``z``. Each hospital
+returns ``v_i (delta_i - z)`` and ``v_i = w_i / max(nu, |delta_i - z|)``, and ``z`` moves by the ratio of the sums. In
+this form, the norm of the returned vector is at most ``w_i``, however far away an update is. The rule
+``geometric_median`` of ``aggregation`` does the same for other strategies, but starts at 0 instead of the mean.
+Hospitals that together have less than half of the weight cannot move the model far. The method does not resist a
+hospital that sends a false ``v_i``. With ``passes: 0`` the method is federated averaging.
 
-Traffic per participant: P float64 and its weight down, P + 1 up, and the same amount in each pass.
+Traffic in a round: the server sends P scalars (the model, in float64) and the hospital's weight to each participant,
+which sends back P scalars and a weight. Each pass has the same traffic again.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ from raysim.strategies.shared.weights import Weighted
 
 @dataclass(frozen=True)
 class HeldTraining(Program):
-    """The configured local training. The hospital stores its update, and sends the update times its weight."""
+    """The configured local training. The hospital stores its update, and sends its weight and the update times this
+    weight."""
 
     size: int
     name: str = "rfa"
@@ -64,9 +66,10 @@ class HeldTraining(Program):
 
 @dataclass(frozen=True)
 class WeiszfeldStep(Program):
-    """A hospital's contribution to the Weiszfeld step from the received point.
+    """A hospital's contribution to a step of Weiszfeld's algorithm for the geometric median, from the received
+    ``point [P]``.
 
-    The hospital receives its weight ``share``, which is in units of the mean weight.
+    The hospital also receives ``share``, its weight as a multiple of the mean weight.
     """
 
     size: int

@@ -3,14 +3,17 @@
 S. P. Karimireddy, S. Kale, M. Mohri, S. J. Reddi, S. U. Stich, A. T. Suresh: *SCAFFOLD: Stochastic Controlled Averaging
 for Federated Learning*, ICML 2020, Algorithm 1.
 
-A participant receives θ and c and takes K steps ``y <- y - eta_l (g_i(y) - c_i + c)`` from θ. Then it updates its own
-variate: from its steps, ``c_i+ = c_i - c + (theta - y) / (K eta_l)`` (option II), or as the full-batch gradient at θ
-(option I). ``theta <- theta + eta_g sum_S w_i (y_i - theta)`` with uniform weights as in the paper, or by rows.
-``c <- c + (1/N) sum_S (c_i+ - c_i)`` with N all hospitals, so that c stays the mean of all c_i. Variates start at 0, so
-the first round equals federated averaging.
+The server has a control variate c, and each hospital i has its own, c_i. A participant receives the model θ and c and
+takes K steps ``y <- y - eta_l (g_i(y) - c_i + c)`` from θ. Then it updates its own variate: from its steps,
+``c_i+ = c_i - c + (theta - y) / (K eta_l)`` (option II), or as the full-batch gradient at θ (option I). The server
+updates ``theta <- theta + eta_g sum_S w_i (y_i - theta)`` over the cohort S, with uniform weights as in the paper, or
+weights by rows. It also updates ``c <- c + (1/N) sum_S (c_i+ - c_i)`` with N the number of all hospitals, so that c
+stays the mean of all c_i. Variates start at 0, so the first round equals federated averaging.
 
 The local optimiser must be plain SGD: the steps of another optimiser are not gradients, so c_i would not be a gradient.
-Traffic: per participant 2 P scalars down, 2 P + 1 up.
+
+Traffic in a round: the server sends the model and c, P scalars each, to each participant, which sends back the changes
+of the model and of c_i, P scalars each, and the number of its training rows.
 """
 
 from __future__ import annotations
@@ -44,14 +47,15 @@ from raysim.strategies.shared.weights import Weighted, Weighting
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class VariateState(State):
-    """The state of SCAFFOLD, with ``variate [P]``: c."""
+    """The state of SCAFFOLD between rounds. ``variate [P]`` is c, the server's control variate."""
 
     variate: Floats
 
 
 @dataclass(frozen=True)
 class CorrectedTraining(Program):
-    """Local training with the correction ``c - c_i``, after which the hospital updates its ``c_i``."""
+    """Local training in which each gradient is corrected by ``c - c_i``, the server's minus the hospital's control
+    variate. After training, the hospital updates ``c_i``."""
 
     size: int
     renew: Literal["steps", "gradient"]

@@ -10,12 +10,13 @@ belongs to the nearest centre, and federated averaging trains a model for each c
 by a federated denoising autoencoder. Here ``encoder`` may name a trained autoencoder (see
 :mod:`raysim.strategies.patient_clusters.encoding`). Without an encoder features are not encoded.
 
-Traffic per hospital, with d continuous features of D value columns, and e encoded features:
+Traffic, with d continuous features among D value columns, e encoded features, G clusters, and P scalars of a model:
 
-- once, up: D scalars (which columns are continuous), e (its mean patient) and G (its rows in each cluster)
-- once, down: d (the columns), ``d + G e`` (columns and centres), and G' (the remaining clusters) if only G' have
-  training rows
-- in a round: P down and P up for each participant and each cluster in which it has rows
+- Each hospital once sends D scalars (which columns are continuous), e (its mean patient) and G (its rows in each
+  cluster).
+- Each hospital once receives d scalars (the columns) and ``d + G e`` (columns and centres). If only G' clusters have
+  training rows, it also receives their G' numbers.
+- In a round, each participant receives and sends back P scalars for each cluster in which it has rows.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ from raysim.strategies.shared.silhouette import best_labels
 
 @dataclass(frozen=True)
 class MeanPatient(Statistic):
-    """The mean of the training rows over the received ``columns [d]``; rows are encoded first."""
+    """The mean of a hospital's training rows over the received ``columns [d]``. If there is an ``encoder``, rows are
+    encoded before they are averaged."""
 
     shape: tuple[int]
     encoder: str | None = None

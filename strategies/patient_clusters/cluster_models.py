@@ -1,14 +1,14 @@
 """One model for each cluster of patients: every hospital trains it on its rows in the cluster.
 
 This is the part that FedGMC, CBFL and k-FED share, after clusters are found (FedGMC, Algorithm 2). Row ``1 + g`` of the
-models is the model of cluster ``g``, and row 0 is their mean by training rows. Hospital i has ``n_ig`` rows in cluster
-g and sends these numbers once. A hospital of the cohort trains the model of each cluster with ``n_ig > 0``, and models
-are averaged by ``n_ig``. A cluster without training rows is left out: its patients belong to their next most likely
-cluster, and the server sends hospitals the remaining clusters.
+server's models is the model of cluster ``g``, and row 0 is the mean of the cluster models, weighted by training rows.
+Hospital i has ``n_ig`` rows in cluster g and sends these numbers once. A hospital of the cohort trains the model of
+each cluster with ``n_ig > 0``, and models are averaged with the weights ``n_ig``. A cluster without training rows is
+left out: its patients belong to their next most likely cluster, and the server sends hospitals the remaining clusters.
 
 A hospital starts from as many models as it has clusters. A selection that uses losses receives one loss for each
-hospital, the loss of the model in row 0. No hospital trains from row 0: participants receive their clusters' models as
-well.
+hospital, the loss of the model in row 0. No hospital trains from row 0: participants also receive their clusters'
+models.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ FEWEST, MOST = 3, 8
 
 @dataclass(frozen=True, eq=False)
 class LocalLabels:
-    """Centres that hospitals have computed locally, and the cluster that each centre belongs to."""
+    """Cluster centres that hospitals have computed from their own patients, and the common cluster that each centre
+    belongs to."""
 
     home: Ids
     """The hospital of each centre, ``[c]``."""
@@ -63,13 +64,14 @@ class LocalLabels:
 
 @dataclass(frozen=True, eq=False)
 class PatientClusters:
-    """A division of patients: the cluster g with the largest ``offset_g - |A_g (x - mean_g)|^2 / 2``.
+    """A division of patients into G clusters. A patient belongs to the cluster g with the largest
+    ``offset_g - |A_g (x - mean_g)|^2 / 2``.
 
     It is a :class:`raysim.strategies.base.Division`. ``x [d]`` are a patient's values in ``columns``, encoded by
     :func:`raysim.strategies.patient_clusters.encoding.encoded` with ``encoder``. ``means`` are ``[G, d]``, ``offsets``
-    ``[G]``, and ``factors [G, d, d]`` the lower triangular matrices ``A_g`` (None: the cluster with the nearest mean).
-    Ties go to the smaller g. With ``local``, a patient of a hospital with its own centres belongs to the cluster of the
-    nearest of these centres.
+    ``[G]``, and ``factors [G, d, d]`` the lower triangular matrices ``A_g``. If ``factors`` is None, all ``A_g`` are
+    the identity, so that with offsets of 0 the nearest mean decides. Ties go to the smaller g. If ``local`` has centres
+    of a patient's hospital, the patient belongs to the cluster of the nearest of these centres instead.
     """
 
     columns: Ids
@@ -81,15 +83,17 @@ class PatientClusters:
 
     @property
     def count(self) -> int:
-        """The number of clusters, G."""
+        """The number of clusters."""
         return len(self.means)
 
     @property
     def scalars(self) -> int | Ids:
-        """Return the number of scalars that a hospital receives with the division: one number, or ``[N]``.
+        """Return the number of scalars that each hospital receives with the clusters: one number for all N hospitals,
+        or ``[N]``.
 
-        These are the columns, each cluster's mean, and with ``factors`` each cluster's offset and triangle. A hospital
-        with ``local`` centres receives only the labels of its own centres.
+        The scalars are the columns and the mean of each cluster. If clusters have a covariance (``factors``), they also
+        include each cluster's offset and the triangle of its matrix. A hospital with its own centres (``local``)
+        receives only the cluster of each of its centres.
         """
         d = self.means.shape[1]
         whole: int = len(self.columns) + self.count * (d if self.factors is None else 1 + d + d * (d + 1) // 2)
@@ -100,7 +104,7 @@ class PatientClusters:
         return received
 
     def assign(self, X: NDArray[Any], observed: NDArray[np.bool_], hospital: int) -> Ids:
-        """Return the cluster of each row, ``[n]``."""
+        """Return the cluster of each of n rows of ``hospital``, ``[n]``, from the features ``X [n, F]``."""
         x = encoded(X, self.columns, self.encoder)
         if self.local is None or hospital not in self.local.home:
             return self.best(x)
@@ -108,11 +112,12 @@ class PatientClusters:
         return np.asarray(self.local.labels[mine][nearest_centres(self.columns, self.local.centres[mine]).best(x)])
 
     def best(self, x: Floats) -> Ids:
-        """Return for each row of ``x [n, d]`` the cluster with the largest score, ``[n]``."""
+        """Return the cluster with the largest score for each of n patients ``x [n, d]``, ``[n]``."""
         return np.asarray(self.scores(x).argmax(axis=1))
 
     def scores(self, x: Floats) -> Floats:
-        """Return the scores ``[n, G]`` of clusters for rows ``x [n, d]``; a patient's cluster has the largest score.
+        """Return the score of each of G clusters for each of n patients ``x [n, d]``, ``[n, G]``. A patient belongs to
+        the cluster with the largest score.
 
         A row's scores do not depend on the other rows, not even in the last bit.
         """
@@ -126,8 +131,8 @@ class PatientClusters:
         return scores
 
     def only(self, groups: Ids) -> PatientClusters:
-        """Return the division with only the clusters ``groups``. Patients of other clusters belong to the most likely
-        of these."""
+        """Return the division that has only the clusters ``groups``. Patients of the other clusters now belong to the
+        most likely of the remaining clusters."""
         factors = None if self.factors is None else self.factors[groups]
         left = replace(self, means=self.means[groups], offsets=self.offsets[groups], factors=factors, local=None)
         if self.local is None:
@@ -140,7 +145,8 @@ class PatientClusters:
 
 @dataclass(frozen=True)
 class ClustersLeft(Statistic):
-    """A message to hospitals with the remaining ``clusters [G]``. Hospitals send nothing back."""
+    """A message that tells hospitals which ``clusters [G]`` remain because they contain training rows. Hospitals send
+    nothing back."""
 
     name = "clusters_left"
     shape = (0,)
@@ -151,8 +157,8 @@ class ClustersLeft(Statistic):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PatientState(State):
-    """The state of strategies with clusters of patients: the clusters, and hospitals' numbers of rows in each
-    cluster."""
+    """The state of strategies with clusters of patients: the server's models, the clusters, and each hospital's number
+    of rows in each cluster."""
 
     clusters: PatientClusters
     """The clusters that contain training rows of some hospital."""
@@ -163,19 +169,23 @@ class PatientState(State):
 
 
 def nearest_centres(columns: Ids, centres: Floats, encoder: str | None = None) -> PatientClusters:
-    """Return the division of patients by the nearest of ``centres [G, d]``."""
+    """Return the division of patients into G clusters in which each patient belongs to the nearest of
+    ``centres [G, d]``."""
     return PatientClusters(columns, centres, np.zeros(len(centres)), encoder=encoder)
 
 
 def most_likely_components(columns: Ids, mixture: Mixture) -> PatientClusters:
-    """Return the division of patients by the largest posterior ``w_g N(x; mu_g, Sigma_g)``."""
+    """Return the division of patients in which each patient belongs to the component g of the Gaussian ``mixture`` with
+    the largest posterior ``w_g N(x; mu_g, Sigma_g)``."""
     lower = np.linalg.cholesky(mixture.covariances)
     spread = np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1)
     return PatientClusters(columns, mixture.means, np.log(mixture.weights) - spread, np.linalg.inv(lower))
 
 
 def numbers_to_try(clusters: int | None, points: int) -> Sequence[int]:
-    """Return ``clusters`` if given; otherwise the numbers 3 to 8 that are below the number of ``points`` to cluster."""
+    """Return the numbers of clusters to try: ``clusters`` if given, otherwise those of 3 to 8 that are below
+    ``points``, the number of points to be clustered. With fewer than four points, the only number is ``points - 1``,
+    but at least 1."""
     if clusters is not None:
         return (clusters,)
     most = max(1, min(MOST, points - 1))
@@ -183,7 +193,8 @@ def numbers_to_try(clusters: int | None, points: int) -> Sequence[int]:
 
 
 def patient_state(view: FederationView, clusters: PatientClusters) -> PatientState:
-    """Return the state before the first round. Hospitals are called for their numbers of rows in each cluster."""
+    """Return the state before the first round. The function calls hospitals for their numbers of rows in each
+    cluster."""
     rows = group_sizes(view, clusters)
     trained = np.flatnonzero(rows.any(axis=0))
     if len(trained) < clusters.count:
@@ -197,10 +208,11 @@ def patient_state(view: FederationView, clusters: PatientClusters) -> PatientSta
 
 
 def patient_problem(state: State, ids: Ids, lam: float = 0.0, mu: float = 0.0) -> LocalProblem:
-    """Return the problem in which hospitals ``ids [H]`` train the model of each cluster on their rows in it.
+    """Return the problem in which each of hospitals ``ids [H]`` trains the model of each cluster on its rows in the
+    cluster.
 
-    It is regularised as in CHiP-FL, ``lam |theta - theta_g|^2 + mu |theta - theta_0|^2``, towards the cluster's model
-    and the mean of all models.
+    The loss has the proximal terms of CHiP-FL, ``lam |theta - theta_g|^2 + mu |theta - theta_0|^2``, with ``theta_g``
+    the cluster's model and ``theta_0`` the mean of all cluster models.
     """
     rows = own_state(state, PatientState).rows[ids]
     at, cluster = np.nonzero(rows)
@@ -214,14 +226,15 @@ def patient_problem(state: State, ids: Ids, lam: float = 0.0, mu: float = 0.0) -
 
 
 def patient_step(state: State, update: Update, alpha: float = 1.0) -> PatientState:
-    """Move every cluster's model by its hospitals' deltas, then by ``1 - alpha`` towards the mean of all models."""
+    """Return the state after a round. Each cluster's model moves by the weighted mean of hospitals' updates, and then
+    by ``1 - alpha`` of the way to the mean of all cluster models."""
     state = own_state(state, PatientState)
     return replace(state, models=two_levels(state.models[1:] + update.sums, state.rows.sum(axis=0), alpha))
 
 
 class PatientClustering(Strategy):
-    """A strategy with one model for each cluster of patients. ``setup`` finds the clusters by any method, and returns a
-    :func:`patient_state`."""
+    """A strategy with one model for each cluster of patients. Subclasses define ``setup``, which finds the clusters and
+    returns a :func:`patient_state`."""
 
     def division(self, view: FederationView, state: State) -> PatientClusters:
         return own_state(state, PatientState).clusters
@@ -233,11 +246,13 @@ class PatientClustering(Strategy):
         return patient_step(state, update)
 
     def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
-        """Return the model of each patient's cluster, ``[N, G]``."""
+        """Return the row of ``state.models`` that each of N hospitals uses for the patients in each of G clusters,
+        ``[N, G]``, under the name ``cluster``."""
         hospitals, clusters = own_state(state, PatientState).rows.shape
         return {"cluster": np.tile(np.arange(1, 1 + clusters), (hospitals, 1))}
 
     def facts(self, view: FederationView, state: State) -> dict[str, float]:
-        """Return the number of patient clusters with training rows, and the number of clusters found."""
+        """Return the number of patient clusters with training rows, and the number of clusters that the server
+        formed."""
         state = own_state(state, PatientState)
         return {"patient_clusters": state.clusters.count, "patient_clusters_found": state.formed}

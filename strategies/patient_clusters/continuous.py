@@ -19,7 +19,8 @@ Features = Literal["continuous", "values"]
 
 @dataclass(frozen=True)
 class MoreThanTwoValues(Statistic):
-    """Whether each value column has more than two different recorded values, ``[D]`` ones and zeros."""
+    """For each of D value columns, 1 if the hospital has recorded more than two different values and 0 otherwise,
+    ``[D]``."""
 
     shape: tuple[int]
     name = "continuous_features"
@@ -33,9 +34,10 @@ class MoreThanTwoValues(Statistic):
 
 
 def clustered_columns(view: FederationView, features: Features) -> Ids:
-    """Return the columns of ``X`` that patients are clustered by, ``[d]``: ``continuous`` ones, or all of ``values``.
+    """Return the indices of the d feature columns by which patients are clustered, ``[d]``: the ``continuous`` ones, or
+    all ``values``.
 
-    Raises ``Unfit`` if no column is continuous.
+    Raises ``Unfit`` if continuous columns are requested and no column is continuous.
     """
     if features == "values":
         return np.arange(view.columns)
@@ -49,18 +51,19 @@ def clustered_columns(view: FederationView, features: Features) -> Ids:
 
 
 def filled(table: Floats, rows: int) -> Floats:
-    """Return the table ``[k, d]`` followed by rows of NaN, ``[rows, d]``."""
+    """Return ``table [k, d]`` with rows of NaN appended, so that it has ``rows`` rows."""
     return np.vstack([table, np.full((rows - len(table), table.shape[1]), np.nan)])
 
 
 def defined(table: Floats) -> Floats:
-    """Return the rows of a table from :func:`filled` that are not NaN."""
+    """Return the rows of a table from :func:`filled` without the appended rows of NaN."""
     return table[~np.isnan(table[:, 0])]
 
 
 def chosen(X: NDArray[Any], columns: Ids) -> Floats:
-    """Return the given columns of ``X [n, F]`` in float64, as ``[n, d]``.
+    """Return the d ``columns`` of the features ``X [n, F]`` as float64, ``[n, d]``.
 
-    Rows are contiguous in memory for any n: sums over a row then never depend on the other rows.
+    Each row is contiguous in memory, for any number n of rows. Sums over a row therefore never depend on the other
+    rows.
     """
     return np.ascontiguousarray(X[:, columns], dtype=np.float64)

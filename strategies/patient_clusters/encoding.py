@@ -21,7 +21,8 @@ from raysim.strategies.shared.encoders import MARK
 
 
 def encoded(X: NDArray[Any], columns: Ids, encoder: str | None) -> Floats:
-    """Return the ``columns`` of patients ``X [n, F]`` as ``[n, d]``; with ``encoder``, return their codes ``[n, e]``.
+    """Return the ``columns`` of patients' features ``X [n, F]`` as ``[n, d]`` or, if there is an ``encoder``, their
+    codes ``[n, e]``.
 
     Raises ``ValueError`` if the encoder does not return one row for each patient.
     """
@@ -37,14 +38,15 @@ def encoded(X: NDArray[Any], columns: Ids, encoder: str | None) -> Floats:
 
 
 def check_encoder(encoder: str | None) -> None:
-    """Raise ``ValueError`` for an encoder that cannot be imported."""
+    """Raise ``ValueError`` if ``encoder`` is given and is not the import path of a function marked as an encoder."""
     if encoder is not None:
         load_encoder(encoder)
 
 
 @lru_cache
 def load_encoder(path: str) -> Callable[[Floats], Any]:
-    """Return the encoder at an import path, ``package.module.function``. Raises ``ValueError`` if it does not exist."""
+    """Return the encoder at an import path, ``package.module.function``. Raises ``ValueError`` if it does not exist or
+    is not marked as an encoder."""
     try:
         encoder = by_path(path)
     except ValueError as error:

@@ -4,17 +4,17 @@ Ye et al.: *FedGMC*, Algorithms 1 and 2.
 
 1. Each hospital fits Gaussian mixtures with 2 to 4 components to its continuous features and sends the mixture with the
    largest mean silhouette.
-2. The server samples virtual patients from these mixtures and fits a mixture to the samples, with 3 to 8 components,
-   again by silhouette.
+2. The server samples virtual patients from these mixtures and fits mixtures with 3 to 8 components to the samples. The
+   mixture with the largest mean silhouette defines the clusters.
 3. A patient belongs to the component with the largest posterior. Federated averaging trains a model for each component
-   on its patients' rows, and the model of the patient's cluster predicts.
+   on its patients' rows, and a patient's prediction is that of its component's model.
 
 Choices where the paper is silent or contradicts itself:
 
 - A hospital tries 2 to 4 components.
-- ``virtual: per_component``: 10 virtual patients for each component (the paper's Algorithm 1 uploads no weights);
-  ``per_hospital``: 10 for each hospital, in proportion to its mixture's weights; ``proportional``: as many in total as
-  ``per_component``, in proportion to rows.
+- ``virtual: per_component`` samples 10 virtual patients from each component (the paper's Algorithm 1 uploads no
+  weights). ``per_hospital`` samples 10 for each hospital, in proportion to its mixture's weights. ``proportional``
+  samples as many in total as ``per_component``, in proportion to rows.
 - Clustering is done once (Algorithm 1), although Table 2 of the paper iterates.
 - A hospital with fewer than 4 rows, or whose rows are all alike, has one component.
 - Silhouettes use at most 2,000 rows (:mod:`raysim.strategies.shared.silhouette`).
@@ -23,17 +23,17 @@ A mixture of few rows nearly reveals them: the mean of a single row is that row.
 
 In the paper, cluster models learn nothing from each other. ``lam``, ``mu`` and ``alpha`` couple them as in CHiP-FL:
 proximal terms with the weight 2 ``lam`` towards the cluster's model and 2 ``mu`` towards the mean of all models by
-rows. In every round cluster models also move by ``1 - alpha`` towards that mean. The defaults, 0, 0 and 1, are the
-paper's method.
+rows. In every round cluster models also move by ``1 - alpha`` of the way to that mean. The defaults, 0, 0 and 1, are
+the paper's method.
 
-Traffic per hospital, with d continuous features of D value columns:
+Traffic, with d continuous features among D value columns, G clusters, and P scalars of a model:
 
-- once, up: D scalars (which columns are continuous), ``4 (1 + d + d (d + 1) / 2)`` (its mixture, filled up to 4
-  components) and G (its rows in each cluster)
-- once, down: d (the columns), ``d + G (1 + d + d (d + 1) / 2)`` (columns and mixture), and G' (the remaining clusters)
-  if only G' have training rows
-- in a round: P down and P up for each participant and each cluster in which it has rows; with ``mu`` > 0 each
-  participant receives P more
+- Each hospital once sends D scalars (which columns are continuous), ``4 (1 + d + d (d + 1) / 2)`` (its mixture, filled
+  up to 4 components) and G (its rows in each cluster).
+- Each hospital once receives d scalars (the columns) and ``d + G (1 + d + d (d + 1) / 2)`` (columns and mixture). If
+  only G' clusters have training rows, it also receives their G' numbers.
+- In a round, each participant receives and sends back P scalars for each cluster in which it has rows. With ``mu`` > 0
+  each participant receives P scalars more, the mean of all models.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class FedGmc(PatientClustering):
         return patient_step(state, update, self.alpha)
 
     def _patients(self, view: FederationView, mixtures: list[Mixture]) -> Floats:
-        """Sample virtual patients ``[n, d]`` from the mixtures of the hospitals with training rows, in the order of
+        """Sample n virtual patients with d features from the hospitals' mixtures, ``[n, d]``, in the order of
         hospitals."""
         if self.virtual == "proportional":
             rows = [n * m.weights for n, m in zip(view.sizes[view.trainable], mixtures, strict=True)]

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
+from raysim.core.host import one_thread
 from raysim.strategies.base import Context, Floats, Ids, Send, Statistic
 from raysim.strategies.patient_clusters.continuous import chosen, filled
 from raysim.strategies.shared.silhouette import best_labels
@@ -39,8 +39,8 @@ class Mixture:
     """The covariances of the components, ``[k, d, d]``."""
 
     def packed(self) -> Floats:
-        """Return a table with a row for each component, ``[k, 1 + d + d (d + 1) / 2]``, with the lower triangle of its
-        covariance."""
+        """Return a table with one row for each of k components, ``[k, 1 + d + d (d + 1) / 2]``: the weight, the mean,
+        and the lower triangle of the covariance."""
         lower = np.tril_indices(self.means.shape[1])
         return np.column_stack([self.weights, self.means, self.covariances[:, *lower]])
 
@@ -54,15 +54,20 @@ class Mixture:
         return Mixture(table[:, 0], table[:, 1 : 1 + d], covariances)
 
     def sample(self, component: int, count: int, rng: np.random.Generator) -> Floats:
-        """Sample ``mu + chol(Sigma) z`` from one component, ``[count, d]``."""
+        """Sample ``count`` points from one component, ``[count, d]``, as ``mu + chol(Sigma) z`` with z standard
+        normal."""
         z = rng.normal(size=(count, self.means.shape[1]))
         return np.asarray(self.means[component] + z @ np.linalg.cholesky(self.covariances[component]).T)
 
 
 @dataclass(frozen=True)
 class LocalMixture(Statistic):
-    """The hospital's own mixture over the received ``columns [d]``. It has a row for each component, ``[max(LOCAL), 1 +
-    d + d (d + 1) / 2]``; rows of missing components are NaN."""
+    """The Gaussian mixture of a hospital's own patients over the received ``columns [d]``, as a table with one row for
+    each of up to 4 components.
+
+    A row has a component's weight, mean, and the lower triangle of its covariance: ``1 + d + d (d + 1) / 2`` scalars.
+    If there are fewer than 4 components, the remaining rows are NaN.
+    """
 
     features: int
     name = "local_mixture"
@@ -79,11 +84,12 @@ class LocalMixture(Statistic):
 
 
 def best_mixture(rows: Floats, numbers: Iterable[int], rng: np.random.Generator) -> Mixture:
-    """Fit mixtures of ``rows [n, d]`` with each number of components; return the mixture with the largest silhouette.
+    """Fit a mixture of ``rows [n, d]`` with each of the ``numbers`` of components; return the one with the largest
+    silhouette.
 
-    The silhouette is computed from hard labels; ties go to the fewest components. The number of components is at most
-    the number of distinct rows. If no mixture can be fitted, or all rows are alike, the result has one component with a
-    diagonal covariance.
+    For the silhouette, each row belongs to its most likely component; ties go to the fewest components. The number of
+    components is at most the number of distinct rows. If no mixture can be fitted, or all rows are alike, the result
+    has one component with a diagonal covariance.
     """
     seed, distinct, fits = int(rng.integers(2**31)), len(np.unique(rows, axis=0)), []
     if distinct > 1:
@@ -96,7 +102,8 @@ def best_mixture(rows: Floats, numbers: Iterable[int], rng: np.random.Generator)
 
 
 def fitted(rows: Floats, components: int, seed: int) -> tuple[Mixture, Ids] | None:
-    """Fit a mixture of ``rows [n, d]`` and return it with each row's hard label, or None if the fit fails."""
+    """Fit a Gaussian mixture of ``rows [n, d]``. Return it with each row's most likely component, ``[n]``, or None if
+    the fit fails."""
     from sklearn.exceptions import ConvergenceWarning  # a second to import, and only few strategies need it
     from sklearn.mixture import GaussianMixture
 
@@ -111,7 +118,7 @@ def fitted(rows: Floats, components: int, seed: int) -> tuple[Mixture, Ids] | No
             random_state=seed,
         )
         # One thread: sums then do not depend on how many cores the hospital's process has.
-        with threadpool_limits(1), warnings.catch_warnings():
+        with one_thread(), warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             try:
                 labels = model.fit_predict(rows)
@@ -123,6 +130,7 @@ def fitted(rows: Floats, components: int, seed: int) -> tuple[Mixture, Ids] | No
 
 
 def one_component(rows: Floats) -> Mixture:
-    """Return a mixture of one component: the means and (diagonal) population variances of ``rows [n, d]``."""
+    """Return a mixture of one component, with the means and the population variances of ``rows [n, d]``, and no
+    covariances between features."""
     covariance = np.diag(rows.var(axis=0) + REGULARISATION)
     return Mixture(np.ones(1), rows.mean(axis=0)[None, :], covariance[None, :, :])

@@ -3,23 +3,24 @@
 D. K. Dennis, T. Li, V. Smith: *Heterogeneity for the Win: One-Shot Federated Clustering*, ICML 2021, Algorithms 1 and
 2; on patients and with a model for each cluster, as in the baseline of FedGMC (Ye et al.), Table 2.
 
-1. Each hospital clusters its patients into k' clusters (:func:`local_centres`) and sends their centres.
-2. The server starts from the centres of the first hospital that sent k'. It repeatedly adds the centre farthest from
-   the chosen centres, until there are K. Lloyd's iterations then run over all centres, unweighted.
+1. Each hospital clusters its patients into k' clusters (:func:`local_centres`) and sends the centres of these clusters.
+2. The server starts from the centres of the first hospital that sent k' centres. It repeatedly adds the centre farthest
+   from the chosen centres, until there are K. Lloyd's iterations then run over all centres, unweighted.
 3. Each patient belongs to the nearest of the K centres, and federated averaging trains a model for each cluster. With
    ``inherit`` a patient belongs to the cluster of the nearest centre that the patient's hospital sent. If the hospital
    sent none, the patient belongs to the nearest of the K centres.
 
-Choices: K is 3 to 8 by silhouette of the server's clustering. If K < k', the server starts from that hospital's first
-centre and adds the farthest of its other centres. If no hospital sent k' centres, the server starts with the hospital
-that sent the most.
+Choices: K is the number from 3 to 8 for which the server's clustering has the largest mean silhouette. If K < k', the
+server starts from that hospital's first centre and adds the farthest of its other centres. If no hospital sent k'
+centres, the server starts with the hospital that sent the most.
 
-Traffic per hospital, with d continuous features of D value columns:
+Traffic, with d continuous features among D value columns, G clusters, and P scalars of a model:
 
-- once, up: D scalars (which columns are continuous), ``k' d`` (its centres) and G (its rows in each cluster)
-- once, down: d (the columns), ``d + G d`` (columns and centres) or with ``inherit`` k' (the clusters of its centres),
-  and G' (the remaining clusters) if only G' have training rows
-- in a round: P down and P up for each participant and each cluster in which it has rows
+- Each hospital once sends D scalars (which columns are continuous), ``k' d`` (its centres) and G (its rows in each
+  cluster).
+- Each hospital once receives d scalars (the columns) and ``d + G d`` (columns and centres) or, with ``inherit``, k'
+  (the clusters of its centres). If only G' clusters have training rows, it also receives their G' numbers.
+- In a round, each participant receives and sends back P scalars for each cluster in which it has rows.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
+from raysim.core.host import one_thread
 from raysim.strategies.base import (
     Context,
     FederationView,
@@ -57,7 +58,7 @@ ITERATIONS = 300
 
 @dataclass(frozen=True)
 class LocalCentres(Statistic):
-    """At most ``k'`` centres ``[k', d]`` of the hospital's patients over the received ``columns [d]``.
+    """At most k' cluster centres of a hospital's patients over the received ``columns [d]``, as a table ``[k', d]``.
 
     If there are fewer centres, the remaining rows are NaN.
     """
@@ -104,12 +105,13 @@ class KFed(PatientClustering):
 
 
 def local_centres(rows: Floats, clusters: int, rng: np.random.Generator) -> Floats:
-    """Return at most k' centres of ``rows [n, d]`` (Algorithm 1, after Awasthi and Sheffet).
+    """Return the centres of at most k' = ``clusters`` clusters of ``rows [n, d]``, ``[k', d]`` (Algorithm 1, after
+    Awasthi and Sheffet).
 
-    K-means++ chooses seeds in the projection on the first k' right singular vectors. ``S_r`` are the rows that are
-    three times nearer to seed r than to any other. Lloyd's iterations start, in full space, from the means of the
-    ``S_r``, or from the seed itself if ``S_r`` is empty. If there are at most k' rows, or at most k' different rows,
-    these are the centres.
+    K-means++ chooses k' seeds after a projection of the rows on their first k' right singular vectors. ``S_r`` are the
+    rows that are at least three times nearer to seed r than to any other seed. Lloyd's iterations start, without
+    projection, from the means of the ``S_r``, or from the seed itself if ``S_r`` is empty. If there are at most k'
+    rows, or at most k' different rows, these are the centres.
     """
     if len(rows) <= clusters:
         return rows
@@ -131,7 +133,8 @@ def local_centres(rows: Floats, clusters: int, rng: np.random.Generator) -> Floa
 
 
 def server_centres(by_hospital: list[Floats], clusters: int) -> tuple[Ids, Floats]:
-    """Return the labels ``[c]`` of all centres ``by_hospital``, and the centres ``[K, d]`` (Algorithm 2)."""
+    """Cluster the centres that all hospitals sent, ``by_hospital``. Return the cluster of each of these c centres,
+    ``[c]``, and the centres of the at most K = ``clusters`` clusters, ``[K, d]`` (Algorithm 2)."""
     points = np.concatenate(by_hospital)
     first = by_hospital[int(np.argmax([len(centres) for centres in by_hospital]))]
     clusters = min(clusters, len(np.unique(points, axis=0)))
@@ -140,8 +143,8 @@ def server_centres(by_hospital: list[Floats], clusters: int) -> tuple[Ids, Float
 
 
 def farthest_first(points: Floats, start: Floats, count: int) -> Floats:
-    """Extend ``start [s, d]`` to ``[count, d]`` by adding one after the other the point farthest from the chosen
-    points."""
+    """Return ``start [s, d]`` extended to ``[count, d]`` by repeatedly adding the point that is farthest from the
+    points chosen before."""
     centres = list(start)
     while len(centres) < count:
         distances = np.linalg.norm(points[:, None, :] - np.stack(centres), axis=2).min(axis=1)
@@ -150,12 +153,13 @@ def farthest_first(points: Floats, start: Floats, count: int) -> Floats:
 
 
 def lloyd(rows: Floats, start: Floats) -> tuple[Ids, Floats]:
-    """Run Lloyd's iterations over ``rows [n, d]`` from ``start [k, d]``; return labels and centres."""
+    """Run Lloyd's iterations of k-means over ``rows [n, d]`` from the centres ``start [k, d]``. Return each row's
+    cluster ``[n]`` and the final centres ``[k, d]``."""
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
 
     # One thread: sums then do not depend on the number of cores. The warning is about equal initial centres.
-    with threadpool_limits(1), warnings.catch_warnings():
+    with one_thread(), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         fitted = KMeans(len(start), init=start, n_init=1, max_iter=ITERATIONS, tol=0.0).fit(rows)
     return fitted.labels_.astype(np.int64), fitted.cluster_centers_

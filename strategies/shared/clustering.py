@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
+from raysim.core.host import one_thread
 from raysim.strategies.base import (
     FederationView,
     Floats,
@@ -116,7 +116,7 @@ def kmeans(rows: Floats, clusters: int, rng: np.random.Generator) -> Ids:
     seed = int(rng.integers(2**31))
     clusters = min(clusters, len(np.unique(rows, axis=0)))
     # One thread: sums then do not depend on the number of cores, and few hospitals are clustered faster.
-    with threadpool_limits(1, "openmp"):
+    with one_thread():
         fitted = KMeans(clusters, init="k-means++", n_init=10, max_iter=300, tol=1e-4, random_state=seed).fit(rows)
     return by_smallest_member(fitted.labels_)
 

@@ -16,7 +16,7 @@ from raysim.core import registry
 from raysim.core.errors import ResourceError
 from raysim.engine.client.hospital_group import HospitalGroup
 from raysim.engine.messages.plan import ModelSpec
-from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.coordinator import JobRun
 from raysim.engine.server.job_checks import check_job
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.training.base import DeviceFull, Moments, Optimizer
@@ -186,7 +186,7 @@ def test_a_whole_job_is_that_of_the_cpu(name, strategy, way, card, tmp_path):
     for device in ("cpu", card):
         pool = LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu")
         pool._groups = [HospitalGroup(ids, pools=i == 0, device=device) for i, ids in enumerate(pool.served)]
-        *_, outcome = Coordinator(pool).run(job)
+        *_, outcome = JobRun(pool, job).events()
         outcomes.append(outcome)
     on_cpu, on_card = outcomes
     agree(on_card.models, on_cpu.models, 3)

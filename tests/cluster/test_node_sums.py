@@ -24,7 +24,7 @@ from raysim.config.sections.secure import SecureSection
 from raysim.data.federation import Federation
 from raysim.engine.job import Job, Outcome
 from raysim.engine.messages.plan import ModelSpec, PartialResult, RoundPlan, Work
-from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.coordinator import JobRun
 from raysim.engine.server.merging import summed
 from raysim.engine.server.pool import StateReferences
 from raysim.strategies.base import POOLED, Strategy
@@ -157,7 +157,7 @@ class TestOnRay:
         work = plan(federation).work
         job = Job(work, strategy, All(), 3, EvaluationSection(), **sections)
         seen = Seen(pool)
-        (*_, here), (*_, there) = Coordinator(seen).run(job), Coordinator(LocalPool(placement(), "cpu")).run(job)
+        (*_, here), (*_, there) = JobRun(seen, job).events(), JobRun(LocalPool(placement(), "cpu"), job).events()
         assert isinstance(here, Outcome)
         assert isinstance(there, Outcome)
         assert set(seen.sums) == {2}

@@ -27,7 +27,7 @@ from raysim.core.registry import load_class
 from raysim.data.federation import Federation
 from raysim.engine.job import Job, Outcome
 from raysim.engine.messages.plan import ModelSpec, RoundPlan, Work
-from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.coordinator import JobRun
 from raysim.experiment.session import Session, open_session
 from raysim.strategies.base import Context, Send, Statistic, Strategy, statistics_of
 from raysim.strategies.hospital_clusters.chip import Chip
@@ -146,7 +146,7 @@ class TestOnTwoActors:
     ):
         planned = replace(job(federate(SIZES), FedAvg()), **sections)
         *_, outcome = two.run(planned)
-        *_, alone = Coordinator(LocalPool(Placement(balance(np.array(SIZES), 1), 1, 0), "cpu")).run(planned)
+        *_, alone = JobRun(LocalPool(Placement(balance(np.array(SIZES), 1), 1, 0), "cpu"), planned).events()
         assert isinstance(outcome, Outcome)
         assert isinstance(alone, Outcome)
         np.testing.assert_array_equal(outcome.models, alone.models)
@@ -215,7 +215,7 @@ class TestOnTwoActors:
 
         trees = ModelSpec("boosted_trees", None, {"trees": 2, "depth": 2, "min_rows": 1}, "default")
         placement = Placement(two.pool.served, cpus=1, gpus=0)
-        list(Coordinator(Recording(placement, "cpu")).run(job(federation, FederatedTrees(), model=trees)))
+        list(JobRun(Recording(placement, "cpu"), job(federation, FederatedTrees(), model=trees)).events())
         first, second = [call for call in asked if call[0].call and call[0].call.program.name == "histograms"][2:4]
         assert second[0].only_reads
         expected, _ = LocalPool(placement, "cpu").round(*second)

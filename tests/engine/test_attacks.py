@@ -21,7 +21,7 @@ from raysim.engine.attacks.checks import warnings
 from raysim.engine.attacks.own_attacks import FeatureScale, OwnAttack
 from raysim.engine.job import Outcome
 from raysim.engine.run_state import RunState
-from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.coordinator import JobRun
 from raysim.engine.server.job_checks import check_job
 from raysim.storage.encoding import decode, encode
 from raysim.strategies.hospital_clusters.chip import Chip
@@ -176,13 +176,13 @@ def test_a_run_that_goes_on_ends_with_the_same_bits(federation, attack, rule):
     job = attacked(federation, FedAvg(), {"attack": attack}, {"name": rule}, rounds=4)
     from raysim.cluster.placement import Placement, balance
 
-    coordinator = Coordinator(LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu"))
-    *events, alone = coordinator.run(job, every=1)
+    pool = LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu")
+    *events, alone = JobRun(pool, job).events(1)
     standings = [event for event in events if isinstance(event, RunState)]
     assert len(standings) >= 3
     for standing in standings:
         read, _ = decode(encode(standing, "abc", job.strategy), job.strategy)
-        *_, outcome = coordinator.run(job, read)
+        *_, outcome = JobRun(pool, job, read).events()
         same(outcome, alone)
         assert outcome.facts == alone.facts or repr(outcome.facts) == repr(alone.facts)
 

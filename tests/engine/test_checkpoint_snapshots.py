@@ -17,7 +17,7 @@ from raysim.core import registry
 from raysim.data.federation import Federation
 from raysim.engine.job import Job
 from raysim.engine.run_state import RunState
-from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.coordinator import JobRun
 from raysim.storage.encoding import encode
 from raysim.strategies.one_model.fedavg import FedAvg
 from tests.conftest import MakeFederation, fitting, job_of, with_patients
@@ -41,7 +41,7 @@ def check(federation: Federation, job: Job) -> None:
     pool = LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu")
     offered = [
         (event, encode(event, "abc", job.strategy))
-        for event in Coordinator(pool).run(job, every=1)
+        for event in JobRun(pool, job).events(1)
         if isinstance(event, RunState)
     ]
     assert offered or not job.rounds

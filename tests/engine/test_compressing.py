@@ -15,7 +15,7 @@ from raysim.core import registry
 from raysim.core.errors import ConfigError
 from raysim.engine.job import Outcome
 from raysim.engine.run_state import RunState
-from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.coordinator import JobRun
 from raysim.storage.encoding import decode, encode
 from raysim.strategies.one_model.fedavg import FedAvg
 from tests.conftest import job_of, run
@@ -81,11 +81,11 @@ def test_placement_changes_nothing(federation, kind):
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(map(str, kind.values())))
 def test_a_run_that_goes_on_ends_with_the_same_bits(federation, kind):
     job = compressed(federation, FedAvg(), kind, rounds=4)
-    coordinator = Coordinator(LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu"))
-    *events, alone = coordinator.run(job, every=1)
+    pool = LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu")
+    *events, alone = JobRun(pool, job).events(1)
     for standing in (event for event in events if isinstance(event, RunState)):
         read, _ = decode(encode(standing, "abc", job.strategy), job.strategy)
-        *_, outcome = coordinator.run(job, read)
+        *_, outcome = JobRun(pool, job, read).events()
         same(outcome, alone)
 
 
@@ -106,8 +106,8 @@ def test_bits_are_traffic(federation):
 def test_nothing_is_lost_with_error_feedback(federation):
     """What the server has added up, and what hospitals still owe, is what they would have sent: here of one round."""
     job = compressed(federation, FedAvg(), {"name": "top_k", "ratio": 0.3}, rounds=1)
-    coordinator = Coordinator(LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu"))
-    *events, alone = coordinator.run(job, every=1)
+    pool = LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu")
+    *events, alone = JobRun(pool, job).events(1)
     (standing,) = [event for event in events if isinstance(event, RunState)]
     plain = run(federation, job_of(federation, FedAvg(), rounds=1), 1)
     sizes = federation.sizes("train")

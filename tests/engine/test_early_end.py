@@ -17,7 +17,7 @@ from raysim.data.federation import Federation
 from raysim.engine.job import Job, Outcome
 from raysim.engine.measuring.stopping import Stopped, Stopping
 from raysim.engine.run_state import RunState
-from raysim.engine.server.coordinator import Coordinator, JobRun
+from raysim.engine.server.coordinator import JobRun
 from raysim.engine.server.job_checks import check_job
 from raysim.storage.encoding import decode, encode
 from raysim.storage.results import summary
@@ -174,14 +174,14 @@ def test_a_check_takes_virtual_time_as_a_question_does(federation: Federation) -
 def test_a_run_that_goes_on_from_any_checkpoint_ends_with_the_same_bits(federation: Federation, strategy: str) -> None:
     made = registry.load("strategies", strategy, "strategy.name")()
     job = stopping(federation, made, patience=2, precision="float32")
-    coordinator = Coordinator(LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu"))
-    *events, alone = coordinator.run(job, every=1)
+    pool = LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu")
+    *events, alone = JobRun(pool, job).events(1)
     standings = [event for event in events if isinstance(event, RunState)]
     assert isinstance(alone, Outcome)
     assert len(standings) == ended(alone).last
     for standing in standings:
         read, _ = decode(encode(standing, "abc", job.strategy), job.strategy)
-        *_, outcome = coordinator.run(job, read)
+        *_, outcome = JobRun(pool, job, read).events()
         assert isinstance(outcome, Outcome)
         same(outcome, alone)
         assert outcome.stopped == alone.stopped

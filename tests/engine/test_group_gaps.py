@@ -16,7 +16,7 @@ from raysim.data.federation import Federation
 from raysim.engine.job import Outcome
 from raysim.engine.messages.plan import ModelSpec
 from raysim.engine.run_state import RunState
-from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.coordinator import JobRun
 from raysim.storage.encoding import decode, encode
 from raysim.storage.finished import load_finished, save_finished
 from raysim.strategies.one_model.fedavg import FedAvg
@@ -160,11 +160,11 @@ def test_errors_of_a_real_label_are_tested_within_hospitals(federate: MakeFedera
 
 def test_a_run_that_goes_on_has_the_same_gaps(federation: Federation):
     job = job_of(federation, FedAvg(), tests_groups=True)
-    coordinator = Coordinator(LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu"))
-    *events, alone = coordinator.run(job, every=1)
+    pool = LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu")
+    *events, alone = JobRun(pool, job).events(1)
     stood = [event for event in events if isinstance(event, RunState)]
     read, _ = decode(encode(stood[1], "print", job.strategy), job.strategy)
-    *_, outcome = coordinator.run(job, read)
+    *_, outcome = JobRun(pool, job, read).events()
     assert isinstance(outcome, Outcome)
     assert isinstance(alone, Outcome)
     assert repr(outcome.gaps) == repr(alone.gaps)

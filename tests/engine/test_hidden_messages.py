@@ -17,7 +17,7 @@ from raysim.config.sections.secure import SecureSection
 from raysim.core.errors import ConfigError, StrategyError
 from raysim.engine.privacy.release import Release
 from raysim.engine.run_state import RunState
-from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.coordinator import JobRun
 from raysim.engine.server.job_checks import check_job
 from raysim.privacy.accountant import epsilon
 from raysim.privacy.events import Gaussian
@@ -188,10 +188,10 @@ def test_a_run_goes_on_bit_for_bit(federation, strategy, secure):
     privacy = {"noise_multiplier": 1.0, "clip": 0.3}
     job = hidden(federation, strategy, secure, privacy, rounds=4)
     pool = LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu")
-    events = list(Coordinator(pool).run(job, every=2))
+    events = list(JobRun(pool, job).events(2))
     (stood,) = [event for event in events if isinstance(event, RunState) and event.round == 2]
     again, _ = decode(encode(stood, "print", job.strategy), job.strategy)
-    *_, outcome = Coordinator(pool).run(job, again)
+    *_, outcome = JobRun(pool, job, again).events()
     assert (outcome.models == events[-1].models).all()
     assert (run(federation, job, 4).models == outcome.models).all()
 

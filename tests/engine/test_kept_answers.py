@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
-from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.coordinator import JobRun
 from raysim.strategies.hospital_clusters.clustered import Clustered
 from raysim.strategies.shared import signatures
 from tests.conftest import job_of
@@ -17,7 +17,7 @@ def test_signatures_are_computed_once_in_a_process(federate, monkeypatch):
     pool = LocalPool(Placement(balance(federation.totals, 1), 1, 0), "cpu")
     outcomes = []
     for rate in (0.1, 0.2):
-        *_, outcome = Coordinator(pool).run(job_of(federation, Clustered(clusters=2), learning_rate=rate, rounds=1))
+        *_, outcome = JobRun(pool, job_of(federation, Clustered(clusters=2), learning_rate=rate, rounds=1)).events()
         outcomes.append(outcome)
     assert len(computed) == 3
     assert outcomes[0].cluster.tolist() == outcomes[1].cluster.tolist()

@@ -15,7 +15,7 @@ from raysim.data.federation import Federation, pooled_rows
 from raysim.engine.job import Outcome
 from raysim.engine.measuring.losses import TrainingLosses, constant_loss
 from raysim.engine.run_state import RunState
-from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.coordinator import JobRun
 from raysim.statistics.convergence import convergence
 from raysim.storage.run_tables import rounds_table
 from raysim.strategies.base import OWN, FederationView, Ids, State
@@ -46,7 +46,7 @@ def test_none_is_taken_where_none_is_asked_for(federate: MakeFederation) -> None
     asked = job(federation, FedAvg(), rounds=3)
     silent = replace(asked, evaluation=asked.evaluation.model_copy(update={"loss_points": 0}))
     (*_, with_losses), (*_, without) = (
-        Coordinator(LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu")).run(each)
+        JobRun(LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu"), each).events()
         for each in (asked, silent)
     )
     assert isinstance(with_losses, Outcome)
@@ -215,8 +215,8 @@ def test_a_job_that_goes_on_without_its_history_takes_none(federate: MakeFederat
     federation = federate(SIZES)
     pool = LocalPool(Placement(balance(federation.totals, 1), 1, 0), "cpu")
     made = job_of(federation, FedAvg(), rounds=4)
-    standing = next(event for event in Coordinator(pool).run(made, every=2) if isinstance(event, RunState))
-    *_, outcome = Coordinator(pool).run(made, replace(standing, history=None))
+    standing = next(event for event in JobRun(pool, made).events(2) if isinstance(event, RunState))
+    *_, outcome = JobRun(pool, made, replace(standing, history=None)).events()
     assert isinstance(outcome, Outcome)
     assert losses(outcome) == [None, None]
     assert outcome.convergence is None

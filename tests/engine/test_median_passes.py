@@ -19,7 +19,7 @@ from raysim.engine.client.local_training import CohortTraining
 from raysim.engine.messages.memory import MODEL
 from raysim.engine.messages.steps import EXTRAS, UPDATE, Leaving
 from raysim.engine.run_state import RunState
-from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.coordinator import JobRun
 from raysim.engine.server.job_checks import check_job
 from raysim.robust.centres import geometric_median
 from raysim.secure import traffic
@@ -133,7 +133,7 @@ def test_hospitals_train_once_a_round_and_forget_their_updates(federation, strat
     monkeypatch.setattr(CohortTraining, "_trained", counting)
     job = median(federation, strategy, rounds=2)
     pool = LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu")
-    events = list(Coordinator(pool).run(job, every=1))
+    events = list(JobRun(pool, job).events(1))
     assert np.bincount(trained).tolist() == [2, 2, 0, 2, 2, 2, 2, 2, 2, 2]
     (stood,) = [event for event in events if isinstance(event, RunState) and event.round == 1]
     held = {what for vectors in (stood.states or {}).values() for what in vectors}
@@ -153,10 +153,10 @@ def test_each_pass_is_counted_and_a_run_goes_on(federation):
     drop = {"threshold": 3, "drop": {"mask": 0.15}}
     job = median(federation, FedAvg(), "execute", secure=drop, rounds=4)
     pool = LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu")
-    events = list(Coordinator(pool).run(job, every=2))
+    events = list(JobRun(pool, job).events(2))
     (stood,) = [event for event in events if isinstance(event, RunState) and event.round == 2]
     again, _ = decode(encode(stood, "print", job.strategy), job.strategy)
-    *_, outcome = Coordinator(pool).run(job, again)
+    *_, outcome = JobRun(pool, job, again).events()
     assert (outcome.models == events[-1].models).all()
     assert outcome.facts == events[-1].facts
     whole = run(federation, median(federation, FedAvg(), rounds=1), 1)

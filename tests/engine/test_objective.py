@@ -17,7 +17,7 @@ from raysim.data.federation import Federation, pooled_rows
 from raysim.engine.job import Job
 from raysim.engine.messages.memory import KEPT
 from raysim.engine.run_state import RunState
-from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.coordinator import JobRun
 from raysim.engine.server.job_checks import check_job
 from raysim.strategies.base import POOLED, FederationView, Ids, LocalProblem, State
 from raysim.strategies.fairness.qfedavg import QFedAvg
@@ -145,7 +145,7 @@ def test_scaffolds_gradient_is_that_of_the_objective(federate: MakeFederation) -
     weights = np.array([0.5, 3.0])
     made = job(federation, Noted(renew="gradient"), decay=DECAY, weights=(0.5, 3.0), rounds=2)
     pool = LocalPool(Placement(balance(federation.totals, 1), 1, 0), "cpu")
-    *_, standing = (event for event in Coordinator(pool).run(made, every=1) if isinstance(event, RunState))
+    *_, standing = (event for event in JobRun(pool, made).events(1) if isinstance(event, RunState))
     theta = received[1]
     for h in range(2):
         rows = federation.rows(h, "train")

@@ -14,7 +14,7 @@ from raysim.core.errors import ConfigError, HospitalFailed, StrategyError
 from raysim.data.federation import Federation
 from raysim.engine.client import hospital_group as engine
 from raysim.engine.measuring.divisions import HELD, Groups
-from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.coordinator import JobRun
 from raysim.experiment.planning.plan import weigh
 from raysim.strategies.base import LocalProblem, LocalTraining, RowGroups, State, Strategy, Unfit, Upload, group_sizes
 from raysim.strategies.one_model.fedavg import FedAvg
@@ -166,7 +166,7 @@ def test_each_model_counts_each_way_and_a_hospital_sends_once(federation: Federa
 def test_a_plan_weighs_what_a_run_moves(federation: Federation):
     placement = Placement(balance(federation.totals, 2), 1, 0)
     job = job_of(federation, TwoGroups(), rounds=2, selection=Uniform(0.6, 2), every=0)
-    traffic, first = weigh(job, placement), next(iter(Coordinator(LocalPool(placement, "cpu")).run(job)))
+    traffic, first = weigh(job, placement), next(iter(JobRun(LocalPool(placement, "cpu"), job).events()))
     assert (traffic.cohort, traffic.down, traffic.up) == (first.cohort_size, first.bytes_down, first.bytes_up)
 
 
@@ -174,7 +174,7 @@ def test_no_row_is_kept_between_rounds(federation: Federation):
     """What a process holds of groups are their numbers, one a row, found out once for each division."""
     pool = LocalPool(Placement(balance(federation.totals, 1), 1, 0), "cpu")
     for bound in range(HELD + 3):
-        list(Coordinator(pool).run(job_of(federation, TwoGroups(bound=bound / 10), rounds=2)))
+        list(JobRun(pool, job_of(federation, TwoGroups(bound=bound / 10), rounds=2)).events())
     (group,) = pool._groups
     held = group._groups._held
     assert len(held) == HELD

@@ -19,7 +19,7 @@ from raysim.data.federation import Federation
 from raysim.engine.job import Job, Outcome
 from raysim.engine.messages.program_sums import SumLayout
 from raysim.engine.run_state import RunState
-from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.coordinator import JobRun
 from raysim.engine.server.job_checks import check_job
 from raysim.storage.encoding import decode, encode
 from raysim.strategies.base import Bound, Reply, Send
@@ -37,7 +37,7 @@ def federation(federate: MakeFederation) -> Federation:
 
 def played(federation: Federation, job: Job, since: RunState | None = None) -> tuple[Outcome, list[RunState]]:
     pool = LocalPool(Placement(balance(federation.totals, 3), 1, 0), "cpu")
-    *events, outcome = Coordinator(pool).run(job, since=since, every=1)
+    *events, outcome = JobRun(pool, job, since).events(1)
     assert isinstance(outcome, Outcome)
     return outcome, [event for event in events if isinstance(event, RunState)]
 
@@ -67,7 +67,7 @@ def test_a_run_goes_on_from_any_of_its_checkpoints(federation: Federation):
 def run_from(federation: Federation, job: Job, since: RunState) -> Outcome:
     """The rest of a run, with other actors."""
     pool = LocalPool(Placement(balance(federation.totals, 1), 1, 0), "cpu")
-    *_, outcome = Coordinator(pool).run(job, since=since)
+    *_, outcome = JobRun(pool, job, since).events()
     assert isinstance(outcome, Outcome)
     return outcome
 

@@ -22,7 +22,7 @@ from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.engine.job import Job, Outcome
 from raysim.engine.run_state import RunState
-from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.coordinator import JobRun
 from raysim.engine.server.job_checks import check_job
 from raysim.storage.encoding import decode, encode
 from raysim.strategies.base import Strategy
@@ -54,7 +54,7 @@ def job_with(federation: Federation, name: str, selection: str, way: str) -> Job
 def played(federation: Federation, job: Job, since: RunState | None = None) -> tuple[Outcome, dict[int, RunState]]:
     """The outcome, and the state after each round."""
     pool = LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu")
-    *events, outcome = Coordinator(pool).run(job, since=since, every=1)
+    *events, outcome = JobRun(pool, job, since).events(1)
     assert isinstance(outcome, Outcome)
     return outcome, {e.round: e for e in events if isinstance(e, RunState)}
 

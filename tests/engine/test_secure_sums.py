@@ -18,7 +18,7 @@ from raysim.core.errors import ConfigError
 from raysim.engine.job import Outcome
 from raysim.engine.pipeline.secure_sums import SecureSums
 from raysim.engine.run_state import RunState
-from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.coordinator import JobRun
 from raysim.engine.server.job_checks import check_job
 from raysim.secure import traffic
 from raysim.storage.encoding import decode, encode
@@ -137,11 +137,11 @@ def test_bytes_are_those_of_the_formula(federation):
 def test_a_run_that_goes_on_ends_with_the_same_bits(federation):
     secure = {"mode": "execute", "threshold": 3, "drop": {"mask": 0.2}}
     job = hidden(federation, FedAvg(), secure, rounds=4)
-    coordinator = Coordinator(LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu"))
-    *events, alone = coordinator.run(job, every=1)
+    pool = LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu")
+    *events, alone = JobRun(pool, job).events(1)
     for standing in (event for event in events if isinstance(event, RunState)):
         read, _ = decode(encode(standing, "abc", job.strategy), job.strategy)
-        *_, outcome = coordinator.run(job, read)
+        *_, outcome = JobRun(pool, job, read).events()
         same(outcome, alone)
         assert outcome.facts == alone.facts
 

@@ -113,7 +113,7 @@ def test_many_different_events_are_bounded_by_divergences_from_above():
 
 
 def test_laplace_noise_too_small_for_a_distribution_is_bounded_by_divergences(monkeypatch):
-    monkeypatch.setattr(accountant, "by_distributions", lambda events, delta: -1.0)
+    monkeypatch.setattr(accountant, "by_distributions", lambda events, delta, longer: -1.0)
     epsilon = accountant._epsilon.__wrapped__
     assert epsilon((Laplace(0.05),), 1e-5) == -1.0
     assert epsilon((Laplace(0.0499),), 1e-5) == quick.epsilon_of([Laplace(0.0499)], 1e-5) > 19

@@ -14,7 +14,7 @@ from raysim.config.sections.privacy import AdaptiveClip, PrivacySection
 from raysim.config.sections.secure import SecureSection
 from raysim.core.errors import ConfigError
 from raysim.engine.run_state import RunState
-from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.coordinator import JobRun
 from raysim.engine.server.job_checks import check_job
 from raysim.privacy.clip import next_clip, update_multiplier
 from raysim.privacy.noise import normals
@@ -41,7 +41,7 @@ def guaranteed(federation, mode="distributed", secure=None, adaptive=None, strat
 
 def clips_of(federation, job):
     pool = LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu")
-    events = list(Coordinator(pool).run(job, every=1))
+    events = list(JobRun(pool, job).events(1))
     return [event.reception["guard"]["clip"] for event in events if isinstance(event, RunState)], events
 
 
@@ -101,7 +101,7 @@ def test_a_run_goes_on_with_the_clip_that_it_had(federate):
     (stood,) = [event for event in events if isinstance(event, RunState) and event.round == 2]
     again, _ = decode(encode(stood, "print", job.strategy), job.strategy)
     pool = LocalPool(Placement(balance(federation.totals, 1), 1, 0), "cpu")
-    *_, outcome = Coordinator(pool).run(job, again)
+    *_, outcome = JobRun(pool, job, again).events()
     assert (outcome.models == events[-1].models).all()
     assert outcome.privacy == events[-1].privacy
 

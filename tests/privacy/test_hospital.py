@@ -23,7 +23,7 @@ from raysim.engine.messages.update_sums import number_rows
 from raysim.engine.privacy.checks import check_privacy
 from raysim.engine.privacy.release import Release, release_of
 from raysim.engine.run_state import RunState
-from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.coordinator import JobRun
 from raysim.engine.server.job_checks import check_job
 from raysim.privacy.clip import update_multiplier
 from raysim.storage.encoding import decode, encode
@@ -163,7 +163,7 @@ def first_sums(federation: Federation, job: Job) -> tuple[np.ndarray, np.ndarray
 
     spied: Any = pool
     spied.round = watched
-    list(Coordinator(pool).run(job))
+    list(JobRun(pool, job).events())
     return seen[0] if seen else (np.zeros((1, 1)), np.zeros(1))
 
 
@@ -221,11 +221,11 @@ def test_a_run_goes_on_bit_for_bit(federation):
         privacy=section(noise_multiplier=1.0, clip=0.2),
     )
     pool = LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu")
-    events = list(Coordinator(pool).run(job, every=2))
+    events = list(JobRun(pool, job).events(2))
     whole = events[-1]
     (stood,) = [event for event in events if isinstance(event, RunState) and event.round == 2]
     again, _ = decode(encode(stood, "print", job.strategy), job.strategy)
-    *_, outcome = Coordinator(pool).run(job, again)
+    *_, outcome = JobRun(pool, job, again).events()
     assert (outcome.models == whole.models).all()
     assert outcome.privacy == whole.privacy
 
@@ -241,7 +241,7 @@ def test_the_clip_follows_the_share_among_the_hospitals_expected_in_a_round(fede
     job = job_of(federation, FedAvg(**UNIFORM), selection=Poisson(0.8), rounds=6)
     job = replace(job, privacy=section(clip=1e-4, adaptive={"quantile": 0.5, "rate": 0.5}))
     pool = LocalPool(Placement(balance(federation.totals, 1), 1, 0), "cpu")
-    events = list(Coordinator(pool).run(job, every=1))
+    events = list(JobRun(pool, job).events(1))
     clips = [event.reception["guard"]["clip"] for event in events if isinstance(event, RunState)]
     cohorts = [event.cohort_size for event in events if isinstance(event, Round)]
     assert len(set(cohorts)) > 1
@@ -259,11 +259,7 @@ def test_noise_is_in_units_of_the_clip_that_the_round_was_clipped_to(federate):
     job = job_of(wide, FedAvg(**UNIFORM), selection=Poisson(rate), rounds=3)
     guarantee = section(noise_multiplier=multiplier, clip=clip, adaptive=adaptive)
     pool = LocalPool(Placement(balance(wide.totals, 1), 1, 0), "cpu")
-    states = [
-        event
-        for event in Coordinator(pool).run(replace(job, privacy=guarantee), every=1)
-        if isinstance(event, RunState)
-    ]
+    states = [event for event in JobRun(pool, replace(job, privacy=guarantee)).events(1) if isinstance(event, RunState)]
     first, second = (state.state.models[0] for state in states)
     updates = update_multiplier(multiplier, adaptive["bits"])
     assert first.std() == pytest.approx(updates * clip / (rate * 4), rel=0.05)
@@ -297,13 +293,13 @@ def test_the_clip_follows_the_updates_and_goes_on_after_a_stop(federation):
     adaptive = {"quantile": 0.5, "rate": 0.5}
     job = replace(job_of(federation, FedAvg(**UNIFORM), rounds=6), privacy=section(clip=1e-4, adaptive=adaptive))
     pool = LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu")
-    events = list(Coordinator(pool).run(job, every=1))
+    events = list(JobRun(pool, job).events(1))
     clips = [event.reception["guard"]["clip"] for event in events if isinstance(event, RunState)]
     assert clips[0] == pytest.approx(1e-4 * math.exp(0.25))
     assert clips[-1] == pytest.approx(1e-4 * math.exp(0.25 * len(clips)))
     stood = next(event for event in events if isinstance(event, RunState) and event.round == 3)
     again, _ = decode(encode(stood, "print", job.strategy), job.strategy)
-    *_, outcome = Coordinator(pool).run(job, again)
+    *_, outcome = JobRun(pool, job, again).events()
     assert (outcome.models == events[-1].models).all()
 
 

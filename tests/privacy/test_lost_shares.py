@@ -16,7 +16,7 @@ from raysim.engine.job import Job
 from raysim.engine.pipeline.secure_sums import SecureSums
 from raysim.engine.pipeline.shares import sure_to_be_left
 from raysim.engine.run_state import RunState
-from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.coordinator import JobRun
 from raysim.engine.server.job_checks import check_job
 from raysim.storage.encoding import decode, encode
 from raysim.strategies.hospital_clusters.clustered import Clustered
@@ -125,11 +125,11 @@ def test_masks_change_no_bit_and_a_run_goes_on(federate, way):
         guaranteed(federation, way, 0.1, mode, rounds=4, seed=4, privacy=privacy) for mode in ("model", "execute")
     )
     pool = LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu")
-    events = list(Coordinator(pool).run(execute, every=2))
+    events = list(JobRun(pool, execute).events(2))
     (stood,) = [event for event in events if isinstance(event, RunState) and event.round == 2]
     assert (run(federation, model, 1).models == events[-1].models).all()
     again, _ = decode(encode(stood, "print", execute.strategy), execute.strategy)
-    *_, outcome = Coordinator(pool).run(execute, again)
+    *_, outcome = JobRun(pool, execute, again).events()
     assert (outcome.models == events[-1].models).all()
     assert outcome.privacy == events[-1].privacy
 

@@ -20,7 +20,7 @@ from raysim.data.federation import Federation
 from raysim.engine.job import Outcome
 from raysim.engine.messages.plan import ModelSpec
 from raysim.engine.run_state import RunState
-from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.coordinator import JobRun
 from raysim.engine.server.job_checks import check_job
 from raysim.storage.encoding import decode, encode
 from raysim.strategies.one_model.fedavg import FedAvg
@@ -137,10 +137,10 @@ def test_a_run_under_noisy_figures_goes_on_bit_for_bit(federation):
     keys = {"mode": "local", "noise_multiplier": 1.0, "clip": 0.2, "statistics": {"metrics": {"epsilon": 0.5}}}
     job = replace(job_of(federation, FedAvg(), rounds=4), privacy=section(**keys | {"declared_public": ("sizes",)}))
     pool = LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu")
-    events = list(Coordinator(pool).run(job, every=2))
+    events = list(JobRun(pool, job).events(2))
     (stood,) = [event for event in events if isinstance(event, RunState) and event.round == 2]
     again, _ = decode(encode(stood, "print", job.strategy), job.strategy)
-    *_, outcome = Coordinator(pool).run(job, again)
+    *_, outcome = JobRun(pool, job, again).events()
     np.testing.assert_array_equal(outcome.figures["global"], events[-1].figures["global"])
     np.testing.assert_equal([row.metrics for row in outcome.rounds], [row.metrics for row in events[-1].rounds])
     assert outcome.privacy == events[-1].privacy
@@ -151,7 +151,7 @@ def test_noisy_figures_come_without_gaps_between_groups_of_patients(federation):
     keys = {"mode": "local", "noise_multiplier": 1.0, "clip": 0.2, "declared_public": ("sizes",)}
     noisy_figures = section(**keys, statistics={"metrics": {"epsilon": 0.5}})
     job = replace(job_of(known, FedAvg(), rounds=1, tests_groups=True), privacy=noisy_figures)
-    *_, outcome = Coordinator(LocalPool(Placement(balance(known.totals, 1), 1, 0), "cpu")).run(job)
+    *_, outcome = JobRun(LocalPool(Placement(balance(known.totals, 1), 1, 0), "cpu"), job).events()
     assert outcome.gaps == outcome.groups == {}
 
 

@@ -17,7 +17,7 @@ from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.engine.job import Outcome
 from raysim.engine.run_state import RunState
-from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.coordinator import JobRun
 from raysim.privacy import accountant, quick
 from raysim.privacy.events import Event, Gaussian, Laplace
 from raysim.privacy.noisy_sums import Mechanism
@@ -135,11 +135,11 @@ def test_a_run_goes_on_with_the_sizes_that_were_told(federation, mode, origin):
     keys |= {"sizes": "noisy", "declared_public": ("metrics",)}
     job = replace(job_of(federation, FedAvg(), rounds=4), privacy=section(**keys))
     pool = LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu")
-    events = list(Coordinator(pool).run(job, every=2))
+    events = list(JobRun(pool, job).events(2))
     (stood,) = [event for event in events if isinstance(event, RunState) and event.round == 2]
     again, _ = decode(encode(stood, "print", job.strategy), job.strategy)
     assert again.reception["first"]["sizes"].tolist() == stood.reception["first"]["sizes"].tolist()
-    *_, outcome = Coordinator(pool).run(job, again)
+    *_, outcome = JobRun(pool, job, again).events()
     assert outcome.privacy == events[-1].privacy
     if origin == "seeded":
         assert (outcome.models == events[-1].models).all()

@@ -25,7 +25,7 @@ from raysim.data.federation import Federation
 from raysim.engine.job import Outcome
 from raysim.engine.messages.plan import ModelSpec
 from raysim.engine.run_state import RunState
-from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.coordinator import JobRun
 from raysim.engine.server.job_checks import check_job
 from raysim.privacy import accountant, quick
 from raysim.privacy.events import Gaussian
@@ -228,10 +228,10 @@ def test_the_bound_for_two_hospitals_holds_for_the_worst_pair(hospitals):
 def test_a_run_goes_on_bit_for_bit(federation, mode):
     job = replace(job_of(federation, FedAvgM(), rounds=4), privacy=section(mode=mode, noise_multiplier=1.0, clip=0.2))
     pool = LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu")
-    events = list(Coordinator(pool).run(job, every=2))
+    events = list(JobRun(pool, job).events(2))
     (stood,) = [event for event in events if isinstance(event, RunState) and event.round == 2]
     again, _ = decode(encode(stood, "print", job.strategy), job.strategy)
-    *_, outcome = Coordinator(pool).run(job, again)
+    *_, outcome = JobRun(pool, job, again).events()
     assert (outcome.models == events[-1].models).all()
     assert outcome.privacy == events[-1].privacy
 

@@ -14,7 +14,7 @@ from raysim.config.sections.privacy import PrivacySection
 from raysim.config.sections.secure import SecureSection
 from raysim.core.errors import ConfigError
 from raysim.engine.run_state import RunState
-from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.coordinator import JobRun
 from raysim.engine.server.job_checks import check_job
 from raysim.privacy.accountant import epsilon
 from raysim.privacy.events import Gaussian
@@ -111,11 +111,11 @@ def test_masks_change_no_bit_and_a_run_goes_on(federation, strategy):
         for mode in ("model", "execute")
     )
     pool = LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu")
-    events = list(Coordinator(pool).run(execute, every=2))
+    events = list(JobRun(pool, execute).events(2))
     (stood,) = [event for event in events if isinstance(event, RunState) and event.round == 2]
     assert (run(federation, model, 1).models == events[-1].models).all()
     again, _ = decode(encode(stood, "print", execute.strategy), execute.strategy)
-    *_, outcome = Coordinator(pool).run(execute, again)
+    *_, outcome = JobRun(pool, execute, again).events()
     assert (outcome.models == events[-1].models).all()
 
 

@@ -33,7 +33,7 @@ from raysim.engine.messages.program_sums import SumLayout
 from raysim.engine.privacy import noisy_answers
 from raysim.engine.privacy.noisy_statistics import events, noise_on
 from raysim.engine.privacy.release import release_of
-from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.coordinator import JobRun
 from raysim.engine.server.job_checks import check_job
 from raysim.engine.server.remote import RemoteHospitals
 from raysim.privacy import noisy_sums
@@ -112,7 +112,7 @@ class History:
             patched.setattr(noisy_answers, "noisy_sum", told)
             patched.setattr(RemoteHospitals, "answers", answers)
             pool.round = spied
-            *_, outcome = Coordinator(pool).run(job)
+            *_, outcome = JobRun(pool, job).events()
         assert isinstance(outcome, Outcome)
         return outcome
 

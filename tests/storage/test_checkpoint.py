@@ -22,7 +22,7 @@ from raysim.engine.messages.plan import ModelSpec, Work
 from raysim.engine.packing import pack, pack_state, unpack, unpack_state
 from raysim.engine.run_state import RunState
 from raysim.engine.server.cadence import AUTO_SECONDS, Cadence
-from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.coordinator import JobRun
 from raysim.storage.checkpoints import Checkpoints, Writer, clear
 from raysim.storage.encoding import FORMAT, decode, encode, read_tensors
 from raysim.strategies.base import Selection, State, Strategy
@@ -53,7 +53,7 @@ def job(federation: Federation, strategy: Strategy, selection: Selection, rounds
 
 def played(federation: Federation, job: Job, since: RunState | None = None, every: int = 1) -> list[Any]:
     pool = LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu")
-    return list(Coordinator(pool).run(job, since, every))
+    return list(JobRun(pool, job, since).events(every))
 
 
 def same(a: Outcome, b: Outcome) -> None:

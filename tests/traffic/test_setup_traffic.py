@@ -20,7 +20,7 @@ from raysim.core.errors import StrategyError
 from raysim.data.federation import Federation
 from raysim.engine.job import Outcome, Round
 from raysim.engine.run_state import RunState
-from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.coordinator import JobRun
 from raysim.engine.timing import reached
 from raysim.metrics.labels import CLASSIFICATION
 from raysim.storage.encoding import decode, encode
@@ -301,13 +301,13 @@ def test_only_what_is_not_private_goes_to_the_candidates(federate):
 def test_a_run_that_goes_on_remembers_it(strategy, federation):
     planned = job_of(federation, strategy, rounds=3)
     pool = LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu")
-    *events, alone = Coordinator(pool).run(planned, None, 1)
+    *events, alone = JobRun(pool, planned, None).events(1)
     assert isinstance(alone, Outcome)
     assert alone.setup.down > 0
     for standing in (event for event in events if isinstance(event, RunState)):
-        *_, outcome = Coordinator(pool).run(
-            planned, decode(encode(standing, "", planned.strategy), planned.strategy)[0]
-        )
+        *_, outcome = JobRun(
+            pool, planned, decode(encode(standing, "", planned.strategy), planned.strategy)[0]
+        ).events()
         assert isinstance(outcome, Outcome)
         assert (outcome.setup, outcome.traffic) == (alone.setup, alone.traffic)
         np.testing.assert_array_equal(outcome.models, alone.models)

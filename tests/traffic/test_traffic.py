@@ -11,7 +11,7 @@ from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
 from raysim.config.sections.system import SystemSection
 from raysim.engine.run_state import RunState
-from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.coordinator import JobRun
 from raysim.engine.server.job_server import JobServer
 from raysim.storage.encoding import decode, encode
 from raysim.strategies.asynchronous.fedasync import FedAsync
@@ -76,10 +76,10 @@ def test_a_run_that_goes_on_knows_what_those_under_way_were_sent(federate):
     selection = PowerOfChoice(candidates=2, fraction=0.1, minimum=1)
     federation = federate([20] * 8)
     job = job_of(federation, FedAsync(concurrency=3), rounds=7, selection=selection, system=slow)
-    coordinator = Coordinator(LocalPool(Placement(balance(federation.totals, 1), 1, 0), "cpu"))
-    *events, whole = coordinator.run(job, every=1)
+    pool = LocalPool(Placement(balance(federation.totals, 1), 1, 0), "cpu")
+    *events, whole = JobRun(pool, job).events(1)
     for standing in (event for event in events if isinstance(event, RunState)):
-        *_, again = coordinator.run(job, decode(encode(standing, "print", job.strategy), job.strategy)[0])
+        *_, again = JobRun(pool, job, decode(encode(standing, "print", job.strategy), job.strategy)[0]).events()
         assert again.traffic == whole.traffic
 
 

@@ -18,7 +18,7 @@ from raysim.core.streams import stream
 from raysim.data.federation import Federation
 from raysim.engine.job import Round
 from raysim.engine.run_state import RunState
-from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.coordinator import JobRun
 from raysim.storage.encoding import decode, encode
 from raysim.strategies.asynchronous.fedasync import FedAsync
 from raysim.strategies.asynchronous.fedbuff import FedBuff
@@ -142,8 +142,8 @@ def test_haccs_knows_how_long_rounds_take(federation):
     slow = seconds(1, 2, 3, 40, 5, 6)
     outcome = play(federation, FedAvg(), selection=Haccs(rho=1.0, fraction=0.5, minimum=1), rounds=4, system=slow)
     job = job_of(federation, FedAvg(), selection=Haccs(), system=slow)
-    coordinator = Coordinator(LocalPool(Placement(balance(federation.totals, 1), 1, 0), "cpu"))
-    standing = next(event for event in coordinator.run(job, every=1) if isinstance(event, RunState))
+    pool = LocalPool(Placement(balance(federation.totals, 1), 1, 0), "cpu")
+    standing = next(event for event in JobRun(pool, job).events(1) if isinstance(event, RunState))
     assert standing.memory["latencies"] == pytest.approx([1, 2, 3, 40, 5, 6])
     assert len(outcome.rounds) == 4
 
@@ -490,8 +490,8 @@ def test_a_run_goes_on_from_every_checkpoint_with_who_is_under_way(case, federat
     strategy, rules = RULES[case]
     unreliable = system(**UNRELIABLE, rounds=rules)
     job = job_of(federation, strategy, selection=Uniform(0.6, 2), rounds=7, system=unreliable, precision="float32")
-    coordinator = Coordinator(LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu"))
-    events = list(coordinator.run(job, every=1))
+    pool = LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu")
+    events = list(JobRun(pool, job).events(1))
     whole = events[-1]
     checkpoints = [event for event in events if isinstance(event, RunState)]
     if case in ("discount", "fedasync", "fedbuff"):
@@ -499,7 +499,7 @@ def test_a_run_goes_on_from_every_checkpoint_with_who_is_under_way(case, federat
         assert max(len(standing.clock.kept) for standing in checkpoints) > 1
     for standing in checkpoints:
         since, _ = decode(encode(standing, "print", strategy), strategy)
-        *rounds, again = coordinator.run(job, since)
+        *rounds, again = JobRun(pool, job, since).events()
         same(whole, again)
         assert moments(whole) == moments(again)
         assert [(row.asked, row.staleness) for row in whole.rounds] == [(r.asked, r.staleness) for r in again.rounds]

@@ -2,8 +2,8 @@
 
 A model uses every column that predicts its label. Examples of leaks are a date of death, a code that is entered at
 discharge, and a laboratory value that is ordered only for dying patients. With such a column a model seems excellent
-but is of no use. The check reads each column as the source contains it, over all rows, test rows included. No model
-learns from the check.
+but is of no use. The check reads each column as the source contains it, over all rows, test rows included. In a large
+table it reads evenly spaced rows. No model learns from the check.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _CLASSES = 20  # largest number of classes that are each compared with the rest
 
 
 def unusually_high(auroc: float) -> str:
-    """Return a warning for a model whose ``auroc`` is above :data:`HIGH`; empty for any other value, NaN included."""
+    """Return a warning about a model whose ``auroc`` is above :data:`HIGH`; empty for any other value, NaN included."""
     if not auroc > HIGH:
         return ""
     return f"An AUROC of {auroc:.3f} is unusually high: look for a column that gives the label away."
@@ -49,10 +49,10 @@ def unusually_high(auroc: float) -> str:
 def check(
     table: RawColumns, rows: Ints, home: Ints, hospitals: Sequence[str], y: NDArray[Any], classes: Sequence[str]
 ) -> Leaks:
-    """Check all columns of ``table`` at its rows ``rows [n]``.
+    """Find columns that may reveal the label, and numbers that may be codes, in the rows ``rows [n]`` of ``table``.
 
-    ``home [n]`` is the hospital of each row and ``y [n]`` its label: a class, or a number where ``classes`` is empty.
-    No column is compared with a label that is a number.
+    ``home [n]`` is the hospital of each row and ``y [n]`` its label: the index of a class, or a real number if
+    ``classes`` is empty. No column is compared with a real label.
     """
     order = in_order(home)
     checks = _Checks(tuple(hospitals), home[order], y[order], tuple(classes), len(table.order))
@@ -70,7 +70,7 @@ def check(
 
 @dataclass(frozen=True, eq=False)
 class _Checks:
-    """The checks of single columns on ``n`` rows, sorted by hospital."""
+    """Checks of one column at a time, on ``n`` rows that are sorted by hospital."""
 
     hospitals: tuple[str, ...]
     home: Ints
@@ -80,12 +80,14 @@ class _Checks:
 
     @property
     def compared(self) -> range:
-        """The classes that are compared with the rest; with two classes, the event only."""
+        """The classes that are each compared with all other classes; with two classes only the second (the positive
+        class).
+        """
         C = len(self.classes)
         return range(1, 2) if C == 2 else range(C if C <= _CLASSES else 0)
 
     def note(self, rows: int, best: Separation, strongest: str) -> str:
-        """Return a line that describes what was checked."""
+        """Return a line on what was checked and on the column that ranks rows best."""
         if not self.classes:
             return "the label is a number: no column is compared with it"
         if not self.compared:
@@ -105,7 +107,9 @@ class _Checks:
         )
 
     def numbers(self, name: str, values: NDArray[Any]) -> tuple[Suspect | None, Separation]:
-        """Return a finding about a column of numbers, if any, and how well the column ranks rows."""
+        """Check a column of numbers. Return a suspected leak or code (None without suspicion), and the AUROC with which
+        the column predicts a class.
+        """
         missing = np.isnan(values)
         value, home, y = values, self.home, self.y
         if missing.any():
@@ -123,8 +127,8 @@ class _Checks:
         return suspect, strength
 
     def codes(self, name: str, codes: Ints) -> tuple[Suspect | None, Separation]:
-        """Return a finding about a categorical column, if any, and how well the column ranks rows. Missing values count
-        as a category.
+        """Check a categorical column, in which missing values count as a category. Return a suspected leak (None
+        without suspicion), and the AUROC with which the column predicts a class.
         """
         strength, event = Separation(np.nan, np.nan, 0), 0
         if self.compared:
@@ -134,7 +138,9 @@ class _Checks:
         return self._absent(name, codes < 0) or self._strong(name, strength, event, LIST), strength
 
     def _strong(self, name: str, strength: Separation, event: int, limit: float) -> Suspect | None:
-        """Report a column that ranks rows too well; ``limit``: the AUROC above which it is reported."""
+        """Report the column ``name`` as a suspected leak if it predicts the class ``event`` with an AUROC above
+        ``limit``.
+        """
         if not _passes(strength, limit):
             return None
         ranks = f"feature '{name}' alone ranks {strength.auroc:.3f} of pairs within hospitals right{self._of(event)}"
@@ -149,7 +155,9 @@ class _Checks:
         return "" if len(self.classes) == 2 else f" ('{self.classes[event]}' against the rest)"
 
     def _absent(self, name: str, missing: NDArray[np.bool_]) -> Suspect | None:
-        """Report a column in which missing values predict the outcome."""
+        """Report the column ``name`` as a suspected leak if missing values in it, or the lack of them, predict the
+        label.
+        """
         lacking = int(missing.sum())
         if not self.compared or min(lacking, len(missing) - lacking) < _ROWS:
             return None
@@ -171,8 +179,9 @@ class _Checks:
         return Suspect(name, "warn", f"{text}{self._of(event)}; {drop}")
 
     def _coded(self, name: str, value: NDArray[Any], y: NDArray[Any]) -> Suspect | None:
-        """Report a column of few different whole numbers that may be codes: the share of events first rises and then
-        falls with the number, or the reverse.
+        """Report a column of few different whole numbers if the numbers may be codes rather than amounts.
+
+        Along the numbers of such a column, the share of the positive class first rises and then falls, or the reverse.
         """
         if len(self.classes) != 2 or not _few(value):
             return None
@@ -198,16 +207,16 @@ class _Checks:
 
 
 def _passes(strength: Separation, limit: float) -> bool:
-    """Whether the AUROC is above ``limit`` and precise enough; False for NaN."""
+    """Whether the AUROC is above ``limit`` and its lower confidence limit is not far below; False for NaN."""
     return strength.auroc > limit and strength.low > limit - _LOOSE
 
 
 def _few(value: NDArray[Any]) -> bool:
-    """Whether a column may have few different values, judged by its first rows."""
+    """Whether the first rows of a column have few different values, so that the values may be codes."""
     return len(np.unique(value[: 50 * _CODES[1]])) <= _CODES[1]
 
 
 def _best(strengths: Iterator[tuple[Separation, int]]) -> tuple[Separation, int]:
-    """Return the separation with the highest lower confidence limit, and its class."""
+    """Return the separation with the highest lower confidence limit of its AUROC, and the class that it is for."""
     listed = list(strengths)
     return max(listed, key=lambda each: -1.0 if np.isnan(each[0].auroc) else each[0].low)

@@ -1,8 +1,8 @@
 """Find differences between hospitals in a table that suggest errors, before anything is trained.
 
 A hospital may use other units, write 0 for values that were not measured, lack a column, or reuse the patient numbers
-of another hospital. The same rows may occur under two hospitals' names. The check reads each column as the source gives
-it, over all rows.
+of another hospital. The same rows may occur under two hospitals' names. The check reads each column as the source
+contains it, over all rows. In a large table most checks read evenly spaced rows.
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ class _Column:
     """The number of values at each hospital, ``[H]``."""
 
     def quartiles(self) -> Floats:
-        """Compute the lower quartile, median and upper quartile of each hospital ``[3, H]``; NaN for few values."""
+        """Compute the lower quartile, median and upper quartile of each hospital, ``[3, H]``; NaN for a hospital with
+        few values.
+        """
         order = np.argsort(self.value)
         order = order[np.argsort(self.home[order].astype(np.min_scalar_type(len(self.sizes))), kind="stable")]
         starts, enough = np.cumsum(self.sizes) - self.sizes, self.sizes >= _ENOUGH
@@ -82,11 +84,11 @@ def check(
     patients: NDArray[Any] | None,
     unlike: Collection[str] = (),
 ) -> tuple[Suspect, ...]:
-    """Return the findings in ``table`` at its rows ``rows [n]``, the gravest first.
+    """Return the suspected errors in the rows ``rows [n]`` of ``table``, the most serious first.
 
-    ``home [n]`` is the hospital of each row, ``y [n]`` its label (a class, or a number where ``classes`` is empty), and
-    ``patients [n]`` its patient where the source has patients. ``unlike`` are columns with a different value in every
-    row; the search for copied rows ignores them.
+    ``home [n]`` is the hospital of each row, ``y [n]`` its label (the index of a class, or a real number if ``classes``
+    is empty), and ``patients [n]`` its patient, if known. ``unlike`` are columns with a different value in every row,
+    which the search for copied rows ignores.
     """
     order = in_order(home)
     checks = _Checks(tuple(hospitals), home[order], len(table.order))
@@ -107,14 +109,16 @@ def check(
 
 @dataclass(frozen=True, eq=False)
 class _Checks:
-    """The checks of single columns, with rows sorted by hospital."""
+    """Checks of one column at a time, on rows that are sorted by hospital."""
 
     hospitals: tuple[str, ...]
     home: Ints
     columns: int
 
     def absent(self, missing: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return a mask ``[H]`` of the hospitals where a column has no value, if this is unlikely to be chance."""
+        """Return a mask ``[H]`` of the hospitals where a column has no value, if the other hospitals' missing values
+        make chance an unlikely reason.
+        """
         H = len(self.hospitals)
         if not missing.any():
             return np.zeros(H, np.bool_)
@@ -125,14 +129,14 @@ class _Checks:
         return np.asarray(whole & (sizes >= _ROWS) & (chance < _CHANCE) & ~whole.all())
 
     def without(self, where: tuple[int, ...], names: Sequence[str]) -> Suspect:
-        """Report the columns ``names``, which have no value at the hospitals ``where``."""
+        """Report the columns ``names``, which have no value at the hospitals ``where``, as a possible error."""
         quoted = [f"'{name}'" for name in names]
         what = f"feature {quoted[0]} has" if len(names) == 1 else f"features {_named(quoted)} have"
         at = _named([self.hospitals[h] for h in where])
         return Suspect(names[0], "ask", f"{what} no value at {at}: models there train without")
 
     def numbers(self, name: str, value: NDArray[Any], home: Ints) -> Iterator[Suspect]:
-        """Yield the first finding, if any, in the recorded values of a column of numbers."""
+        """Yield the first suspected error, if any, in the recorded values of a column of numbers."""
         if not len(value):
             return
         sizes = np.bincount(home, minlength=len(self.hospitals))
@@ -145,7 +149,8 @@ class _Checks:
     def _marked(self, column: _Column) -> Suspect | None:
         """Report a value that is frequent at a few hospitals and rare at most others: it may stand for a missing value.
 
-        The value is further from every other value than the standard deviation of the other values.
+        Only the lowest and the highest value are checked. A value is reported if it is further from every other value
+        than the standard deviation of the other values.
         """
         value = column.value
         for odd in {float(value.min()), float(value.max())}:
@@ -167,8 +172,8 @@ class _Checks:
         return None
 
     def _filled(self, column: _Column) -> Suspect | None:
-        """Report a measurement that has a single value at a hospital, if other hospitals rarely have this value: it may
-        have been filled in.
+        """Report a measurement that is the same in all rows of a hospital, if it rarely has this value at other
+        hospitals: it may have been filled in.
         """
         value, sizes = column.value, column.sizes
         filled = np.flatnonzero(sizes)
@@ -189,7 +194,8 @@ class _Checks:
     def _units(self, column: _Column) -> Suspect | None:
         """Report a measurement that is in another unit at some hospitals.
 
-        The quartiles of the two groups of hospitals differ by a known factor, or by conversion to degrees Fahrenheit.
+        The hospitals fall into two groups. Their quartiles differ by the known factor between two units, or by the
+        conversion from degrees Celsius to Fahrenheit.
         """
         sides = _two_sides(column.quartiles())
         if sides is None:
@@ -214,7 +220,8 @@ class _Checks:
         """Report a column whose lowest or highest number is a usual code for a missing value, such as -999.
 
         The numbers -1 and -9, -99, ... are reported if all other values are at least 0. The number 999, and longer
-        numbers of nines, are reported if they are further from the other values than these are from each other.
+        numbers of nines, are reported if their distance from all other values is greater than the range of the other
+        values.
         """
         value = column.value
         for odd in {float(value.min()), float(value.max())}:
@@ -236,11 +243,11 @@ class _Checks:
 
 
 def _two_sides(quartiles: Floats) -> tuple[Floats, Floats, NDArray[np.bool_]] | None:
-    """Divide hospitals into a low and a high side by their ``quartiles [3, H]``.
+    """Divide hospitals into a group of low and a group of high values by their ``quartiles [3, H]``.
 
-    Return the typical quartiles ``[3]`` of each side, and a mask ``[H]`` of the smaller side. Return None if an upper
-    quartile of the low side is not below all lower quartiles of the high side. Also return None if medians within a
-    side differ by a factor of more than the square root of the ratio of the sides' typical medians.
+    Return the typical quartiles ``[3]`` of each group, and a mask ``[H]`` of the smaller group. Return None if an upper
+    quartile of the low group is not below all lower quartiles of the high group. Also return None if medians differ too
+    much within a group: by a factor above the square root of the ratio of the groups' typical medians.
     """
     known = np.flatnonzero(quartiles[0] > 0)
     if len(known) < 2:
@@ -293,7 +300,7 @@ def _of_patients(patients: NDArray[Any], home: Ints, hospitals: Sequence[str]) -
 def _copies(
     table: RawColumns, rows: Ints, home: Ints, hospitals: Sequence[str], unlike: Collection[str]
 ) -> Iterator[Suspect]:
-    """Report pairs of hospitals that share many rows; the label is ignored."""
+    """Report pairs of hospitals that share many rows with equal features; labels are not compared."""
     hashed = _hashed(table, rows, unlike)
     order = np.lexsort((home, hashed))
     hashed, at = hashed[order], home[order]
@@ -311,7 +318,9 @@ def _copies(
 
 
 def _hashed(table: RawColumns, rows: Ints, unlike: Collection[str]) -> NDArray[np.uint64]:
-    """Compute a hash of each row ``[n]``: rows with the same values have the same hash."""
+    """Compute a hash of each row, ``[n]``: rows with the same values, apart from the columns ``unlike``, have the same
+    hash.
+    """
     import pandas as pd
 
     hashed = np.zeros(len(rows), np.uint64)
@@ -323,5 +332,4 @@ def _hashed(table: RawColumns, rows: Ints, unlike: Collection[str]) -> NDArray[n
 
 
 def _named(names: Sequence[str]) -> str:
-    """Join names to a phrase; of many names, only the first are listed."""
     return listed(names, _NAMED)

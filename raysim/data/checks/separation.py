@@ -1,8 +1,8 @@
 """The AUROC of one column alone within hospitals, with its standard error.
 
 Rows of a hospital are compared only with rows of the same hospital, so a column that merely identifies hospitals has an
-AUROC of 0.5. All figures are computed from cells: a cell has the number of rows of each class for one hospital and one
-value.
+AUROC of 0.5. All figures are computed from cells. A cell contains the number of rows of each class with one value at
+one hospital.
 
 The standard error is Hanley and McNeil's (1982), which needs only the AUROC and the counts. DeLong's standard error is
 0 if a column separates the classes, so that ten rows would look as certain as ten thousand.
@@ -32,7 +32,7 @@ _BITS, _CLASS = np.uint64(0xFFFFFFFF), np.uint64(0xFF)
 
 @dataclass(frozen=True)
 class Separation:
-    """The AUROC of one column for one class against the rest, within hospitals."""
+    """How well one column separates one class from the rest: the AUROC within hospitals."""
 
     auroc: float
     """The mean AUROC over included hospitals, weighted by ``m n / (m + n)`` for ``m`` events and ``n`` other rows; NaN
@@ -51,7 +51,7 @@ class Separation:
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """The rows of one column by hospital and value: ``G`` cells in order of hospitals, then of values."""
+    """The rows of one column, counted by hospital and value: ``G`` cells in order of hospitals, then of values."""
 
     hospital: Ints
     """The hospital of each cell, ``[G]``."""
@@ -64,8 +64,8 @@ class Cells:
     def of(hospital: Ints, value: NDArray[Any], y: Ints, classes: int) -> Cells:
         """Build the cells of ``n`` rows with ``value [n]`` and class ``y [n]``.
 
-        Values are single precision without NaN, or whole numbers from 0 to 2^32 - 1. There are at most 2^24 hospitals
-        and 256 ``classes``.
+        Values are single-precision numbers other than NaN, or whole numbers from 0 to 2^32 - 1. There are at most 2^24
+        hospitals and 256 ``classes``.
         """
         bits = sortable(value.astype(np.float32)) if value.dtype.kind == "f" else value
         # One sort of whole numbers is several times faster than sorting rows by value and then by hospital.
@@ -80,11 +80,12 @@ class Cells:
         return Cells((cells >> (_HOSPITAL - _VALUE)).astype(np.int64), cells & _BITS, counts)
 
     def by_rate_elsewhere(self, event: int) -> Cells:
-        """Return the same rows; each value is replaced by the share of ``event`` among rows with this value at other
-        hospitals.
+        """Return the cells of the same rows, with each value replaced by the share of the class ``event`` among rows
+        with this value at other hospitals.
 
-        A value that no other hospital has is replaced by the share of events among all rows of other hospitals. Labels
-        of a row's own hospital therefore do not affect its score. The result has two classes: the rest, and the event.
+        A value that no other hospital has is replaced by the share of ``event`` among all rows of other hospitals.
+        Labels of a row's own hospital therefore do not affect its score. The result has two classes: 0 for the rest,
+        and 1 for ``event``.
         """
         n, k = self.counts.sum(axis=1), self.counts[:, event]
         _, code = np.unique(self.value, return_inverse=True)
@@ -103,8 +104,8 @@ class Cells:
 def separation(cells: Cells, event: int, *, directed: bool = False) -> Separation:
     """Compute how well the values of ``cells`` rank rows of class ``event`` above the rest of the same hospital.
 
-    The direction (high or low values indicate the event) is chosen once, over all hospitals. With ``directed`` high
-    values indicate it.
+    Whether high or low values indicate the class is chosen once, over all hospitals. With ``directed``, high values
+    indicate the class.
     """
     k = cells.counts[:, event].astype(np.float64)
     others = cells.counts.sum(axis=1) - k

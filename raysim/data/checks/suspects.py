@@ -18,10 +18,10 @@ LEVELS: tuple[Level, ...] = ("warn", "ask", "list")
 
 @dataclass(frozen=True)
 class Suspect:
-    """A finding in a table that may be an error.
+    """Something in a table that a check found, and that may be an error.
 
-    The level is ``warn`` if the table is almost certainly wrong, ``ask`` if a person should decide, and ``list`` if the
-    table may be right.
+    The ``level`` is ``warn`` if the table is almost certainly wrong, ``ask`` if a person should decide, and ``list`` if
+    the table may well be right.
     """
 
     feature: str
@@ -33,7 +33,7 @@ class Suspect:
 
 @dataclass(frozen=True)
 class Leaks:
-    """The columns that may reveal the label, and a note on the check."""
+    """The columns that are suspected to reveal the label, and a note on what was checked."""
 
     suspects: tuple[Suspect, ...] = ()
     """At most one finding for each column, the gravest first."""
@@ -42,12 +42,12 @@ class Leaks:
 
     @staticmethod
     def of(tree: Mapping[str, Any]) -> Leaks:
-        """Read findings from JSON values; the inverse of ``dataclasses.asdict``."""
+        """Restore suspected leaks from JSON values, which ``dataclasses.asdict`` made."""
         return Leaks(suspects_of(tree.get("suspects", ())), tree.get("note", ""))
 
 
 def suspects_of(trees: Any) -> tuple[Suspect, ...]:
-    """Read suspects from JSON values."""
+    """Restore suspected errors from JSON values: a list of mappings with the fields of :class:`Suspect`."""
     return tuple(Suspect(**each) for each in trees)
 
 
@@ -57,15 +57,18 @@ _BLOCK = 16  # columns copied at once
 
 
 def in_order(home: Ints) -> Ints:
-    """Return the positions of the rows to check, in order of hospitals ``home [n]``: all rows, or evenly spaced rows of
-    a large table.
+    """Return the positions of the rows to check, sorted by hospital: all rows, or evenly spaced rows of a large table.
+
+    ``home [n]`` is the hospital of each row.
     """
     order: Ints = np.argsort(home, kind="stable")
     return order[_sample(np.bincount(home))] if len(order) > _MOST else order
 
 
 def columns_at(table: RawColumns, rows: Ints) -> Iterator[tuple[str, NDArray[Any]]]:
-    """Yield each column at ``rows``: numbers as floats (NaN: missing), categories as int64 codes (-1: missing)."""
+    """Yield the name of each column and its values in the rows ``rows``: numbers as floats (NaN: missing), categories
+    as int64 codes (-1: missing).
+    """
     for at in range(0, len(table.numeric), _BLOCK):
         block = table.values[:, at : at + _BLOCK][rows].T
         for name, values in zip(table.numeric[at : at + _BLOCK], block, strict=True):
@@ -75,8 +78,10 @@ def columns_at(table: RawColumns, rows: Ints) -> Iterator[tuple[str, NDArray[Any
 
 
 def _sample(sizes: Ints) -> Ints:
-    """Choose the positions of rows to check, for hospitals of ``sizes [H]`` in order: evenly spaced rows of evenly
-    spaced hospitals.
+    """Choose the positions of rows to check among rows that are sorted by hospital: evenly spaced rows of evenly spaced
+    hospitals.
+
+    ``sizes [H]`` is the number of rows of each hospital.
     """
     stride = -(-sizes // _OF_HOSPITAL)
     within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)

@@ -16,11 +16,11 @@ from raysim.data.federation import Federation, write
 def with_patients(
     federation: Federation, hospital: Ids, column: Ids, columns: int, length: float, rows: int, folder: Path
 ) -> None:
-    """Store in ``folder``, which must exist, a federation with canary patients.
+    """Store in ``folder``, which must exist, ``federation`` with ``m`` added canary patients.
 
-    Canary ``i`` of ``m`` is at hospital ``hospital[i]`` and has ``rows`` training rows. ``columns`` features are added
-    behind the federation's features. All features of a canary's rows are 0, except the added feature ``column[i]``: it
-    is ``length``.
+    Canary ``i`` has ``rows`` training rows at hospital ``hospital[i]``. ``columns`` features are added after the
+    federation's features. All features of a canary's rows are 0, except the added feature ``column[i]``, which is
+    ``length``.
     """
     F, total = federation.X.shape[1], len(federation.y)
     order, bounds = [], federation.bounds.copy()
@@ -41,10 +41,12 @@ def with_patients(
 
 
 def with_hospitals(federation: Federation, donors: Ids, rows: int, columns: int, folder: Path) -> None:
-    """Store in ``folder``, which must exist, the federation with one canary hospital for each of ``donors [m]``.
+    """Store in ``folder``, which must exist, ``federation`` with one added canary hospital for each hospital in
+    ``donors [m]``.
 
     ``columns`` features are added, which are 0 in all rows. The canary hospitals follow the federation's hospitals.
-    Canary hospital ``i`` has ``rows`` training rows, copies of rows of the hospital ``donors[i]``, and no other rows.
+    Canary hospital ``i`` has ``rows`` training rows, which are copies of training rows of the hospital ``donors[i]``,
+    and no other rows.
     """
     total, bounds = len(federation.y), federation.bounds.tolist()
     copies = [np.resize(np.arange(bounds[h][0], bounds[h][1]), rows) for h in donors.tolist()]
@@ -68,9 +70,10 @@ def _store(
     people: Ids | None,
     like: Ids | None = None,
 ) -> None:
-    """Store the arrays with labels and attributes copied from other rows and hospitals.
+    """Store the features ``X``, with labels and attributes that are copied from ``federation``.
 
-    ``donor [n]`` is the row that each row copies; ``like`` is the hospital that each added hospital copies.
+    ``donor [n]`` is the row of ``federation`` whose label and attributes each row gets. ``like`` is the hospital whose
+    attributes each added hospital gets.
     """
     meta: dict[str, Any] = json.loads((federation.folder / "federation.json").read_text())
     added = [] if like is None else like.tolist()

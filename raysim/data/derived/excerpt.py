@@ -11,8 +11,8 @@ from raysim.data.federation import Federation, write
 
 
 def excerpt(federation: Federation, rows: NDArray[np.int64], folder: Path) -> Federation:
-    """Store a federation in the new folder ``folder``: ``rows [n]`` (ascending) of ``federation`` as test rows, without
-    features.
+    """Store a federation in the new folder ``folder``. It contains the rows ``rows [n]`` (ascending) of ``federation``
+    as test rows, without features.
 
     All hospitals are included, even hospitals with none of these rows.
     """
@@ -46,10 +46,10 @@ def excerpt(federation: Federation, rows: NDArray[np.int64], folder: Path) -> Fe
 def newcomer(
     federation: Federation, hospital: int, train: NDArray[np.int64], test: NDArray[np.int64], folder: Path
 ) -> Federation:
-    """Store one hospital as a federation in ``folder``, with training rows ``train`` and test rows ``test``; return the
-    federation.
+    """Store one hospital as a federation in ``folder``, with training rows ``train`` and test rows ``test``. Return the
+    new federation.
 
-    Both are positions of rows in ``federation``, whose features are not changed.
+    ``train`` and ``test`` are positions of rows in ``federation``. Features are copied without a new preprocessing.
     """
     rows = np.concatenate([train, test])
     write(

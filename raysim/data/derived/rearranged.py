@@ -33,8 +33,9 @@ class Added:
 def rearranged(federation: Federation, trained: NDArray[np.bool_], added: Added, folder: Path) -> Federation:
     """Store in ``folder``, which must exist, a federation whose hospitals train on the rows where ``trained`` is true.
 
-    ``trained [N + k]`` refers to the rows of ``federation``, followed by the ``added`` rows. Validation rows stay
-    validation rows; all other rows are test rows. ``source_rows`` of the result are positions among the ``N + k`` rows.
+    ``trained [N + k]`` is a mask of the ``N`` rows of ``federation``, followed by the ``k`` rows of ``added``.
+    Validation rows stay validation rows. All other rows are test rows. ``source_rows`` of the result are positions
+    among the ``N + k`` rows.
     """
     people = _people(federation)
     rows, bounds = _order(federation, trained, added.hospital)
@@ -56,7 +57,7 @@ def rearranged(federation: Federation, trained: NDArray[np.bool_], added: Added,
 
 
 def _people(federation: Federation) -> NDArray[np.int64] | None:
-    """Return the patient of each row, ``[N]``; None where patients are unknown."""
+    """Return the patient of each row, ``[N]``; None if the source's patients are unknown."""
     try:
         return federation.people
     except FileNotFoundError:
@@ -66,7 +67,9 @@ def _people(federation: Federation) -> NDArray[np.int64] | None:
 def _order(
     federation: Federation, trained: NDArray[np.bool_], added: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the rows in their new order, and the bounds of hospitals' parts in that order, ``[H, 4]``."""
+    """Return the positions of the rows in their new order, and the bounds of each hospital's parts in this order,
+    ``[H, 4]``.
+    """
     index: list[NDArray[np.int64]] = []
     bounds, at, total = np.empty_like(federation.bounds), 0, len(federation.y)
     for h, (start, train, validation, stop) in enumerate(federation.bounds.tolist()):
@@ -80,7 +83,7 @@ def _order(
 
 
 def random_half(federation: Federation, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Choose a random half of each hospital's rows, validation rows excluded; return a mask ``[N]``."""
+    """Return a mask ``[N]`` of a random half of each hospital's training and test rows."""
     trained = np.zeros(len(federation.y), bool)
     for start, train, validation, stop in federation.bounds.tolist():
         rows = rng.permutation(np.concatenate([np.arange(start, train), np.arange(validation, stop)]))
@@ -89,7 +92,7 @@ def random_half(federation: Federation, rng: np.random.Generator) -> NDArray[np.
 
 
 def trained_on(federation: Federation) -> NDArray[np.bool_]:
-    """Return a mask of the training rows, ``[N]``."""
+    """Return a mask ``[N]`` of the rows that the hospitals of ``federation`` train on."""
     trained = np.zeros(len(federation.y), bool)
     for start, train in federation.bounds[:, :2].tolist():
         trained[start:train] = True
@@ -97,7 +100,9 @@ def trained_on(federation: Federation) -> NDArray[np.bool_]:
 
 
 def _extended(name: str, values: NDArray[Any], k: int) -> NDArray[Any]:
-    """Extend an attribute of patients to ``k`` more rows, each of a new patient with unknown attributes."""
+    """Extend the values of a patient attribute by ``k`` rows. Each added row is of a new patient with unknown
+    attributes.
+    """
     if values.dtype.kind == "f":
         return np.append(values, np.full(k, np.nan))
     if values.dtype.kind in "iu":

@@ -1,14 +1,15 @@
 """The synthetic sets of CS-RCFL as a federation: few hospitals in groups; each group has one linear model.
 
-X. Konti et al., *CS-RCFL*, numerical experiments. Hospital ``i`` has rows ``x ~ N(μ_i, Σ_i)`` and the weights of its
-group ``g``, ``w_g ~ N(0, I)``. Regression: ``y = w.x + N(0, 25)``; classification: ``y = [w.x > 0]``, without noise, so
-the classes are separable.
+X. Konti et al., *CS-RCFL*, numerical experiments. Hospital ``i`` has rows of features ``x ~ N(μ_i, Σ_i)``. The
+hospitals of a group ``g`` have the same weights ``w_g ~ N(0, I)`` of the linear model. The label is
+``y = w.x + N(0, 25)`` in regression, and ``y = [w.x > 0]`` in classification: without noise, so that the classes are
+separable.
 
 The paper does not state how means and covariances are sampled. Here ``μ_i = 0.5 N(0, I)``, and ``Σ_i`` is ``B B' / F``
-with ``B`` standard normal (``wishart``), or ``I`` (``identity``). The choice decides the result in the paper's figure,
-see ``docs/coalitions.md``: a Wishart matrix with as many degrees of freedom as dimensions is nearly singular. In some
-directions a hospital's patients hardly differ. Its model learns nothing about these directions, in which patients of
-other hospitals do differ.
+with ``B`` standard normal (``wishart``), or ``I`` (``identity``). The choice of ``Σ_i`` decides the result in the
+paper's figure, see ``docs/coalitions.md``: a Wishart matrix with as many degrees of freedom as dimensions is nearly
+singular. In some directions of the feature space a hospital's patients hardly differ, while those of other hospitals
+do. The hospital's model learns nothing about these directions.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ NOISE = 5.0
 
 @dataclass(frozen=True, eq=False)
 class CoalitionSets:
-    """The sets of ``N`` hospitals in ``G`` groups.
+    """The data sets of ``N`` hospitals in ``G`` groups, with ``F`` features.
 
     - ``train [N]``: each hospital's training set; ``tests [T][N]``: its ``T`` test sets.
     - ``groups [N]``: the true group of each hospital.
@@ -65,8 +66,8 @@ def coalition_sets(
 ) -> CoalitionSets:
     """Sample the data sets of ``hospitals`` hospitals in ``groups`` groups, each of at least one hospital.
 
-    The size of a training set is uniformly distributed: 50 to 150 rows in regression, 100 to 200 in classification.
-    Raises ``ValueError`` where there are more groups than hospitals.
+    The number of rows of a training set is uniformly distributed: 50 to 150 in regression, 100 to 200 in
+    classification. Raises ``ValueError`` if there are more groups than hospitals.
     """
     if not 1 <= groups <= hospitals:
         raise ValueError(f"groups: {groups} is not between 1 and the number of hospitals, {hospitals}")
@@ -127,11 +128,13 @@ class Coalitions(BaseModel):
         return self
 
     def files(self) -> Iterator[Path]:
-        """Return no files: the fields alone decide what is sampled."""
+        """Return no files: the data are sampled from the fields alone."""
         return iter(())
 
     def reserve(self, by: str | None, column: str | None) -> Coalitions:
-        """Return this source. Raises ``DataError`` unless ``data.split`` names no column, or ``PART``."""
+        """Return this source unchanged. Raises ``DataError`` if ``by`` is given, or if ``column`` is another column
+        than ``PART``, which names the sampled training and test sets.
+        """
         if by is not None:
             raise DataError(f"data.split.by: '{by}', but these rows have no groups; use row")
         if column not in (None, PART):
@@ -139,7 +142,7 @@ class Coalitions(BaseModel):
         return self
 
     def read(self) -> Records:
-        """Sample the sets."""
+        """Sample the training and test sets of all hospitals."""
         import pandas as pd
 
         sets_ = coalition_sets(

@@ -36,7 +36,7 @@ _STEPS = (1, 2, 3, 4, 6, 8, 12, 24)
 
 @dataclass(frozen=True)
 class Hours:
-    """The unit of the times in each file of a cohort, and notes on the times."""
+    """The length of an hour in the unit of each file's column ``time``, and notes on the times of a cohort."""
 
     length: Mapping[str, int]
     """The number of units of the column ``time`` in an hour, by file."""
@@ -50,10 +50,11 @@ def read_hours(
     files: Mapping[str, Path],
     unit: Unit | None,
 ) -> Hours:
-    """Read the hours of a cohort. Each key of ``kinds`` is a view of a file, whose column ``time`` has that type.
+    """Find out how long an hour is in the column ``time`` of each file of a cohort. The keys of ``kinds`` name the
+    views of the files that have this column, and the values are the column's types.
 
-    ``unit`` is the unit of numbers; with None it is assumed. Raises ``DataError`` for times between full hours, and for
-    a unit that cannot be right.
+    ``unit`` is the unit of times that are numbers; with None it is assumed. Raises ``DataError`` for times between full
+    hours, and for a unit that cannot be right.
     """
     times = {name: _Times.read(connection, name, file) for name, file in files.items() if name in kinds}
     length = {name: hour for name, kind in kinds.items() if (hour := _of_duration(kind)) is not None}
@@ -78,14 +79,14 @@ def _of_duration(kind: pa.DataType) -> int | None:
 
 
 def _assumed(times: NDArray[Any]) -> Unit:
-    """Return the shortest unit in which all times are whole hours; ``hours`` if none fits, or all are 0."""
+    """Return the shortest unit in which all times are whole hours; ``hours`` if there is none, or all times are 0."""
     fits = (unit for unit, hour in _HOUR.items() if times.any() and not (times % hour).any())
     return next(fits, "hours")
 
 
 @dataclass(frozen=True, eq=False)
 class _Times:
-    """The different times of one file."""
+    """The different values of the column ``time`` in one file."""
 
     file: Path
     known: NDArray[Any]
@@ -104,7 +105,9 @@ class _Times:
         return _Times(file, values[~missing], n[~missing], int(n[missing].sum()))
 
     def notes(self, hour: int, *, assumed: bool) -> list[str]:
-        """Return notes on the times if an hour has the length ``hour``. Raises ``DataError`` for a wrong length."""
+        """Return notes on the times, if an hour is ``hour`` units long. Raises ``DataError`` if the times do not fit
+        this length.
+        """
         hours, between = np.divmod(self.known, hour)
         if uneven := int(self.rows[between != 0].sum()):
             raise DataError(

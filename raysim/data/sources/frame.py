@@ -1,7 +1,7 @@
 """A pandas data frame as data: the frame is stored in the cache as a Parquet file, which the source ``table`` reads.
 
-The configuration of a run on a data frame can therefore be stored, resumed, and read by other processes. The index of a
-frame is not stored.
+The configuration of a run on a data frame can therefore be stored, resumed, and read by other processes. The index of
+the data frame is not stored.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _WRITTEN = (str, int, float, Decimal, np.number, np.bool_)
 
 
 def data_section(frame: pd.DataFrame, keys: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the ``data`` section of the configuration for a frame: ``keys`` (``silo``, ``label``, ``split``, ...) and
-    its file.
+    """Return the configuration section ``data`` for a data frame: the given ``keys`` (``silo``, ``label``, ``split``,
+    ...) and the path of the stored frame.
 
-    Raises ``ConfigError`` where ``keys`` also names a source or file, and ``DataError`` for an unusable frame.
+    Raises ``ConfigError`` if ``keys`` also names a source or file, and ``DataError`` for an unusable frame.
     """
     if keys.get("path") is not None:
         raise ConfigError(f"data.path: {as_yaml(keys['path'])} cannot be combined with a data frame; keep one of them")
@@ -50,7 +50,7 @@ def data_section(frame: pd.DataFrame, keys: Mapping[str, Any]) -> dict[str, Any]
 
 
 def check_index(frame: pd.DataFrame, name: Any, field: str) -> None:
-    """Raise ``DataError`` where ``name`` is not a column but an index of the frame, which is not stored."""
+    """Raise ``DataError`` if ``name`` is not a column but an index of the data frame, which is not stored."""
     named = isinstance(name, str) and name in getattr(getattr(frame, "index", None), "names", ())
     if named and name not in frame.columns:
         raise DataError(f"{field}: '{name}' is the data frame's index; make it a column: frame.reset_index()")
@@ -59,7 +59,7 @@ def check_index(frame: pd.DataFrame, name: Any, field: str) -> None:
 def stored(frame: pd.DataFrame, field: str = "data") -> Path:
     """Store the frame's columns as a Parquet file in the cache and return its path; equal frames share a file.
 
-    Raises ``DataError`` naming ``field`` for columns that a Parquet file cannot contain, and where the cache cannot be
+    Raises ``DataError`` naming ``field`` for columns that a Parquet file cannot contain, and if the cache cannot be
     written.
     """
     table, written = arrow_table(frame, field), pa.BufferOutputStream()
@@ -74,10 +74,11 @@ def stored(frame: pd.DataFrame, field: str = "data") -> Path:
 
 
 def arrow_table(frame: pd.DataFrame, field: str, columns: Collection[str] | None = None) -> pa.Table:
-    """Return the frame's columns in ``columns`` (None: all) as an Arrow table, categories as dictionaries of texts.
+    """Return the data frame as an Arrow table, with categories as dictionaries of texts. If ``columns`` is given, other
+    columns are left out.
 
-    Raises ``DataError`` naming ``field`` where ``frame`` is not a data frame, has several columns of one name, or
-    contains values without an Arrow type.
+    Raises ``DataError`` naming ``field`` if ``frame`` is not a data frame, has several columns of one name, or contains
+    values without an Arrow type.
     """
     import pandas as pd
 

@@ -4,7 +4,7 @@ Dirichlet: M. Yurochkin et al., *Bayesian Nonparametric Federated Learning of Ne
 of Q. Li et al., *Federated Learning on Non-IID Data Silos*, ICDE 2022. Similarity: S. P. Karimireddy et al.,
 *SCAFFOLD*, ICML 2020. Both are used by D. M. Jimenez-Gutierrez et al., *Clust-PSI-PFL*, 2025.
 
-Functions are pure: they take labels and a seed and return the hospital of each row. Every row goes to one hospital.
+The functions take labels and a seed and return the hospital of each row. Every row goes to exactly one hospital.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ TEST = 0.2
 
 
 def dirichlet(labels: Ids, hospitals: int, alpha: float, seed: int, *, min_size: int = 10) -> Ids:
-    """Return the hospital of each row, ``[n]``, with shares of every class sampled from a symmetric
-    Dirichlet(``alpha``).
+    """Return the hospital of each row, ``[n]``. The hospitals' shares of each class are sampled from a symmetric
+    Dirichlet distribution with parameter ``alpha``.
 
     Each class of ``labels [n]`` in turn is shuffled and divided among the hospitals in shares that are sampled for this
-    class. A hospital that already has ``n / hospitals`` rows gets no rows of later classes. Small
-    ``alpha`` gives hospitals of few classes. With large ``alpha`` all hospitals are like the pool.
+    class. A hospital that already has ``n / hospitals`` rows gets no rows of later classes. Small ``alpha`` gives
+    hospitals of few classes. With large ``alpha`` all hospitals have about the class shares of the whole data set.
 
-    Sampling is repeated up to 1000 times while a hospital has fewer than ``min_size`` rows. Raises ``DataError`` where
+    Sampling is repeated up to 1000 times, until every hospital has at least ``min_size`` rows. Raises ``DataError`` if
     all tries fail, for more hospitals than the rows allow, and for an ``alpha`` that is too large to sample with.
     """
     _check(labels, hospitals)
@@ -66,15 +66,16 @@ def dirichlet(labels: Ids, hospitals: int, alpha: float, seed: int, *, min_size:
 
 
 def similarity(labels: Ids, hospitals: int, share: float, seed: int) -> Ids:
-    """Return the hospital of each row, ``[n]``: a ``share`` of all rows is divided at random, the rest in order of
-    labels.
+    """Return the hospital of each row, ``[n]``: a ``share`` of all rows is divided at random, and the other rows are
+    divided in order of their labels.
 
     Rows are shuffled. The first ``round(share n)`` rows, and then the remaining rows sorted by label, are divided in
-    the same way: of ``m`` rows, hospital j of H gets positions ``floor(j m / H)`` to ``floor((j + 1) m / H) - 1``. A
-    share of 1 gives hospitals that are all alike, 0 gives shards of one or few classes.
+    the same way: of ``m`` rows, hospital j of H gets positions ``floor(j m / H)`` to ``floor((j + 1) m / H) - 1``. With
+    a share of 1, all hospitals have about the same class shares. With a share of 0, each hospital has only one or a few
+    classes.
 
-    Raises ``DataError`` if a hospital would get no row, which is possible if both parts have fewer rows than there are
-    hospitals.
+    Raises ``DataError`` if a hospital would get no row. This is possible if the random rows and the sorted rows are
+    each fewer than the hospitals.
     """
     _check(labels, hospitals)
     order = stream(seed, "similarity").permutation(len(labels))
@@ -94,11 +95,10 @@ def similarity(labels: Ids, hospitals: int, share: float, seed: int) -> Ids:
 
 
 def holdout(labels: Ids, home: Ids, seed: int) -> NDArray[np.int8]:
-    """Return the part of each row, ``[n]``, as in ``Records.part``: 0 train, 2 test; a fifth of each hospital's rows is
-    for test.
+    """Return the part of each row, ``[n]``: 0 for training, 2 for test. A fifth of each hospital's rows are for test.
 
-    The part is stratified by class at a hospital with at least two rows of each of its classes. Counts are rounded to
-    the nearest, and at least one row is for training.
+    The division is stratified by class at each hospital that has at least two rows of each of its classes. The number
+    of test rows is rounded to the nearest, and at least one row is for training.
     """
     part = np.zeros(len(labels), dtype=np.int8)
     by_hospital = np.argsort(home, kind="stable")
@@ -122,8 +122,9 @@ def holdout(labels: Ids, home: Ids, seed: int) -> NDArray[np.int8]:
 
 
 def _draw(of_class: Ids, hospitals: int, alpha: float, rng: np.random.Generator) -> Ids | None:
-    """Sample the number of rows of each class for each hospital, ``[C, H]``. Return None if the sampled shares of all
-    hospitals that are not yet full are 0."""
+    """Sample the number of rows of each class at each hospital, ``[C, H]``. Return None if a class cannot be divided
+    because the sampled shares of all hospitals that can get more rows are 0.
+    """
     held = np.zeros(hospitals, dtype=np.int64)
     even = of_class.sum() / hospitals
     parts = np.zeros((len(of_class), hospitals), dtype=np.int64)
@@ -139,7 +140,9 @@ def _draw(of_class: Ids, hospitals: int, alpha: float, rng: np.random.Generator)
 
 
 def _dealt(codes: Ids, parts: Ids, seed: int, attempt: int) -> Ids:
-    """Return the hospital of each row, ``[n]``: each class is shuffled and cut into pieces of ``parts [C, H]`` rows."""
+    """Return the hospital of each row, ``[n]``: the rows of each class are shuffled, and hospitals get ``parts [C, H]``
+    of them.
+    """
     # Shuffles have a separate stream, so that rejected samples need no shuffle.
     rng = stream(seed, "dirichlet rows", attempt)
     home = np.empty(len(codes), dtype=np.int64)

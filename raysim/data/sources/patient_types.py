@@ -46,11 +46,11 @@ class PatientTypes(BaseModel):
     seed: Seed = Field(0, description="seed of the federation; the run has a separate seed")
 
     def files(self) -> Iterator[Path]:
-        """Return no files: the fields alone decide what is sampled."""
+        """Return no files: the data are sampled from the fields alone."""
         return iter(())
 
     def read(self) -> Records:
-        """Sample the patients, hospital after hospital."""
+        """Sample the patients of one hospital after the other."""
         import pandas as pd
 
         rng, F = stream(self.seed, "patient-types"), self.features
@@ -84,7 +84,7 @@ def _sizes(rows: int, hospitals: int) -> list[int]:
     """Compute the number of rows of hospitals 1, 2, 3, ...: proportional to 1, 1/sqrt(2), 1/sqrt(3), ..., and at least
     one.
 
-    Their sum may therefore differ a little from ``rows``.
+    The sizes are rounded, so that their sum may differ a little from ``rows``.
     """
     weights = 1 / np.sqrt(np.arange(1, hospitals + 1))
     return [max(1, round(rows * weight)) for weight in (weights / weights.sum()).tolist()]

@@ -1,8 +1,8 @@
 """Pooled data sets without hospitals, divided among clients by a partition protocol.
 
-All have three things in common: the number of clients, the partition that decides how much clients differ, and an 80/20
-holdout at each client, stratified by class. ``data.split: {column: part}`` uses the holdout; any other split may be
-configured too.
+All these data sets have three things in common: the number of clients, the partition that decides how much clients
+differ, and an 80/20 holdout at each client, stratified by class. The split ``data.split: {column: part}`` uses this
+holdout; another split may be configured.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Alternatives(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     def idle(self) -> tuple[str, tuple[str, ...]]:
-        """Return the deciding key, and the keys that have no effect at its present value."""
+        """Return the name of the deciding key, and the names of the keys that have no effect at its present value."""
         raise NotImplementedError
 
     @model_validator(mode="after")
@@ -76,7 +76,7 @@ class Partition(Alternatives):
         return "name", ("share",) if self.name == "dirichlet" else ("alpha", "min_size")
 
     def home(self, labels: NDArray[np.int64], clients: int, seed: int) -> NDArray[np.int64]:
-        """Return the client of each row, ``[N]``."""
+        """Return the client of each row, ``[N]``, by the rows' class indices ``labels [N]``."""
         if self.name == "similarity":
             return similarity(labels, clients, self.share, seed)
         return dirichlet(labels, clients, self.alpha, seed, min_size=self.min_size)
@@ -104,15 +104,19 @@ class Pooled(BaseModel):
     seed: Seed = Field(0, description="seed of the partition, the holdout and the sample; the run has a separate seed")
 
     def files(self) -> Iterator[Path]:
-        """Return the files that the source reads."""
+        """Return the files that the source reads; none for a data set without files."""
         return iter(())
 
     def pool(self) -> tuple[pd.DataFrame, NDArray[np.int64], tuple[str, ...], str]:
-        """Return features ``[N, F]``, class indices ``[N]``, the names of the classes, and a note on what was read."""
+        """Return the whole data set: features ``[N, F]``, class indices ``[N]``, the names of the classes, and a note
+        on what was read.
+        """
         raise NotImplementedError
 
     def reserve(self, by: str | None, column: str | None) -> Pooled:
-        """Return this source. Raises ``DataError`` unless ``data.split`` names no column, or ``PART``, the holdout."""
+        """Return this source unchanged. Raises ``DataError`` if ``by`` is given, or if ``column`` is another column
+        than ``PART``, the stratified holdout.
+        """
         if by is not None:
             raise DataError(f"data.split.by: '{by}', but these rows have no groups; use row")
         if column not in (None, PART):
@@ -149,7 +153,9 @@ class Pooled(BaseModel):
         )
 
     def sample(self, y: NDArray[np.int64], classes: tuple[str, ...]) -> NDArray[np.int64]:
-        """Return the positions of the sampled rows, ascending; each class has at least one row."""
+        """Return the positions of the rows to use, ascending: all rows, or a random sample of ``self.rows`` rows.
+        Raises ``DataError`` if a class has no row among them.
+        """
         from raysim.core.streams import stream
 
         check_classes(y, classes, "data.source: the pool", "check its files")
@@ -172,14 +178,14 @@ class Homed(Pooled, Alternatives):
 
     @property
     def selected_by_size(self) -> bool:
-        """Whether hospitals are included or left out by their number of rows."""
+        """Whether hospitals with few rows are left out."""
         return self.silo != "partition"
 
     def idle(self) -> tuple[str, tuple[str, ...]]:
         return "silo", ("smallest",) if self.silo == "partition" else ("clients", "partition")
 
     def homed(self) -> tuple[pd.DataFrame, NDArray[np.int64], tuple[str, ...], str, NDArray[Any]]:
-        """Return the result of :meth:`pool`, followed by the name of each row's hospital, ``[N]``."""
+        """Return the result of :meth:`pool`, followed by the origin of each row, such as its user, ``[N]``."""
         raise NotImplementedError
 
     def pool(self) -> tuple[pd.DataFrame, NDArray[np.int64], tuple[str, ...], str]:
@@ -222,7 +228,7 @@ def pixels(images: NDArray[np.uint8]) -> pd.DataFrame:
 
 
 def read_csv(file: Path, wrong: str, **options: Any) -> pd.DataFrame:
-    """Read a CSV file. Raises ``DataError`` for an unreadable file; ``wrong`` follows the file's name in the error."""
+    """Read a CSV file. Raises ``DataError`` for an unreadable file, with the file's name and the words ``wrong``."""
     try:
         table: pd.DataFrame = pd.read_csv(file, **options)
         return table
@@ -231,7 +237,9 @@ def read_csv(file: Path, wrong: str, **options: Any) -> pd.DataFrame:
 
 
 def existing(path: Path, names: list[str], what: str) -> list[Path]:
-    """Return the files ``names`` in the folder ``path``; raises ``DataError`` naming the first missing file."""
+    """Return the paths of the files ``names`` in the folder ``path``. Raises ``DataError`` that names the first missing
+    file.
+    """
     for name in names:
         if not (path / name).is_file():
             raise DataError(f"data.path: {path} has no {name}; name the folder of {what}")
@@ -239,7 +247,7 @@ def existing(path: Path, names: list[str], what: str) -> list[Path]:
 
 
 def check_labels(labels: NDArray[Any], classes: int, what: str) -> None:
-    """Raise ``DataError`` unless ``labels`` are ``[n]`` whole numbers in ``0..classes-1``."""
+    """Raise ``DataError`` unless ``labels`` is an array ``[n]`` of whole numbers from 0 to ``classes - 1``."""
     if labels.ndim != 1 or labels.dtype.kind not in "iuf":
         raise DataError(
             f"data.path: {what} holds labels of shape {labels.shape} and type {labels.dtype}, not one whole number "
@@ -254,9 +262,10 @@ def check_labels(labels: NDArray[Any], classes: int, what: str) -> None:
 
 
 def check_homes(names: pd.Series, silo: str, what: str) -> None:
-    """Raise ``DataError`` naming the first row of ``what`` (counted from 1) whose ``silo`` has an empty name.
+    """Raise ``DataError`` if a row has an empty name of its hospital. The error names the data set ``what`` and the
+    first such row, counted from 1.
 
-    Where a partition decides the hospital of a row, these names are not used and not checked.
+    If ``silo`` is ``partition``, a partition assigns hospitals; the names are then not used and not checked.
     """
     if silo == "partition":
         return
@@ -269,7 +278,7 @@ def check_homes(names: pd.Series, silo: str, what: str) -> None:
 
 
 def check_classes(y: NDArray[np.int64], classes: tuple[str, ...], what: str, remedy: str) -> None:
-    """Raise ``DataError`` where a class has no row: it could neither be learned nor measured."""
+    """Raise ``DataError`` if a class has no row, because such a class could neither be learned nor evaluated."""
     absent = np.flatnonzero(np.bincount(y, minlength=len(classes)) == 0)
     if len(absent):
         named = ", ".join(f"'{classes[c]}'" for c in absent)

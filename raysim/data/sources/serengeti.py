@@ -5,10 +5,9 @@ camera trap images of 40 mammalian species in an African savanna*, Scientific Da
 publishes: ``SnapshotSerengeti_v2_1_annotations.csv``, a row for each species in each capture.
 
 The task is tabular: the number of animals, their behaviour (as shares of the volunteers), the time of day and of year,
-and the position of the camera. The paper of Clust-PSI-PFL reports 286,586 rows of 13 classes and not how they were
-selected.
-Here rows are the captures of a single species, and classes are the 13 species with the most captures; ``blank``,
-``empty`` and ``human`` are no species. The volunteers' agreement (``p_users_identified_this_species``,
+and the position of the camera. The paper of Clust-PSI-PFL reports 286,586 rows of 13 classes, but not how the rows were
+selected. Here rows are the captures of a single species, and classes are the 13 species with the most captures;
+``blank``, ``empty`` and ``human`` are no species. The volunteers' agreement (``p_users_identified_this_species``,
 ``pielous_evenness_index``) is not a feature: it is known only with the label.
 """
 
@@ -80,7 +79,9 @@ class Serengeti(Homed):
 
 
 def _annotations(file: Path) -> pd.DataFrame:
-    """Read the captures of a single animal species, with texts in all columns; an empty field is missing."""
+    """Read the captures (photo series) that show a single animal species, with texts in all columns; an empty field is
+    missing.
+    """
     questions = [f"question__{name}" for name in ("species", *COUNTS, *BEHAVIOURS)]
     wanted = ["capture_id", "site", "capture_date_local", "capture_time_local", *questions]
     table = read_csv(file, "is not LILA's table of annotations", usecols=wanted, dtype=str)
@@ -94,7 +95,7 @@ def _annotations(file: Path) -> pd.DataFrame:
 
 
 def _features(animals: pd.DataFrame, file: Path, *, place: bool) -> pd.DataFrame:
-    """Compute the features as float32 columns; NaN where a question was not answered or a time not recorded."""
+    """Compute the features as float32 columns; NaN where a question was not answered or no time was recorded."""
     columns = {name: _numbers(animals[f"question__{name}"], file) for name in (*COUNTS, *BEHAVIOURS)}
     time = pd.to_timedelta(animals["capture_time_local"], errors="coerce").dt.total_seconds().to_numpy(np.float64)
     date = pd.to_datetime(animals["capture_date_local"], format="ISO8601", errors="coerce")
@@ -111,7 +112,7 @@ def _features(animals: pd.DataFrame, file: Path, *, place: bool) -> pd.DataFrame
 
 
 def _numbers(column: pd.Series, file: Path) -> NDArray[np.float64]:
-    """Convert texts to numbers, bands to their lower end; raises ``DataError`` for other texts."""
+    """Convert texts to numbers, and ranges of counts to their lower end. Raises ``DataError`` for other texts."""
     values = pd.to_numeric(column.replace(BANDS), errors="coerce")
     strange = np.flatnonzero(values.isna() & column.notna())
     if len(strange):

@@ -3,18 +3,21 @@
 A row of hospital ``h`` is generated as follows; names in code style such as ``signal`` are fields of
 :class:`Synthetic`:
 
-1. A patient has a severity ``s ~ N(0, 1)`` and latent features ``z_j = r_j s + sqrt(1 - r_j^2) e_j``, standard normal.
-2. The logit of death is ``c_h + signal * z.b_h`` where ``b_h`` is scaled so that ``z.b_h ~ N(0, 1)``. Coefficients are
-shared, but differ between practice groups (``group_effects``) and sites (``site_effects``). 3. ``c_h`` is solved so
-that the expected share of deaths is the hospital's prevalence, sampled from the range ``prevalence``. A share
-``label_noise`` of labels is sampled from that prevalence without regard to the patient. With ``task: regression`` the
-label is that logit itself, a score of risk, plus ``noise * N(0, 1)``. 4. The recorded value is ``z`` plus the
-hospital's ``case_mix`` and its group's ``group_shift``, in the feature's unit: linear, logarithmic (creatinine, lactate
-...) or a flag. 5. The probability that a value is missing depends on the feature's rarity and on the practice of group
-and site, and is higher for less sick patients.
+1. A patient has a severity ``s ~ N(0, 1)`` and latent features ``z_j = r_j s + sqrt(1 - r_j^2) e_j``, which are
+   standard normal.
+2. The logit of death is ``c_h + signal * z.b_h``, where ``b_h`` is scaled so that ``z.b_h ~ N(0, 1)``. A part of
+   ``b_h`` is common to all hospitals. The rest differs between practice groups (by ``group_effects``) and between
+   hospitals (by ``site_effects``).
+3. The intercept ``c_h`` is solved so that the expected share of deaths is the hospital's prevalence, which is sampled
+   from the range ``prevalence``. A share ``label_noise`` of labels is sampled from the prevalence without regard to the
+   patient. With ``task: regression`` the label is the logit itself, a score of risk, plus ``noise * N(0, 1)``.
+4. The recorded value is ``z`` plus the hospital's ``case_mix`` and its group's ``group_shift``, converted to the
+   feature's unit. The scale is linear, logarithmic (creatinine, lactate ...) or a flag.
+5. The probability that a value is missing depends on the feature's rarity and on the practice of group and hospital. It
+   is higher for less sick patients.
 
-Hospital ``h`` has separate random streams. Its patients therefore do not depend on the number of hospitals, and if it
-gets more rows, its first patients stay the same.
+Each hospital has separate random streams. Its patients therefore do not depend on the number of hospitals. If it gets
+more rows, its first patients stay the same.
 """
 
 from __future__ import annotations
@@ -101,7 +104,9 @@ class Synthetic(BaseModel):
         return self
 
     def _refuse_idle(self, idle: bool, why: str, *names: str) -> None:
-        """Raise ``ValueError`` if the keys ``names`` have no effect (``idle``) but one of them is not its default."""
+        """Raise ``ValueError`` if one of the keys ``names`` is set to another value than its default although it has no
+        effect. ``idle`` says whether the keys have no effect.
+        """
         fields = type(self).model_fields
         for name in names if idle else ():
             if (value := getattr(self, name)) != fields[name].default:
@@ -113,11 +118,13 @@ class Synthetic(BaseModel):
         return "death in hospital" if self.task == "classification" else "logit of death in hospital"
 
     def files(self) -> Iterator[Path]:
-        """Return no files: the fields alone decide what is generated."""
+        """Return no files: the data are generated from the fields alone."""
         return iter(())
 
     def read(self) -> Records:
-        """Generate the rows by hospital, with memory for float32 features and random numbers of ``CHUNK`` rows."""
+        """Generate the rows of all hospitals. Random numbers of patients are in memory for about ``CHUNK`` rows at a
+        time.
+        """
         import pandas as pd
 
         self._check_memory()
@@ -150,7 +157,9 @@ class Synthetic(BaseModel):
         )
 
     def _check_memory(self) -> None:
-        """Raise ``ResourceError`` if rows, or the random numbers of hospitals and groups, do not fit into memory."""
+        """Raise ``ResourceError`` if the rows, or the random numbers of hospitals and practice groups, do not fit into
+        memory.
+        """
         rows = self.rows if self.rows_per_hospital is None else self.hospitals * self.rows_per_hospital
         for name, count, size in (
             ("rows", rows, 4 * self.features + 16),
@@ -165,7 +174,9 @@ class Synthetic(BaseModel):
 
 
 class _Sites:
-    """The values sampled for each hospital before its patients: sizes ``[H]``, coefficients and shifts ``[H, F]``."""
+    """The values that are sampled for each of ``H`` hospitals before its patients: its size ``[H]``, and its
+    coefficients and shifts of the ``F`` features, ``[H, F]``.
+    """
 
     def __init__(self, config: Synthetic) -> None:
         H, F, G = config.hospitals, config.features, config.groups
@@ -218,8 +229,8 @@ class _Sites:
         self._chance, self._beds = chance, traits[:, 3 * F + 1]
 
     def _thresholds(self, config: Synthetic, columns: list[Any], practice: Floats, site: Floats) -> Floats:
-        """Compute the thresholds, as probits ``[H, F]``, below which values are missing. The mean missing share over
-        sites and features is ``config.missing``.
+        """Compute the thresholds ``[H, F]`` of a standard normal value below which a hospital's value of a feature is
+        missing. The mean share of missing values over hospitals and features is ``config.missing``.
         """
         rarity = np.array([np.nan if c[8] is None else c[8] for c in columns])
         if config.missing == 0 or np.isnan(rarity).all():
@@ -236,7 +247,9 @@ class _Sites:
         return np.where(np.isnan(raised), -np.inf, raised).astype(np.float32)
 
     def attributes(self) -> list[dict[str, str]]:
-        """Return practice group, region, beds and teaching status of each hospital, as text."""
+        """Return the practice group, region, number of beds and teaching status of each hospital, as texts by
+        attribute.
+        """
         size = (self.log_size - self.log_size.mean()) / (self.log_size.std() or 1.0)
         beds = np.searchsorted([-0.9, 0.1, 1.0], 0.8 * size + 0.6 * self._beds)
         teaching = self._chance[:, 2] < np.array([0.02, 0.08, 0.2, 0.5])[beds]
@@ -247,10 +260,10 @@ class _Sites:
         ]
 
     def ethnicity_bounds(self, first: int, last: int) -> Floats:
-        """Compute cumulative shares ``[h, 4]`` of ethnicities at hospitals ``first`` to ``last - 1``.
+        """Compute the cumulative shares ``[h, 4]`` of ethnicities at the hospitals ``first`` to ``last - 1``.
 
-        The shares are ``SHARES``; all but the first are multiplied by the site's factor, from 0.4 to 2, and all are
-        normalised.
+        All ``SHARES`` but the first are multiplied by a factor of the hospital, from 0.4 to 2. Then the shares are
+        normalised to a sum of 1.
         """
         tilt = self._chance[first:last, 3:4]
         shares = SHARES * np.where(np.arange(len(SHARES)) == 0, 1.0, 0.4 + 1.6 * tilt)
@@ -258,7 +271,9 @@ class _Sites:
 
 
 def _generate(config: Synthetic, site: _Sites, first: int, last: int, X: Floats, y: Floats, ethnicity: Floats) -> None:
-    """Fill ``X [n, F]``, ``y [n]``, ``ethnicity [n]`` with the patients of hospitals ``first`` to ``last - 1``."""
+    """Fill features ``X [n, F]``, labels ``y [n]`` and ``ethnicity [n]`` with the patients of hospitals ``first`` to
+    ``last - 1``.
+    """
     F = config.features
     sizes = site.sizes[first:last]
     starts = site.starts[first : last + 1] - site.starts[first]
@@ -302,7 +317,7 @@ def _normal(chance: Floats) -> Floats:
 
 
 def _intercepts(prevalence: Floats, signal: float) -> Floats:
-    """Solve for ``c [H]`` such that the mean of ``sigmoid(c + signal * N(0, 1))`` is ``prevalence [H]``."""
+    """Solve for intercepts ``c [H]`` so that the mean of ``sigmoid(c + signal * N(0, 1))`` is ``prevalence [H]``."""
     if signal == 0:
         return np.asarray(np.log(prevalence / (1 - prevalence)))
     nodes = np.linspace(-8, 8, 321)
@@ -317,7 +332,9 @@ def _intercepts(prevalence: Floats, signal: float) -> Floats:
 
 
 def _sizes(config: Synthetic, log_size: Floats) -> NDArray[np.int64]:
-    """Compute the rows of each hospital, ``[H]``: a minimum, plus lognormal shares of the remaining rows."""
+    """Compute the number of rows of each hospital, ``[H]``: a minimum, plus a lognormally distributed share of the
+    remaining rows.
+    """
     H = config.hospitals
     if config.rows_per_hospital is not None:
         return np.full(H, config.rows_per_hospital, np.int64)
@@ -327,7 +344,9 @@ def _sizes(config: Synthetic, log_size: Floats) -> NDArray[np.int64]:
 
 
 def _chunks(sizes: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Yield ranges of consecutive hospitals with at most ``CHUNK`` rows together (or one hospital)."""
+    """Yield ranges of consecutive hospitals, as first and last + 1. A range has one hospital, or several with at most
+    ``CHUNK`` rows together.
+    """
     first, total = 0, 0
     for h, size in enumerate(sizes.tolist()):
         if h > first and total + size > CHUNK:

@@ -138,7 +138,9 @@ class Table(BaseModel):
 
     @property
     def _silo(self) -> str:
-        """The column of the hospitals: the configured column, or the column made of the files' names."""
+        """The name of the column with the hospitals: the configured column, or the column that is added from the files'
+        names.
+        """
         return HOSPITAL if self.silo is None else self.silo
 
     def _described_by(self) -> list[str]:
@@ -150,7 +152,9 @@ class Table(BaseModel):
         }
 
     def reserve(self, by: str | None, column: str | None) -> Table:
-        """Return this table divided by column ``by``, or into the parts that ``column`` names."""
+        """Return this source, changed so that rows with one value of the column ``by`` are never divided, or so that
+        ``column`` names the part of each row.
+        """
         group = self.group if by is None or (by == "patient" and self.group) else by
         changed = {"group": group, "part": column or self.part}
         left = [name for name in (self.group, self.part) if name is not None and name not in changed.values()]
@@ -161,7 +165,7 @@ class Table(BaseModel):
         return self.model_copy(update={**changed, "drop": [*self.drop, *left]})
 
     def with_scores(self, names: tuple[str, ...]) -> Table:
-        """Return this table with the columns ``names`` as existing scores."""
+        """Return this source, changed to read the columns ``names`` as existing clinical scores."""
         for name in names:
             if name in (self._silo, self.label, self.group, self.part):
                 raise DataError(f"data.scores: '{name}' is the hospital, label, patient or part column; name another")
@@ -179,11 +183,11 @@ class Table(BaseModel):
         return self.label.replace("_", " ") + (f" ({self.positive})" if self.positive is not None else "")
 
     def files(self) -> Iterator[Path]:
-        """Return the files of the table. Raises ``DataError`` if there is none, and for a file that is not a table."""
+        """Return the files of the table. Raises ``DataError`` if there is no file, or if a file is not a table."""
         yield from table_files(self.path, "data.path")
 
     def read(self) -> Records:
-        """Read the whole table. Raises ``DataError`` for unreadable files, missing columns and unusable values."""
+        """Read the whole table. Raises ``DataError`` for unreadable files, absent columns and unusable values."""
         named = (self.silo, self.group, self.part, self.sex, self.ethnicity, *(self.categorical or ()), *self.drop)
         as_text = [name for name in named if name is not None] + self._described_by()
         keys = Keys(self.separator, self.decimal, self.encoding)
@@ -199,7 +203,7 @@ class Table(BaseModel):
             raise DataError(self._as_read(str(error))) from None
 
     def _as_read(self, text: str) -> str:
-        """Replace the path of a data frame's file in the cache by ``the data frame`` in a sentence."""
+        """Replace the path of a stored data frame in a sentence by ``the data frame``."""
         if self.path.name != FRAME:
             return text
         return text.replace(f"'{self.path}'", "the data frame").replace(f"of {self.path}", "of the data frame")
@@ -311,7 +315,9 @@ class Table(BaseModel):
     def _with_label(
         self, table: pa.Table, silo: NDArray[Any], rows: NDArray[np.int64] | None
     ) -> tuple[pa.Table, NDArray[Any], NDArray[np.int64] | None, tuple[str, ...]]:
-        """Return the labelled rows in the same form as :meth:`_keep`; all rows unless unlabelled rows are dropped."""
+        """Leave out rows without a label, if the configuration asks for it. Return the remaining rows, their hospitals,
+        their positions in the file (None: all rows), and a note if rows were left out.
+        """
         column = table.column(self.label)
         if self.unlabelled == "refuse" or not pc.any(missing := pc.is_null(column, nan_is_null=True)).as_py():
             return table, silo, rows, ()
@@ -324,7 +330,9 @@ class Table(BaseModel):
     def _keep(
         self, table: pa.Table, silo: NDArray[Any]
     ) -> tuple[pa.Table, NDArray[Any], NDArray[np.int64] | None, str]:
-        """Return the rows of the chosen hospitals, their positions in the file (None: all rows), and a note."""
+        """Return the rows of the configured hospitals, the hospital of each row, the rows' positions in the file (None:
+        all rows), and a note.
+        """
         if self.hospitals is None:
             return table, silo, None, ""
         present = set(silo.tolist())
@@ -343,7 +351,9 @@ class Table(BaseModel):
 
 
 def _written(values: Any) -> list[str]:
-    """Convert marks of missing values to texts: YAML reads -999 as a number, and marks are compared as texts."""
+    """Convert the configured values that mean a missing value to texts: YAML reads -999 as a number, but these values
+    are compared as texts.
+    """
     if not isinstance(values, list | tuple):
         raise ValueError(f"{as_yaml(values)} is not a list; write [{as_yaml(values)}]")
     for value in values:

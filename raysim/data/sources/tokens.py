@@ -1,9 +1,9 @@
 """Texts as rows of token ids, for models that begin with an embedding.
 
 Words are hashed (K. Weinberger, A. Dasgupta, J. Langford, A. Smola, J. Attenberg: *Feature Hashing for Large Scale
-Multitask Learning*, ICML 2009) rather than looked up in a list of the most frequent words. Such a list would have to be
-counted over all hospitals' texts, test rows included, before the first round. With hashing nothing is counted and
-nothing is sent; the cost is that some words share an id.
+Multitask Learning*, ICML 2009) rather than looked up in a list of the most frequent words. For such a list, words would
+have to be counted over all hospitals' texts, test rows included, before the first round. With hashing, hospitals count
+and send nothing. The cost is that some words share an id.
 """
 
 from __future__ import annotations
@@ -37,15 +37,19 @@ class Texts(Homed):
     length: int = Field(50, ge=1, description="number of words used of a text, from its beginning")
 
     def tokens(self, texts: Sequence[str]) -> pd.DataFrame:
-        """Return token ids of ``texts [N]`` as columns ``token_0`` to ``token_<length - 1>``."""
+        """Return the token ids of ``texts [N]``, as a data frame with the columns ``token_0`` to
+        ``token_<length - 1>``.
+        """
         columns = [f"token_{j}" for j in range(self.length)]
         return pd.DataFrame(token_ids(texts, self.vocabulary, self.length), columns=columns)
 
 
 def token_ids(texts: Sequence[str], vocabulary: int, length: int) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
-    """Compute the ids of the first ``length`` lower-cased words of each text, ``[N, length]``, with padding in front.
+    """Compute the ids of the first ``length`` lower-cased words of each text, ``[N, length]``. Shorter texts have
+    padding in front.
 
-    A recurrent model therefore ends on a text's last word. Ids are whole numbers in float32, the type of features.
+    A recurrent model therefore reads a text's last word last. Ids are whole numbers stored as float32, the type of all
+    features.
     """
     ids = np.full((len(texts), length), PADDING, dtype=np.float32)
     id_of: dict[str, int] = {}
@@ -59,13 +63,15 @@ def token_ids(texts: Sequence[str], vocabulary: int, length: int) -> np.ndarray[
 
 
 def word_id(word: str, vocabulary: int) -> int:
-    """Hash a word to its id, 2 to ``vocabulary - 1``: the same on every machine and in every run."""
+    """Hash a word to its id, from 2 to ``vocabulary - 1``. A word has the same id on every machine and in every run."""
     digest = hashlib.blake2b(word.encode(), digest_size=8).digest()
     return FIRST + int.from_bytes(digest, "little") % (vocabulary - FIRST)
 
 
 def check_texts(texts: pd.Series, what: str) -> None:
-    """Raise ``DataError`` naming the first row of ``what`` (counted from 1) whose text is empty."""
+    """Raise ``DataError`` if a text is empty. The error names the data set ``what`` and the first such row, counted
+    from 1.
+    """
     empty = np.flatnonzero(texts.str.strip().fillna("") == "")
     if len(empty):
         raise DataError(

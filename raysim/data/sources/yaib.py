@@ -74,7 +74,9 @@ class Yaib(BaseModel):
         return _PREDICTS.get(self.path.name, f"label of {self.path.name}")
 
     def files(self) -> Iterator[Path]:
-        """Return the cohort's files and the eICU tables used. Raises ``DataError`` where a needed file is missing."""
+        """Return the cohort's files and the eICU tables that are used. Raises ``DataError`` if a needed file is
+        missing.
+        """
         for name in _FILES:
             if not (path := self._file(name)).is_file():
                 raise DataError(f"data.path: {self.path} has no {path.name}; name the folder of one YAIB task")
@@ -96,7 +98,9 @@ class Yaib(BaseModel):
         return tables
 
     def read(self) -> Records:
-        """Aggregate the cohort. Raises ``DataError`` for files that cannot be read or have another layout."""
+        """Aggregate the hourly measurements of the cohort to one row for each stay. Raises ``DataError`` for files that
+        cannot be read or have another layout.
+        """
         list(self.files())
         schemas = {name: self._schema(name) for name in _FILES}
         with database(self._tables()) as connection:
@@ -133,7 +137,9 @@ class Yaib(BaseModel):
         return schema
 
     def _select(self, connection: duckdb.DuckDBPyConnection, hours: Hours) -> list[str]:
-        """Make the table ``cohort`` of stays with a label and a hospital; return notes."""
+        """Create the table ``cohort`` of the stays that have a label and a hospital. Return notes on the stays that
+        were included and left out.
+        """
         for name, value in (("minutes", 0.0), ("minimum", 0.0)):
             connection.execute(f"SET VARIABLE {name} = CAST({value!r} AS DOUBLE)")
         for name, choice in (("task", "mortality"), ("silo", self.silo)):
@@ -179,7 +185,9 @@ class Yaib(BaseModel):
             )
 
     def _static(self, connection: duckdb.DuckDBPyConnection, schema: pa.Schema) -> dict[str, Any]:
-        """Return the columns of ``sta``: numbers as float32, texts as categories, ``[N]`` in the cohort's order."""
+        """Return the columns of the file ``sta`` (values that do not change), ``[N]`` each in the cohort's order:
+        numbers as float32, texts as categories.
+        """
         frame = fetch(connection, "SELECT sta.* FROM cohort LEFT JOIN sta USING (stay_id) ORDER BY stay")
         columns: dict[str, Any] = {}
         for field in schema:
@@ -195,7 +203,9 @@ class Yaib(BaseModel):
     def _dynamic(
         self, connection: duckdb.DuckDBPyConnection, schema: pa.Schema, hour: int
     ) -> dict[str, NDArray[np.float32]]:
-        """Compute ``<measurement>_<statistic>`` over the first hours, ``[N]`` each in the order of the cohort."""
+        """Compute the features ``<measurement>_<statistic>`` over the first hours of each stay, ``[N]`` each in the
+        cohort's order.
+        """
         chosen, measured = [], [field.name for field in schema if field.name not in _FILES["dyn"]]
         for k, field in enumerate(schema.field(name) for name in measured):
             if not is_number(field.type):

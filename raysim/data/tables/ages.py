@@ -20,11 +20,11 @@ _OTHER = re.compile(r"month|monat|mois|mes(es)?$|mnth|day|tage|jours?$|d[ií]as"
 def in_years(
     ages: NDArray[np.float64], name: str, unit: str | None, rows: NDArray[np.int64] | None
 ) -> NDArray[np.float64]:
-    """Convert ages ``[N]`` of the column ``name`` to years.
+    """Convert the ages ``[N]`` in the column ``name`` to years.
 
-    ``unit`` is the unit of the ages; with None they must be years. ``rows [N]`` is the position of each row in the
-    file; None: the rows are the whole file. Raises ``DataError`` for ages below 0 or above :data:`OLDEST` and, without
-    a unit, for a name of months or days.
+    ``unit`` is the unit of ``ages``; with None the ages must be in years. ``rows [N]`` is the position of each row in
+    the file; None: the rows are the whole file. Raises ``DataError`` for ages below 0 or above :data:`OLDEST`. Without
+    a unit, it also raises one for a column whose name speaks of months or days.
     """
     if unit is None and _OTHER.search(name):
         raise DataError(

@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 
 
 def without_blank(table: pa.Table, left_out: Sequence[int] = ()) -> tuple[pa.Table, NDArray[np.int64] | None]:
-    """Return the rows with a value, and their positions in the file, from 0. Positions are None if every row has a
-    value.
+    """Return the rows of ``table`` that have a value, and their positions in the file, from 0. The positions are None
+    if every row has a value.
 
-    A cell of blanks counts as empty. ``left_out`` are positions of blank rows that the table no longer contains.
+    A cell that contains only blanks counts as empty. ``left_out`` are the positions of blank rows that were already
+    removed from ``table``.
     """
     blank = np.ones(table.num_rows, np.bool_)
     for column in sorted(table.columns, key=lambda column: is_texts(column.type)):  # numbers are read faster
@@ -35,7 +36,9 @@ def without_blank(table: pa.Table, left_out: Sequence[int] = ()) -> tuple[pa.Tab
 
 
 def without_blank_rows(frame: pd.DataFrame, name: str) -> tuple[pd.DataFrame, tuple[str, ...]]:
-    """Return the rows of a frame that have a value, with their index, and a remark on blank rows of ``name``."""
+    """Return the rows of a data frame that have a value, with their index, and remarks on its blank rows. ``name`` is
+    the frame's name in a remark.
+    """
     blank = np.ones(len(frame), np.bool_)
     for k in range(frame.shape[1]):
         if not blank.any():
@@ -47,8 +50,8 @@ def without_blank_rows(frame: pd.DataFrame, name: str) -> tuple[pd.DataFrame, tu
 
 
 def blank_row_remark(rows: NDArray[np.int64] | None, several: int) -> str:
-    """Describe the blank rows of a table of ``several`` rows; ``rows`` are the positions of the other rows. The text is
-    empty without blank rows.
+    """Return a remark on the blank rows among the ``several`` rows of a table; ``rows`` are the positions of the rows
+    that are not blank. The text is empty without blank rows.
     """
     if rows is None:
         return ""
@@ -64,7 +67,7 @@ def _is_blank(value: Any) -> bool:
 
 
 def _empty(column: pa.ChunkedArray) -> NDArray[np.bool_]:
-    """Return which cells have no value, ``[N]``."""
+    """Return a mask of the cells of a column that have no value, ``[N]``."""
     if pa.types.is_dictionary(column.type):
         column = pc.cast(column, column.type.value_type)
     empty = pc.is_null(column, nan_is_null=True)

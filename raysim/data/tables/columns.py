@@ -26,10 +26,10 @@ def numbers(
     remedy: str = "correct it, leave it empty, or make the column categorical",
     rows: NDArray[np.int64] | None = None,
 ) -> NDArray[np.float64]:
-    """Read a column as float64 ``[N]``, NaN where empty. Raises ``DataError`` for values that are not finite float32
-    numbers.
+    """Read the column ``name`` as float64 ``[N]``, with NaN for empty values. Raises ``DataError`` naming ``field`` for
+    a value that is not a finite float32 number.
 
-    ``remedy`` is the advice of the error for a text among numbers. ``rows [N]`` is the position of each row in the
+    ``remedy`` is the advice in the error for a text among numbers. ``rows [N]`` is the position of each row in the
     file; None: the rows are the whole file.
     """
     column = table.column(name)
@@ -60,9 +60,9 @@ def texts(
     remedy: str = "fill them or remove the rows",
     rows: NDArray[np.int64] | None = None,
 ) -> NDArray[Any]:
-    """Read a column as texts ``[N]``, with ``unknown`` for empty values.
+    """Read the column ``name`` as texts ``[N]``, with ``unknown`` for empty values.
 
-    If ``unknown`` is None, empty values raise ``DataError`` with the ``remedy``.
+    If ``unknown`` is None, an empty value raises ``DataError`` that names ``field`` and contains the advice ``remedy``.
 
     ``rows [N]`` is the position of each row in the file; None: the rows are the whole file.
     """
@@ -79,7 +79,9 @@ def texts(
 
 
 def whole_names(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column of whole numbers without added '.0' or exponents; any other column is unchanged."""
+    """Return a column of whole numbers without added '.0' or exponents, so that they can serve as names of hospitals or
+    classes. Any other column is returned unchanged.
+    """
     if not pc.any(pc.match_substring_regex(column, _AS_FLOAT)).as_py():
         return column
     whole = pc.all(pc.match_substring_regex(column, rf"^-?(?:0|[1-9][0-9]*)$|{_AS_FLOAT}")).as_py()
@@ -87,12 +89,15 @@ def whole_names(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def placed(at: int, rows: NDArray[np.int64] | None) -> int:
-    """Return the row in the file, from 1, of the row at position ``at``, from 0; ``rows`` is as in :func:`numbers`."""
+    """Return the number of a row in the file, from 1; ``at`` is its position in the table, from 0. ``rows`` is as in
+    :func:`numbers`.
+    """
     return (at if rows is None else int(rows[at])) + 1
 
 
 def plain_text(table: pa.Table, name: str, field: str) -> pa.ChunkedArray:
-    """Return a column as text: numbers in their canonical form, true/false as True/False, null where a number is NaN.
+    """Return the column ``name`` as text: numbers in canonical form (``1.5`` for ``1.50``), truth values as True or
+    False, and NaN as null.
 
     Raises ``DataError`` for infinite numbers, and for values that have no text: lists, records, bytes.
     """
@@ -112,7 +117,7 @@ def plain_text(table: pa.Table, name: str, field: str) -> pa.ChunkedArray:
 
 
 def number_texts(column: pa.ChunkedArray, numbers: pa.ChunkedArray, name: str, field: str) -> pa.ChunkedArray:
-    """Return texts that are all numbers in their canonical form; ``numbers`` are their values.
+    """Return the texts ``column``, which are all numbers, in canonical form; ``numbers`` are the values of the texts.
 
     Raises ``DataError`` for infinite numbers.
     """
@@ -122,14 +127,14 @@ def number_texts(column: pa.ChunkedArray, numbers: pa.ChunkedArray, name: str, f
 
 
 def canonical(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return texts that are all numbers in the canonical form of :func:`canonical_number`."""
+    """Return the texts ``column``, which are all numbers, in the canonical form of :func:`canonical_number`."""
     encoded = pc.dictionary_encode(column).combine_chunks()
     texts = pa.array([canonical_number(text) for text in encoded.dictionary.to_pylist()], pa.string())
     return pa.chunked_array([texts.take(encoded.indices)], pa.string())
 
 
 def _of_floats(column: pa.ChunkedArray, name: str, field: str) -> pa.ChunkedArray:
-    """Return floating-point numbers as canonical texts, null where they are NaN."""
+    """Return floating-point numbers as canonical texts, with null for NaN."""
     column = pc.if_else(pc.is_nan(column), None, column)
     _refuse_infinite(column, name, field)
     small = pc.and_(pc.equal(column, pc.round(column)), pc.less(pc.abs(column), 2.0**24))
@@ -149,12 +154,12 @@ def _refuse_infinite(column: pa.ChunkedArray, name: str, field: str) -> None:
 
 
 def is_text(type: pa.DataType) -> bool:
-    """Whether a column contains texts, or is a dictionary of texts."""
+    """Whether a column of this type contains texts, stored as such or in Arrow's dictionary type."""
     inner = type.value_type if pa.types.is_dictionary(type) else type
     return bool(pa.types.is_string(inner) or pa.types.is_large_string(inner) or pa.types.is_string_view(inner))
 
 
 def is_number(type: pa.DataType) -> bool:
-    """Whether a column contains numbers or truth values."""
+    """Whether a column of this type contains numbers or truth values."""
     tests: Sequence[Any] = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
     return any(test(type) for test in tests)

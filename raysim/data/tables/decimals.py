@@ -1,7 +1,7 @@
 """Convert numbers with a decimal comma, or with thousands separators, to plain numbers.
 
-The decimal mark is recognised where only one reading is possible; otherwise an error asks for it. It decides the
-meaning of a comma or a point before three digits: ``1,234`` is 1234 where the decimal mark is a point.
+The decimal mark is recognised if only one mark is possible. If both are possible, an error asks for the mark. The
+decimal mark decides the meaning of a comma or a point before three digits: if the mark is a point, ``1,234`` is 1234.
 """
 
 from __future__ import annotations
@@ -47,15 +47,16 @@ def with_points(
     usual: Mark | None = None,
     numeric: Collection[str] = (),
 ) -> tuple[pa.Table, Mark, str]:
-    """Return the table with plain numbers, its decimal mark, and a remark on thousands separators (empty without any).
+    """Return the table with plain numbers, the decimal mark it had, and a remark on its thousands separators (empty if
+    it had none).
 
     - ``named``: the configured decimal mark; None: the mark is recognised from the text columns that are mostly
       numbers.
-    - ``recognise``: whether a comma can be recognised as the decimal mark. It is false if commas, or no characters,
-      separate columns. A comma can then be the decimal mark only in ``numeric`` columns.
+    - ``recognise``: whether a comma can be recognised as the decimal mark. It is false if columns are separated by
+      commas, or if the table is not a text file. A comma can then be the decimal mark only in ``numeric`` columns.
     - ``as_text``: columns that are never numbers.
     - ``where``: the table's name in errors, which begin with ``field``.
-    - ``usual``: the decimal mark that is assumed where two readings are possible.
+    - ``usual``: the decimal mark that is assumed if both marks are possible.
     - ``numeric``: columns that are numbers, whatever other texts they contain.
 
     Raises ``DataError`` for commas that may have either meaning, and for decimal commas and points in one column.
@@ -101,8 +102,8 @@ def _mark(
     usual: Mark | None,
     numeric: Collection[str],
 ) -> Mark:
-    """Recognise the decimal mark of the columns ``texts``. The columns ``odd`` among them contain texts that are not
-    plain numbers.
+    """Recognise the decimal mark of the columns ``texts``. The columns ``odd``, which are some of them, contain texts
+    that are not plain numbers.
     """
     decimals = {}
     for name, column in odd.items():
@@ -142,7 +143,7 @@ def _mark(
 
 
 def _with_minus(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Replace the typesetter's minus sign before a number by a hyphen."""
+    """Replace the typographic minus sign before a number by a hyphen."""
     return pc.replace_substring_regex(column, r"^(\s*(?:[<>]=?|≤|≥)?\s*)−([0-9.,])", r"\1-\2")
 
 
@@ -157,7 +158,9 @@ def _plain(column: pa.ChunkedArray, mark: Mark) -> pa.ChunkedArray:
 
 
 def _is_number(column: pa.ChunkedArray, count: int) -> bool:
-    """Whether a column is mostly numbers; ``count`` of its texts have a decimal comma or thousands separators."""
+    """Whether a column is mostly numbers; ``count`` of its texts are numbers with a decimal comma or thousands
+    separators.
+    """
     return 2 * count > len(column) - column.null_count or find(column).kind in ("mixed", "number")
 
 

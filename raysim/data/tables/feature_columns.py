@@ -42,26 +42,28 @@ _NAMED = 12
 
 @dataclass(frozen=True)
 class Wanted:
-    """The columns to use as features, by kind. None, or a list with ``...``, includes all further columns."""
+    """The names of the columns to use as numeric and as categorical features. None, or a list that contains ``...``,
+    includes all columns of this kind that no list names.
+    """
 
     numeric: Sequence[str] | None
     categorical: Sequence[str] | None
 
     def of(self, name: str) -> Literal["numeric", "categorical"] | None:
-        """Return the kind under which a column is listed; None if it is not listed."""
+        """Return the kind under which the column ``name`` is listed; None if it is not listed."""
         if name in (self.numeric or ()):
             return "numeric"
         return "categorical" if name in (self.categorical or ()) else None
 
     def further(self, kind: Literal["numeric", "categorical"]) -> bool:
-        """Whether unlisted columns of a kind are features."""
+        """Whether columns of this kind that are not listed are features."""
         listed = self.numeric if kind == "numeric" else self.categorical
         return listed is None or FURTHER in listed
 
 
 @dataclass(frozen=True, eq=False)
 class FeatureColumns:
-    """The features of a table's rows, with notes and warnings about them."""
+    """The feature columns of a table, with notes and warnings about them."""
 
     frame: pd.DataFrame
     notes: tuple[str, ...]
@@ -71,10 +73,10 @@ class FeatureColumns:
 def feature_columns(
     table: pa.Table, names: Sequence[str], wanted: Wanted, reading: Reading, rows: NDArray[np.int64] | None
 ) -> FeatureColumns:
-    """Make the features of the columns ``names`` of a table, in the table's order.
+    """Read the columns ``names`` of a table as features, one for each column, with the rows in the table's order.
 
     ``rows [N]`` is the position of each row in the file; None: the rows are the whole file. Raises ``DataError`` for
-    columns of neither numbers nor categories; the message describes the first such column and names the rest.
+    columns that are neither numbers nor categories; the message describes the first and names the others.
     """
     import pandas as pd
 
@@ -137,10 +139,11 @@ def feature_columns(
 def number_column(
     table: pa.Table, name: str, field: str, reading: Reading, rows: NDArray[np.int64] | None
 ) -> NDArray[np.float64]:
-    """Read a column of numbers ``[N]`` that is not a feature, NaN where empty, in the same way as features.
+    """Read the numbers ``[N]`` of a column that is not a feature, such as a clinical score. It is read in the same way
+    as features, with NaN for empty values.
 
-    ``rows`` is as in :func:`feature_columns`. Raises ``DataError`` for other texts; the error begins with ``field`` and
-    names the keys that define how such texts are read.
+    ``rows`` is as in :func:`feature_columns`. Raises ``DataError`` for texts that are not numbers. The error begins
+    with ``field`` and names the configuration keys that define how such texts are read.
     """
     alone = limited(table, name, reading)
     if is_texts(alone.column(name).type):
@@ -151,16 +154,17 @@ def number_column(
 
 
 def _quoted(names: Sequence[str]) -> str:
-    """List the first few names, and how many more there are."""
     return some([f"'{name}'" for name in names], _NAMED)
 
 
 def _typed(
     table: pa.Table, name: str, asked: Literal["numeric", "categorical"] | None, reading: Reading
 ) -> tuple[pa.ChunkedArray, Finding | None, list[str]]:
-    """Return a column as numbers, truth values or texts, a finding on its texts, and notes on units and limits.
+    """Return the column ``name`` as numbers, truth values or texts. Also return what was found in its texts (None if
+    this decides nothing), and notes on values with a unit or beyond a limit.
 
-    A dictionary is explicitly categorical: its texts stay texts unless ``asked`` is ``numeric``.
+    ``asked`` is the kind that the configuration asks for. A column of Arrow's dictionary type is categorical unless
+    ``asked`` is ``numeric``.
     """
     column = table.column(name)
     if pa.types.is_dictionary(column.type):
@@ -221,7 +225,7 @@ def _category(column: pa.ChunkedArray, name: str, listed: bool) -> pd.Series[Any
 
 
 def _alike(name: str, values: pd.Series[Any]) -> list[str]:
-    """Return a warning about categories that are probably the same, but written in several ways."""
+    """Return a warning about categories of a column that are probably the same category in several spellings."""
     groups = twins(values.cat.categories)
     if not groups:
         return []
@@ -234,8 +238,8 @@ def _alike(name: str, values: pd.Series[Any]) -> list[str]:
 
 
 def _doubts(name: str, found: Finding | None, categories: int) -> list[str]:
-    """Return warnings about a column that is read as categories but not listed. ``found`` is None if the column is
-    explicitly categorical.
+    """Return warnings about a column that is read as categories although the configuration does not list it. ``found``
+    describes its texts; it is None if the column has a categorical type.
     """
     found = found or Finding("category", 0, categories=categories)
     doubts = []

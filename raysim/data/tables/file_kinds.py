@@ -54,7 +54,7 @@ _NO_TABLES = (
 
 
 def kind_of(path: Path, field: str) -> Kind:
-    """Return the kind of the file at ``path``. Raises ``DataError`` naming ``field`` unless it is a table."""
+    """Return the kind of the file at ``path``. Raises ``DataError`` that names ``field`` if the file is not a table."""
     head = head_of(path)
     if head.startswith(b"PAR1"):
         return "parquet"
@@ -70,13 +70,13 @@ def kind_of(path: Path, field: str) -> Kind:
 
 
 def head_of(path: Path) -> bytes:
-    """Read the first bytes of a file."""
+    """Read the first bytes of a file, by which its kind is recognised."""
     with path.open("rb") as file:
         return file.read(HEAD)
 
 
 def _refused(path: Path, head: bytes) -> str | None:
-    """Describe a file that is not a table, and what to do; None if the file may be text."""
+    """Describe a file that is not a table, and the remedy; None if the file may be text."""
     for start, what, function, package in _BY_PANDAS:
         if head.startswith(start):
             return f"{what}; {_converted(path, f'pandas.{function}({str(path)!r})', package)}"
@@ -102,7 +102,7 @@ def _refused(path: Path, head: bytes) -> str | None:
 
 
 def _zipped(path: Path) -> str:
-    """Describe a file that begins like a zip archive, and what to do."""
+    """Describe a file that begins like a zip archive, such as an Excel workbook, and the remedy."""
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
@@ -117,7 +117,9 @@ def _zipped(path: Path) -> str:
 
 
 def _converted(path: Path, reading: str, package: str = "", also: str = "") -> str:
-    """Return the command that writes the result of ``reading`` as a CSV file next to ``path``."""
+    """Return a shell command that evaluates the Python expression ``reading``, a data frame, and writes it as a CSV
+    file next to ``path``.
+    """
     out = path.with_suffix(".csv")
     out = path.with_suffix(".converted.csv") if out == path else out
     program = f"import {also}pandas; {reading}.to_csv({str(out)!r}, index=False)"
@@ -126,12 +128,16 @@ def _converted(path: Path, reading: str, package: str = "", also: str = "") -> s
 
 
 def _quoted(program: str) -> str:
-    """Quote a program as one word of a shell; double quotes are used where the shell would change nothing in it."""
+    """Quote a Python program as a single argument of a shell command. Double quotes are used unless the shell would
+    change text within them.
+    """
     return shlex.quote(program) if any(letter in program for letter in '"$`\\!') else f'"{program}"'
 
 
 def _one_of(tables: Callable[[Path], list[str]], path: Path) -> str:
-    """Return the only table of a database, or ``TABLE`` where there is not exactly one with a plain name."""
+    """Return the name of the only table of a database. If there is no table, or several, or its name is not plain,
+    return the placeholder ``TABLE``.
+    """
     names = tables(path)
     return names[0] if len(names) == 1 and names[0].isidentifier() else "TABLE"
 

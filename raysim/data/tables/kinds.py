@@ -1,7 +1,8 @@
 """Recognise the kind of a column of texts: numbers, truth values, dates, categories, or numbers with a few other marks.
 
-A column's kind follows from its values, in the same way for a CSV file, a Parquet file and a data frame. Numbers with
-other marks among them are not categories: otherwise one stray ``<0.3`` would turn each different number into a feature.
+A column's kind follows from its values, in the same way for a CSV file, a Parquet file and a data frame. A column of
+numbers with a few other texts is not categorical: otherwise one stray ``<0.3`` would turn each different number into a
+feature.
 """
 
 from __future__ import annotations
@@ -75,15 +76,15 @@ _SHOWN, _LONGEST = 5, 20
 
 @dataclass(frozen=True)
 class Finding:
-    """The kind of a column of ``rows`` texts, and counts of its texts.
+    """What was found in a column of ``rows`` texts: its kind, and counts of its texts.
 
-    - ``kind``: the kind; ``mixed`` means numbers with other marks among them.
+    - ``kind``: the kind of the column; ``mixed`` means numbers with a few other texts among them.
     - ``recorded``: number of rows with a value.
-    - ``numbers``, ``different``: number of rows with a number, and of different numbers.
+    - ``numbers``, ``different``: number of rows with a number, and number of different numbers.
     - ``categories``: number of different texts, numbers included.
-    - ``marks``: number of rows of each text that is not a number, the most frequent first.
-    - ``forms``: number of rows of each form of these texts.
-    - ``first``: the first row with such a text, from 1 among the column's rows.
+    - ``marks``: number of rows with each mark, a text that is not a number; the most frequent first.
+    - ``forms``: number of rows with a mark of each form, such as the form ``limit`` for ``<0.3``.
+    - ``first``: the first row with a mark, from 1 among the column's rows.
     - ``zeros``: whether some numbers have leading zeros, which suggests codes.
     """
 
@@ -100,16 +101,20 @@ class Finding:
 
     @property
     def examples(self) -> str:
-        """The most frequent marks with their rows: ``'<0.3' (45), '?' (16) and 2 more``."""
+        """The most frequent texts that are not numbers, with their numbers of rows:
+        ``'<0.3' (45), '?' (16) and 2 more``.
+        """
         return some([f"'{_short(mark)}' ({n:,})" for mark, n in self.marks.items()], _SHOWN)
 
     def of(self, *forms: Form) -> list[str]:
-        """Return the marks that have one of the ``forms``, the most frequent first."""
+        """Return the texts that are not numbers and have one of the ``forms``, the most frequent first."""
         return [mark for mark in self.marks if _form(mark.strip()) in forms]
 
     @property
     def censored(self) -> dict[str, str]:
-        """The proposed rule for values beyond a limit, by sign (``<`` or ``>``), for the signs that occur."""
+        """The proposed rule for values beyond a limit of measurement, such as ``<0.3``, for each sign (``<``, ``>``)
+        that occurs.
+        """
         signs = {mark.strip()[0] for mark in self.of("limit", "unit")}
         return {sign: rule for sign, alike, rule in _LIMITS if signs & set(alike)}
 
@@ -119,7 +124,9 @@ class Finding:
         return list(dict.fromkeys(_AMOUNT.sub("", mark.strip()) for mark in self.of("unit")))
 
     def keys(self, name: str) -> tuple[str, ...]:
-        """Return the keys of ``data``, as YAML, that can define how the marks of the column ``name`` are read."""
+        """Return the keys of the configuration's section ``data``, as YAML, that can define how the texts among the
+        numbers of the column ``name`` are read.
+        """
         settling = []
         if units := self.units if self.one_unit else ():
             spelled = ", ".join(json.dumps(unit, ensure_ascii=False) for unit in units)
@@ -136,7 +143,9 @@ class Finding:
 
     @property
     def one_unit(self) -> bool:
-        """Whether all units are the same, apart from capitals. If not, the unit of a number without one is unclear."""
+        """Whether all units are the same, apart from capitals. If not, the unit of a number that is written without one
+        is unclear.
+        """
         return len({unit.casefold() for unit in self.units}) == 1
 
 
@@ -146,7 +155,9 @@ _DAY_ONE, _DAYS_OF = date(1899, 12, 30), (14_610, 73_050)  # 1940 to 2099 in spr
 
 
 def find(values: pd.Series[Any] | pa.Array | pa.ChunkedArray) -> Finding:
-    """Examine a column of texts ``[N]``; a missing value is null, or one of :data:`MISSING`."""
+    """Recognise the kind of a column of texts ``[N]`` and count its texts. A missing value is null or one of
+    :data:`MISSING`.
+    """
     column = values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values, from_pandas=True)
     column = (
         column if pa.types.is_string(column.type) or pa.types.is_large_string(column.type) else pc.cast(column, "str")
@@ -212,8 +223,8 @@ def _kind(numbers: int, different: int, marks: Mapping[str, int], forms: Mapping
 def dates_of(name: str, values: NDArray[np.float64]) -> str | None:
     """Return the first and last day of a column of numbers ``[N]`` that are probably dates; None for other numbers.
 
-    Such numbers are whole numbers of year, month and day (``20200131``). In a column whose name suggests dates, they
-    are also days as spreadsheets count them (``43861``).
+    Whole numbers of year, month and day (``20200131``) are probably dates. In a column whose name suggests dates, so
+    are numbers of days as spreadsheets count them (``43861``).
     """
     recorded = values[~np.isnan(values)]
     if not len(recorded):
@@ -230,9 +241,11 @@ def dates_of(name: str, values: NDArray[np.float64]) -> str | None:
 
 
 def described(name: str, found: Finding, row: int | None, categories: bool = True) -> str:
-    """Describe what is wrong with a ``mixed`` column or a column of dates called ``name``, and how to resolve it.
+    """Describe what is wrong with the column ``name`` of dates, or of numbers mixed with other texts, and how to
+    resolve it.
 
-    ``row`` is the row in the file of its first mark. ``categories``: whether the column may also be read as categories.
+    ``row`` is the row in the file with the first date or other text. ``categories`` says whether the column may be read
+    as categories.
     """
     if found.kind == "date":
         return (

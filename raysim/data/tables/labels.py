@@ -38,9 +38,10 @@ _ENOUGH = 20  # fewest rows of a table for a warning about a class of one row
 class Labels:
     """The label of ``N`` rows.
 
-    - ``y [N]``: indices into ``classes``, or numbers where there are no classes.
-    - ``described``: the classes, or the range of the numbers.
-    - ``warnings``: doubts about the event, and classes of a single row.
+    - ``y [N]``: indices into ``classes``, or real numbers if there are no classes.
+    - ``described``: a text that names the classes, or the range of the numbers.
+    - ``warnings``: warnings about an event (positive class) that may be the wrong one, and about classes of a single
+      row.
     """
 
     y: NDArray[Any]
@@ -50,7 +51,7 @@ class Labels:
 
 
 def number_labels(table: pa.Table, name: str, rows: NDArray[np.int64] | None) -> Labels:
-    """Read real labels from the column ``name``.
+    """Read a label of real numbers from the column ``name``.
 
     ``rows [N]`` is the position of each row in the file; None: the rows are the whole file.
     """
@@ -75,7 +76,9 @@ def _check_filled(table: pa.Table, name: str, rows: NDArray[np.int64] | None) ->
 
 
 def class_labels(table: pa.Table, name: str, positive: str | None, rows: NDArray[np.int64] | None) -> Labels:
-    """Read classes from the column ``name``, with the event ``positive``; ``rows`` is as in :func:`number_labels`."""
+    """Read classes from the column ``name``; ``positive`` names the positive class, the event. ``rows`` is as in
+    :func:`number_labels`.
+    """
     _check_filled(table, name, rows)
     column = table.column(name)
     if is_texts(column.type):
@@ -136,7 +139,8 @@ def class_labels(table: pa.Table, name: str, positive: str | None, rows: NDArray
 
 
 def event_of(classes: Sequence[str]) -> str | None:
-    """Return the first of two classes if its name suggests that it is the event; None otherwise.
+    """Return the first of two classes if its name suggests that it is the event (the positive class); None in all other
+    cases.
 
     >>> event_of(["died", "survived"]), event_of(["0", "1"]), event_of(["mild", "severe"])
     ('died', None, None)
@@ -148,7 +152,9 @@ def event_of(classes: Sequence[str]) -> str | None:
 
 
 def _event_doubted(name: str, classes: Sequence[str]) -> tuple[str, ...]:
-    """Return a warning if the last of two classes becomes the event although the first may be meant."""
+    """Return a warning if the last of two classes becomes the event (the positive class), although the first may be
+    meant by its name.
+    """
     if list(classes) == ["1", "2"]:
         doubt = f"the event of label '{name}' is '2', because it is the later of 1 and 2"
     elif (first := event_of(classes)) is not None:

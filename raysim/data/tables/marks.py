@@ -15,10 +15,11 @@ from raysim.data.tables.rules import Reading, pointed
 def without_marks(
     table: pa.Table, reading: Reading, protected: Mapping[str, str], skipped: Collection[str]
 ) -> tuple[pa.Table, tuple[str, ...]]:
-    """Return the table with nulls for marks of missing values, and a warning for each mark that occurs in no row.
+    """Return the table with nulls for the texts and numbers that the configuration declares as missing values (marks).
+    Also return a warning for each mark that occurs in no row.
 
-    Marks that apply to all columns are not replaced in the columns ``skipped``. Raises ``DataError`` if such a mark
-    occurs in one of the columns ``protected``, which maps each name to its role in messages.
+    Marks for all columns are not replaced in the columns ``skipped``. Raises ``DataError`` if such a mark occurs in a
+    column of ``protected``, which maps the column's name to its role in messages.
     """
     by_column = isinstance(reading.na_values, Mapping)
     columns, met = {}, set[tuple[str, str]]()
@@ -38,7 +39,9 @@ def without_marks(
 
 
 def _idle(na_values: tuple[str, ...] | Mapping[str, tuple[str, ...]], met: Collection[tuple[str, str]]) -> list[str]:
-    """Return a warning for each mark that does not occur. ``met`` are the pairs of a column and a mark that occur."""
+    """Return a warning for each configured mark of missing values that does not occur. ``met`` are the pairs of a
+    column and a mark that occur.
+    """
     if isinstance(na_values, Mapping):
         return [
             f"data.na_values: '{mark}' occurs in no row of column '{name}'"

@@ -1,7 +1,7 @@
 """Propose the roles of a table's columns: hospital, label, patient, sex and age, and columns that are not features.
 
-Proposals are based on names and values. Each proposal gives its reason and the other columns that could be meant.
-Without evidence for a role no column is proposed: a person has to name it.
+Proposals are based on names and values. Each proposal gives its reason and the other columns that could be meant. If
+there is no evidence for a role, no column is proposed and a person has to name it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ _MOST_CLASSES, _MOST_CATEGORIES, _FEW = 20, 100, 20
 
 @dataclass(frozen=True)
 class Choice:
-    """The column chosen for a role (None without evidence), the reason, and the other columns that could be meant."""
+    """The column that is proposed for a role (None without evidence), the reason, and the other columns that could be
+    meant.
+    """
 
     column: str | None
     why: str
@@ -70,15 +72,15 @@ class Choice:
 class Proposal:
     """The proposed roles of the columns of a table of ``rows`` rows.
 
-    - ``attributes``: the columns of the patient's sex, age and ethnicity, by key.
+    - ``attributes``: the columns of the patient's sex, age and ethnicity, by the attribute's configuration key.
     - ``drop``: the columns that should not be features, each with the reason.
     - ``numbers``, ``categories``: how many of the remaining columns are of each kind.
-    - ``event``: the class to propose for ``positive``; None: the key is not needed, as the last of two classes is the
-    event.
-    - ``classes``: the classes of the label with their rows; empty for a number.
-    - ``censored``: for columns of numbers with other marks, the rule for values beyond a limit, by sign.
-    - ``na_values``, ``units``: by column, the marks of missing values, and the units.
-    - ``marks``: by column, its marks as text.
+    - ``event``: the class to propose for the key ``positive``. None: the key is not needed, because the last of two
+      classes is the event (the positive class) by default.
+    - ``classes``: the classes of the label with their numbers of rows; empty for a real label.
+    - ``censored``: the rule for values beyond a limit, such as ``<0.3``, by sign.
+    - ``na_values``, ``units``: by column, the texts that mean a missing value, and the units that follow numbers.
+    - ``marks``: by column of numbers, the other texts that it contains, as one text for a reader.
     """
 
     rows: int
@@ -100,12 +102,12 @@ class Proposal:
 
 @dataclass(frozen=True)
 class _Column:
-    """A column and its properties: the finding on its texts, the rows of each value if there are few different values,
-    and the number of different values.
+    """A column and its properties: what was found in its texts, the number of rows with each value if there are few
+    different values, and the number of different values.
 
     - ``whole``: whether the values are whole numbers.
-    - ``dense``: whether they are whole numbers that fill at least half of their range.
-    - ``dates``: the first and last day of numbers that are probably dates.
+    - ``dense``: whether the values are whole numbers that fill at least half of their range.
+    - ``dates``: the first and last day of numbers that are probably dates; None for other values.
     """
 
     name: str
@@ -130,7 +132,9 @@ class _Column:
 
 
 def propose(table: pa.Table, named_after: bool = False) -> Proposal:
-    """Propose the roles of the columns of ``table``; ``named_after``: whether the hospitals are named by its files."""
+    """Propose the roles of the columns of ``table``. ``named_after`` says whether hospitals are named by the table's
+    files.
+    """
     columns = _columns(table)
     attributes = _attributes(columns)
     patient = _patient(columns)
@@ -168,7 +172,9 @@ def propose(table: pa.Table, named_after: bool = False) -> Proposal:
 
 
 def _settled(found: Finding) -> bool:
-    """Whether a column contains numbers, and no other marks than limits, one unit, and marks of missing values."""
+    """Whether a column contains numbers, and its other texts are clear: values beyond a limit (``<0.3``), numbers with
+    one and the same unit, or texts for missing values.
+    """
     return (
         found.kind == "mixed"
         and found.forms.keys() <= {"limit", "absent", "unit"}
@@ -177,7 +183,7 @@ def _settled(found: Finding) -> bool:
 
 
 def _absent(found: Finding) -> list[str]:
-    """Return the marks of a column that mean a missing value."""
+    """Return the texts of a column that mean a missing value."""
     if found.kind == "category":
         return [mark for mark in found.marks if _BLANK.fullmatch(mark.strip())]
     return found.of("absent") if _settled(found) else []
@@ -210,8 +216,8 @@ def _columns(table: pa.Table) -> list[_Column]:
 
 
 def _hospital(columns: Sequence[_Column]) -> Choice:
-    """Choose the column of the hospitals: a column whose name suggests hospitals; otherwise the only column that may be
-    a place.
+    """Propose the column that names the hospitals: a column whose name suggests hospitals, or else the only column
+    whose name suggests a place.
     """
     able = [column for column in columns if _may_be_hospitals(column)]
     by_name = [column for column in able if _HOSPITAL.fullmatch(column.squashed)]
@@ -255,7 +261,7 @@ def _attributes(columns: Sequence[_Column]) -> dict[str, str]:
 
 
 def _label(columns: Sequence[_Column]) -> tuple[Choice, tuple[str, ...]]:
-    """Choose the column to predict; also return all columns that contain an outcome."""
+    """Propose the column to predict. Also return the names of all columns whose name suggests an outcome."""
     few = [column for column in columns if 2 <= column.distinct <= _MOST_CLASSES and column.found.kind != "date"]
     named = [column for column in few if _OUTCOME.search(column.squashed)]
     others = tuple(column.name for column in columns if _OUTCOME.search(column.squashed) and column.distinct > 1)
@@ -279,7 +285,7 @@ def _first(columns: Sequence[_Column], why: str) -> Choice:
 
 
 def _no_feature(column: _Column, outcomes: Sequence[str], label: str) -> str:
-    """Return why a column should not be a feature; empty where it may be a feature."""
+    """Return why a column should not be a feature; an empty text if it may be one."""
     if column.name in outcomes:
         return "its name suggests an outcome, too"
     if column.found.kind == "date":

@@ -20,7 +20,9 @@ EXACT = 2.0**53
 
 
 def unquoted_table(table: pa.Table) -> pa.Table:
-    """Apply :func:`unquoted` to all texts and column names."""
+    """Apply :func:`raysim.data.tables.rules.unquoted`, which removes a spreadsheet's ``="..."``, to all texts and
+    column names.
+    """
     columns = {unquoted(name): _unquoted(table.column(k)) for k, name in enumerate(table.column_names)}
     if len(columns) < table.num_columns:  # the caller reports columns of one name
         return table.rename_columns([unquoted(name) for name in table.column_names])
@@ -40,7 +42,9 @@ def _unquoted(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def filled_table(table: pa.Table, names: Collection[str] = ()) -> pa.Table:
-    """Replace texts for missing values by nulls in text columns; in the columns ``names`` only empty texts."""
+    """Replace texts that mean a missing value by nulls in all text columns. In the columns ``names``, replace only
+    empty texts.
+    """
     return pa.table(
         {name: filled(table.column(name), ("",) if name in names else MISSING) for name in table.column_names}
     )
@@ -49,7 +53,7 @@ def filled_table(table: pa.Table, names: Collection[str] = ()) -> pa.Table:
 def filled(column: pa.ChunkedArray, marks: Sequence[str] = MISSING) -> pa.ChunkedArray:
     """Replace the texts ``marks``, with or without blanks around them, by nulls.
 
-    Where all texts begin with a blank, as some programs write them, this blank is removed.
+    If all texts begin with blanks, as some programs write them, these blanks are removed.
     """
     if pa.types.is_string_view(column.type):
         column = pc.cast(column, pa.string())
@@ -63,7 +67,7 @@ def filled(column: pa.ChunkedArray, marks: Sequence[str] = MISSING) -> pa.Chunke
 
 
 def _unspaced(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Remove the blank that some programs write before each text of a column."""
+    """Remove the blanks that some programs write before each text of a column."""
     if not len(column) or not (column[0].as_py() or " ").startswith(" "):  # this check is far quicker
         return column
     spaced = pc.or_(pc.starts_with(column, " "), pc.equal(column, ""))
@@ -71,10 +75,11 @@ def _unspaced(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def unmarked(column: pa.ChunkedArray, marks: tuple[str, ...]) -> tuple[pa.ChunkedArray, set[str]]:
-    """Replace ``marks`` by nulls in a column of texts or numbers. Also return which of the marks occur in it.
+    """Replace ``marks`` (values that mean a missing value) by nulls in a column of texts or numbers. Also return which
+    of the marks occur.
 
-    Texts must equal a mark exactly. A mark that is a number also matches its value (``-999`` matches ``-999.0``),
-    unless it has leading zeros: ``00`` is not 0.
+    A text must equal a mark exactly. A mark that is a number also matches other spellings of the number (``-999``
+    matches ``-999.0``), unless it has leading zeros: ``00`` is not 0.
     """
     if pa.types.is_dictionary(column.type) and marks:
         inner, found = unmarked(pc.cast(column, column.type.value_type), marks)
@@ -100,9 +105,10 @@ def unmarked(column: pa.ChunkedArray, marks: tuple[str, ...]) -> tuple[pa.Chunke
 
 
 def without_unit(column: pa.ChunkedArray, units: Sequence[str], comma: bool) -> tuple[pa.ChunkedArray, int]:
-    """Remove the ``units`` that follow numbers and limits in a column of texts. Also return how many values had a unit.
+    """Remove the ``units`` that follow numbers or values such as ``<0.3`` in a column of texts. Also return how many
+    values had a unit.
 
-    ``comma``: whether the numbers have a decimal comma.
+    ``comma`` says whether the numbers have a decimal comma.
     """
     number = rf"(?:(?:<=?|>=?|≤|≥)\s*)?(?:{NUMBER}|[+-]?[0-9]+,[0-9]+)"
     alike = "|".join(map(re.escape, units))
@@ -113,7 +119,11 @@ def without_unit(column: pa.ChunkedArray, units: Sequence[str], comma: bool) -> 
 
 
 def uncensored(column: pa.ChunkedArray, rules: Mapping[str, str]) -> tuple[pa.ChunkedArray, dict[str, int]]:
-    """Replace values beyond a limit in texts by numbers or nulls. Also return how many were replaced, by sign."""
+    """Replace texts for values beyond a limit, such as ``<0.3``, by numbers or nulls. Also return how many were
+    replaced, by sign.
+
+    ``rules`` has the rule for each sign, ``<`` and ``>``.
+    """
     counts = {}
     for sign, rule in rules.items():
         signs = "<=?|≤" if sign == "<" else ">=?|≥"
@@ -128,7 +138,9 @@ def uncensored(column: pa.ChunkedArray, rules: Mapping[str, str]) -> tuple[pa.Ch
 
 
 def limited(table: pa.Table, name: str, reading: Reading) -> pa.Table:
-    """Return the column ``name`` alone, with numbers for values with a unit and values beyond a limit."""
+    """Return a table of the column ``name`` alone. Its values with a unit and its values beyond a limit, such as
+    ``<0.3``, are replaced by numbers.
+    """
     column = table.column(name)
     if is_texts(column.type):
         if units := reading.units.get(name):
@@ -138,7 +150,9 @@ def limited(table: pa.Table, name: str, reading: Reading) -> pa.Table:
 
 
 def typed(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, Finding | None]:
-    """Convert texts to numbers or truth values if all are of that kind; otherwise return them with the finding."""
+    """Convert a column of texts to numbers or truth values if all texts are numbers or all are truth values. Otherwise
+    return it unchanged, and what was found in it.
+    """
     numbers = cast(column, pa.float64())
     if numbers is None:
         trimmed = pc.utf8_trim_whitespace(column)
@@ -164,12 +178,12 @@ def with_zeros(column: pa.ChunkedArray) -> bool:
 
 
 def is_texts(type: pa.DataType) -> bool:
-    """Whether a column contains texts and is not a dictionary."""
+    """Whether a column of this type contains texts that are not stored in Arrow's dictionary type."""
     return bool(pa.types.is_string(type) or pa.types.is_large_string(type))
 
 
 def cast(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray | None:
-    """Return the column converted to another type; None if any value cannot be converted."""
+    """Return the column converted to ``type``; None if any value cannot be converted."""
     try:
         return pc.cast(column, type)
     except pa.ArrowInvalid:
@@ -177,7 +191,7 @@ def cast(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray | None:
 
 
 def _is_counted(type: pa.DataType) -> bool:
-    """Whether a column contains numbers other than truth values."""
+    """Whether a column of this type contains numbers other than truth values."""
     return bool(pa.types.is_integer(type) or pa.types.is_floating(type) or pa.types.is_decimal(type))
 
 

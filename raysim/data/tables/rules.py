@@ -33,12 +33,12 @@ _DIGITS = 22
 class Reading:
     """The rules by which a table's feature columns are read.
 
-    - ``na_values``: texts that mean a missing value, in addition to :data:`raysim.data.tables.rules.MISSING`, in all
-      columns or by column.
-    - ``censored``: the rule for a value beyond a limit, one of :data:`RULES`, for ``<`` and for ``>``.
-    - ``decimal``: the decimal mark, if it is a comma or was configured; None: it is recognised.
-    - ``separator``, ``encoding``: the form of the file, for reading another file without raysim.
-    - ``units``: by column, the spellings of the unit behind its numbers.
+    - ``na_values``: texts that mean a missing value, in addition to :data:`raysim.data.tables.rules.MISSING`; either
+      for all columns, or by column.
+    - ``censored``: the rule for values beyond a limit such as ``<0.3``, one of :data:`RULES`, by sign (``<``, ``>``).
+    - ``decimal``: the decimal mark, if it is a comma or was configured; None: it is recognised from the file.
+    - ``separator``, ``encoding``: the form of the file, for programs that read another file without raysim.
+    - ``units``: by column, the spellings of the unit that follows its numbers.
     """
 
     na_values: tuple[str, ...] | Mapping[str, tuple[str, ...]] = ()
@@ -49,14 +49,14 @@ class Reading:
     units: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def marks(self, column: str) -> tuple[str, ...]:
-        """Return the configured texts that mean a missing value in ``column``; with a decimal comma, also their
-        spellings with a point.
+        """Return the configured texts that mean a missing value in ``column``. If the decimal mark is a comma, also
+        return the spellings of these texts with a point.
         """
         marks = self.na_values.get(column, ()) if isinstance(self.na_values, Mapping) else self.na_values
         return tuple(dict.fromkeys([*marks, *map(pointed, marks)])) if self.decimal == "," else marks
 
     def tree(self) -> dict[str, Any]:
-        """Return JSON values that contain all rules needed to read another table in the same way."""
+        """Return the rules as JSON values, with all that is needed to read another table in the same way."""
         na = self.na_values
         by_column = {name: list(marks) for name, marks in na.items()} if isinstance(na, Mapping) else list(na)
         form = {"decimal": self.decimal, "separator": self.separator, "encoding": self.encoding}
@@ -65,7 +65,9 @@ class Reading:
 
     @staticmethod
     def of(tree: Mapping[str, Any]) -> Reading:
-        """Read the result of :meth:`tree`. In a tree of an earlier version, missing limits and units mean none."""
+        """Restore the rules from the result of :meth:`tree`. If an earlier version stored them without ``censored`` or
+        ``units``, these rules are empty.
+        """
         na = tree["na_values"]
         marks = {name: tuple(each) for name, each in na.items()} if isinstance(na, Mapping) else tuple(na)
         censored = dict(tree.get("censored", {}))
@@ -89,7 +91,8 @@ def pointed(text: str) -> str:
 
 
 def unquoted(text: str) -> str:
-    """Return the text in a spreadsheet's formula for a text; other texts are returned unchanged.
+    """Return the text that a formula such as ``="007"`` in a spreadsheet stands for; other texts are returned
+    unchanged.
 
     >>> unquoted('="007"'), unquoted("=1+1")
     ('007', '=1+1')
@@ -99,7 +102,7 @@ def unquoted(text: str) -> str:
 
 
 def canonical_number(text: str) -> str:
-    """Return the canonical text of a number: no plus sign, no zeros at its ends, no minus before 0.
+    """Return the canonical text of a number: no plus sign, no superfluous zeros, no minus before 0.
 
     All digits of a number are kept. A whole number with an exponent is read as a float64, because programs write
     float64 numbers in this form. The canonical form has an exponent only for numbers of more than 22 digits, and below

@@ -24,7 +24,8 @@ _CUT = re.compile(r"\d(?:[.,]\d+)?E\+\d{2,3}")  # rounded numbers as spreadsheet
 def twins(names: Iterable[str]) -> list[tuple[str, ...]]:
     """Group the names that differ only in blanks, case or the composition of accents.
 
-    Single letters are codes whose case counts, unless all of them are answers such as ``Y``, ``y`` and ``N``.
+    Single letters count as codes, so that ``a`` and ``A`` differ, unless all of them are usual answers such as ``Y``,
+    ``y`` and ``N``.
 
     >>> twins(["dead", "alive", "Dead", "dead "]), twins(["a", "A"]), twins(["ward  1", "ward 1"]), twins("FMm")
     ([('dead', 'Dead', 'dead ')], [], [('ward  1', 'ward 1')], [('M', 'm')])
@@ -40,12 +41,14 @@ def twins(names: Iterable[str]) -> list[tuple[str, ...]]:
 
 
 def written(group: Iterable[str], rows: Mapping[str, int]) -> str:
-    """List the names of a group with their rows: ``'dead' (500), 'dead ' (2)``."""
+    """List the names of a group, each with its number of rows: ``'dead' (500), 'dead ' (2)``."""
     return ", ".join(f"'{name}' ({rows[name]:,})" for name in sorted(group, key=lambda name: -rows[name]))
 
 
 def check_twins(field: str, what: str, rows: Mapping[str, int]) -> None:
-    """Raise ``DataError`` if two names are one name, written in two ways. ``rows`` has the number of rows by name."""
+    """Raise ``DataError`` if two names are probably one name in two spellings. ``rows`` is the number of rows of each
+    name.
+    """
     if groups := twins(rows):
         raise DataError(
             f"{field}: {written(groups[0], rows)} differ only in blanks or capitals and would be {len(groups[0])} "
@@ -54,7 +57,9 @@ def check_twins(field: str, what: str, rows: Mapping[str, int]) -> None:
 
 
 def twin_warnings(field: str, rows: Mapping[str, int]) -> list[str]:
-    """Return a warning for each set of names that are probably one group. ``rows`` has the number of rows by name."""
+    """Return a warning for each set of names that are probably one name in several spellings. ``rows`` is the number of
+    rows of each name.
+    """
     return [
         f"{field}: {written(group, rows)} differ only in blanks or capitals: each is a separate group; write them alike"
         for group in twins(rows)
@@ -62,7 +67,7 @@ def twin_warnings(field: str, rows: Mapping[str, int]) -> list[str]:
 
 
 def twin_columns(names: Iterable[str]) -> list[str]:
-    """Return a warning for each set of columns whose names are probably one name."""
+    """Return a warning for each set of columns whose names are probably one name in several spellings."""
     return [
         f"columns {listed([repr(name) for name in group])} differ only in blanks or capitals: each is a separate "
         "column; drop all but one (data.drop), or merge them in the file"
@@ -71,10 +76,10 @@ def twin_columns(names: Iterable[str]) -> list[str]:
 
 
 def check_totals(field: str, names: NDArray[Any], rows: NDArray[np.int64] | None) -> None:
-    """Raise ``DataError`` where one of the rows looks like the line of totals of a spreadsheet.
+    """Raise ``DataError`` if a row looks like the line of totals of a spreadsheet.
 
-    ``names [N]`` is the hospital or patient of each row; ``rows [N]`` is the position of each row in the file; None:
-    the rows are the whole file.
+    ``names [N]`` is the name of each row's hospital or patient. ``rows [N]`` is the position of each row in the file;
+    None: the rows are the whole file.
     """
     for name in set(names.tolist()):
         if name.strip(" :").casefold() in TOTALS and np.count_nonzero(at_name := names == name) == 1:
@@ -88,7 +93,7 @@ def check_totals(field: str, names: NDArray[Any], rows: NDArray[np.int64] | None
 def check_cut(field: str, name: str, values: NDArray[Any], rows: NDArray[np.int64] | None) -> None:
     """Raise ``DataError`` for long numbers that a spreadsheet has rounded, such as 1.23E+10.
 
-    Different numbers may have been rounded to the same one. ``values [N]`` are the values of the column ``name``;
+    After such rounding, different numbers may be written alike. ``values [N]`` are the values of the column ``name``;
     ``rows`` is as in :func:`check_totals`.
     """
     if cut := {each for each in set(values.tolist()) if _CUT.fullmatch(each)}:

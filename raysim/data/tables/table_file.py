@@ -38,14 +38,14 @@ MOST_COLUMNS = 30_000
 
 @dataclass(frozen=True)
 class Read:
-    """A table, and the form of its file.
+    """A table that was read, and the properties of its file.
 
-    - ``form``: the form of a text file; None: Parquet.
-    - ``decimal``: the decimal mark of its numbers.
+    - ``form``: the form of a text file (such as its separator and encoding); None: the file is Parquet.
+    - ``decimal``: the decimal mark of the file's numbers.
     - ``thousands``: whether numbers had thousands separators, which also determine the decimal mark.
-    - ``remarks``: the unusual properties that were recognised, each as a predicate: ``is read with a decimal comma``.
-      The caller puts the file's name before it.
-    - ``rows [N]``: the position of each row in the file, from 0, where blank rows are skipped; None: all rows are read.
+    - ``remarks``: the unusual properties of the file, each as the rest of a sentence about it:
+      ``is read with a decimal comma``. The caller puts the file's name before each.
+    - ``rows [N]``: the position of each row in the file, from 0, if blank rows were skipped; None: no row was skipped.
     - ``blank``: the number of blank rows.
     """
 
@@ -59,7 +59,7 @@ class Read:
 
 
 def check_table(path: Path, field: str) -> None:
-    """Raise ``DataError`` naming ``field`` where there is no file, or where the file is not a table."""
+    """Raise ``DataError`` naming ``field`` if there is no file at ``path``, or if the file is not a table."""
     if not path.exists():
         folder = path.parent.iterdir() if path.parent.is_dir() else ()
         files = sorted(p.name for p in folder if p.is_file() and not p.name.startswith("."))
@@ -83,14 +83,16 @@ def read_table(
     numeric: Sequence[str] = (),
     names: Sequence[str] = (),
 ) -> Read:
-    """Read the table at ``path``: columns of a text file are unconverted texts, columns of Parquet have its types.
+    """Read the table at ``path``. The columns of a text file stay texts, and the columns of a Parquet file keep their
+    types.
 
     Blank rows are skipped. Texts that mean a missing value (:data:`raysim.data.tables.rules.MISSING`) become nulls; in
-    the columns ``names`` only empty texts do. Numbers get a decimal point, except in the columns ``as_text``;
-    ``numeric`` columns contain numbers throughout. ``keys`` name the form of a text file; a key that is None is
-    recognised. ``usual`` is the form that is assumed if a file can be read in two ways; remarks do not report it.
+    the columns ``names`` only empty texts do. Decimal commas become points, except in the columns ``as_text``. The
+    columns ``numeric`` count as numbers, whatever other texts they contain. ``keys`` are the separator, decimal mark
+    and encoding of a text file; a key that is None is recognised from the file. ``usual`` are the values that are
+    assumed if a file can be read in two ways; remarks do not report them.
 
-    Raises ``DataError`` naming ``field``.
+    Raises ``DataError`` naming ``field`` if the file cannot be read as a table.
     """
     kind = kind_of(path, field)
     try:
@@ -129,7 +131,9 @@ def read_table(
 
 
 def _without_nameless(table: pa.Table) -> tuple[pa.Table, int]:
-    """Remove columns with neither a name nor a value, as spreadsheets leave them. Also return their number."""
+    """Remove columns without a name and without any value, as spreadsheets leave them. Also return how many were
+    removed.
+    """
     named = [
         k for k, name in enumerate(table.column_names) if name or filled(table.column(k)).null_count < table.num_rows
     ]
@@ -137,14 +141,14 @@ def _without_nameless(table: pa.Table) -> tuple[pa.Table, int]:
 
 
 def _names_again(table: pa.Table) -> int:
-    """Return the first row, from 1, that repeats the column names, as in joined exports; 0 if there is none."""
+    """Return the first row, from 1, that repeats the column names, as in files that were joined; 0 if there is none."""
     alike = [pc.equal(table.column(k), name) for k, name in enumerate(table.column_names[:2]) if name]
     again = pc.index(pc.and_(alike[0], alike[-1]), True).as_py() if alike else -1
     return int(again) + 1
 
 
 def _remarks(path: Path, form: Form | None, decimal: Mark, keys: Keys, usual: Keys, nameless: int) -> tuple[str, ...]:
-    """Return remarks on what was recognised in a file and is unusual."""
+    """Return remarks on the unusual properties that were recognised in a file."""
     remarks = []
     plain_name = path.name.lower().removesuffix(".gz")
     if form is None and not plain_name.endswith((".parquet", ".pq")):
@@ -182,7 +186,7 @@ def _parquet(path: Path, field: str) -> pa.Table:
 
 
 def _categories(table: pa.Table, written: pa.Schema, field: str) -> pa.Table:
-    """Restore a dictionary for each column that was ``written`` as one: Parquet stores only dictionaries of texts."""
+    """Restore the dictionary columns of the schema ``written``: Parquet itself stores only dictionaries of texts."""
     for k, column in enumerate(table.schema):
         as_written = written.field(column.name).type if written.get_all_field_indices(column.name) else column.type
         if pa.types.is_dictionary(as_written) and not pa.types.is_dictionary(column.type):
@@ -199,7 +203,9 @@ def _parquet_names(path: Path, field: str) -> Sequence[str]:
 
 
 def _csv(path: Path, form: Form, field: str) -> tuple[pa.Table, list[int]]:
-    """Read a text file. Also return the positions of left-out blank rows whose number of fields differs."""
+    """Read a text file. Also return the positions of blank rows that were left out because their number of fields
+    differs.
+    """
     left_out: list[int | None] = []
 
     def of_odd_width(row: arrow_csv.InvalidRow) -> str:
@@ -244,7 +250,7 @@ def _damaged(path: Path, zipped: bool, error: Exception, field: str) -> DataErro
 
 
 def _wrong_line(path: Path, form: Form) -> str | None:
-    """Describe what is wrong with the first line whose number of fields differs from the line of column names."""
+    """Describe what is wrong with the first line that has more or fewer fields than the line of column names."""
     try:
         with form.lines(path) as file:
             for _ in range(form.above):

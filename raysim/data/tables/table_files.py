@@ -32,13 +32,13 @@ _NAMED = 6  # columns and files that a sentence names
 
 @dataclass(frozen=True)
 class Files:
-    """The rows of all files together.
+    """The rows of all files of a table together.
 
-    - ``form``, ``decimal``: the form and the decimal mark of the first file.
+    - ``form``, ``decimal``: the form (such as the separator and encoding) and the decimal mark of the first file.
     - ``thousands``: whether the first file's numbers had thousands separators.
-    - ``remarks``: what was recognised and is unusual.
-    - ``files``: the files with their numbers of rows, blank rows included.
-    - ``rows [N]``: the positions of the rows that are not blank; None: no row is blank.
+    - ``remarks``: sentences on the unusual properties of the files.
+    - ``files``: each file with its number of rows, blank rows included.
+    - ``rows [N]``: the positions of the rows that are not blank among the rows of all files; None: no row is blank.
     """
 
     table: pa.Table
@@ -50,7 +50,7 @@ class Files:
     rows: NDArray[np.int64] | None = None
 
     def with_hospitals(self, column: str, field: str = "data.path") -> pa.Table:
-        """Return the rows with an added ``column`` of hospitals, which are named after their files.
+        """Return the table with an added ``column`` that contains the hospital after which each row's file is named.
 
         Raises ``DataError`` if there already is such a column and, naming ``field``, if two files have the same name.
         """
@@ -70,9 +70,10 @@ class Files:
         return self.table.append_column(column, pa.array(names, pa.string()))
 
     def placed(self, text: str) -> str:
-        """Replace ``row N`` in a sentence, counted from 1 over all rows read, by the row in its file.
+        """Replace ``row N`` in a sentence by the number of this row in its file. ``N`` counts the rows that were read,
+        from 1, over all files.
 
-        With several files, the file's name is added.
+        If there are several files, the name of the file is added.
         """
 
         def of_file(found: re.Match[str]) -> str:
@@ -89,14 +90,14 @@ class Files:
 
 
 def is_pattern(path: Path) -> bool:
-    """Whether a path names several files."""
+    """Whether ``path`` is a pattern that may match several files, and not itself a file."""
     return glob.has_magic(str(path)) and not path.exists()
 
 
 def table_files(path: Path, field: str) -> list[Path]:
-    """Return the file at ``path``, or all files that match the pattern.
+    """Return the file at ``path`` or, if ``path`` is a pattern, all files that match it.
 
-    Raises ``DataError`` naming ``field`` where no file matches, and for a file that is not a table.
+    Raises ``DataError`` naming ``field`` if no file matches, or if a file is not a table.
     """
     path = path.expanduser()
     if not is_pattern(path):
@@ -111,7 +112,7 @@ def table_files(path: Path, field: str) -> list[Path]:
 
 
 def hospital_of(file: Path) -> str:
-    """Return the name of the hospital after which a file is named."""
+    """Return the name of a hospital from the name of its file: the name without its ending."""
     return _ENDINGS.sub("", file.name)
 
 
@@ -126,13 +127,13 @@ def read_files(
     dropped: Collection[str] = (),
     named_after: bool = False,
 ) -> Files:
-    """Read the tables of ``files`` and append their rows.
+    """Read the tables of ``files`` and append their rows to one table.
 
-    If a file lacks a column, the column's values are missing in the file's rows. A remark reports this unless the
-    column is in ``dropped``. ``keys``, ``usual`` and ``numeric`` are as in
-    :func:`raysim.data.tables.table_file.read_table`. With ``named_after`` a column :data:`HOSPITAL` contains the name
-    of each row's file. Raises ``DataError`` naming ``field`` for files that cannot be read, and for column names that
-    differ only in spelling.
+    If a file lacks a column, the column's values are missing in the file's rows. A remark reports the absent column
+    unless it is in ``dropped``. ``keys``, ``usual`` and ``numeric`` are as in
+    :func:`raysim.data.tables.table_file.read_table`. With ``named_after``, an added column :data:`HOSPITAL` contains
+    the hospital after which each row's file is named. Raises ``DataError`` naming ``field`` for files that cannot be
+    read, and for column names that differ only in spelling.
     """
     read = [read_table(file, as_text, field, keys, usual, numeric) for file in files]
     apart = _typed_apart(read)  # a column's kind follows from the values of all files
@@ -156,7 +157,7 @@ def read_files(
 
 
 def _not_blank(read: Sequence[Read]) -> NDArray[np.int64] | None:
-    """Return the rows' positions among all rows of all files, blank rows included; None: no row is blank."""
+    """Return the position of each row among all rows of all files, blank rows included; None if no row is blank."""
     if all(each.rows is None for each in read):
         return None
     ends = np.cumsum([each.table.num_rows + each.blank for each in read]).tolist()
@@ -167,7 +168,9 @@ def _not_blank(read: Sequence[Read]) -> NDArray[np.int64] | None:
 
 
 def _typed_apart(read: Sequence[Read]) -> list[str]:
-    """Return the columns that contain texts in one file, and numbers or truth values in another."""
+    """Return the names of the columns that have a different kind of values (such as texts and numbers) in different
+    files.
+    """
     kinds: dict[str, set[str]] = {}
     for each in read:
         for column in each.table.schema:
@@ -179,14 +182,14 @@ def _typed_apart(read: Sequence[Read]) -> list[str]:
 
 
 def _as_texts(table: pa.Table, names: Collection[str], field: str) -> pa.Table:
-    """Convert the columns ``names`` to texts; columns that the table does not have are ignored."""
+    """Convert the columns ``names`` to texts. Names that are not columns of the table are ignored."""
     for name in set(names) & set(table.column_names):
         table = table.set_column(table.column_names.index(name), name, plain_text(table, name, field))
     return table
 
 
 def _check_last(file: Path, table: pa.Table, rows: NDArray[np.int64] | None, field: str) -> None:
-    """Raise ``DataError`` where the last row of a file, and no other, has a name for totals in a column."""
+    """Raise ``DataError`` if the last row of a file is called ``total`` or the like, and no other row is."""
     if table.num_rows < 2:
         return
     for column in table.columns:
@@ -202,7 +205,7 @@ def _check_last(file: Path, table: pa.Table, rows: NDArray[np.int64] | None, fie
 
 
 def _remarks(files: Sequence[Path], read: Sequence[Read]) -> list[str]:
-    """Return the remarks on the files. A remark on several files occurs once and names all of them."""
+    """Return the remarks on the files. A remark that applies to several files occurs once, and says so."""
     true_of: dict[str, list[Path]] = {}
     for file, each in zip(files, read, strict=True):
         for remark in each.remarks:
@@ -215,7 +218,7 @@ def _remarks(files: Sequence[Path], read: Sequence[Read]) -> list[str]:
 
 
 def _differences(files: Sequence[Path], tables: Sequence[pa.Table], dropped: Collection[str], field: str) -> list[str]:
-    """Return a remark on columns that some files lack. Raises ``DataError`` for nearly equal names."""
+    """Return a remark on the columns that some files lack. Raises ``DataError`` for nearly equal column names."""
     have = [[name for name in table.column_names if name not in dropped] for table in tables]
     partial = [name for name in dict.fromkeys(chain(*have)) if not all(name in names for names in have)]
     written: dict[str, str] = {}

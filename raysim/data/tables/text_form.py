@@ -1,8 +1,8 @@
 """The form of a table as text: its encoding, its separator, its decimal mark, and lines above its column names.
 
 A configuration may name encoding, separator and decimal mark. Properties that it leaves out are recognised: the
-encoding from the whole file, the separator from its first lines. Where two readings fit equally well, the file is
-refused, and the error names the key that decides.
+encoding from the whole file, the separator from its first lines. If two separators or encodings fit equally well, the
+file is refused, and the error names the configuration key that decides.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ _FOREIGN = re.compile(
 
 @dataclass(frozen=True)
 class Keys:
-    """The known parts of a text file's form; a part that is None is recognised."""
+    """The configured separator, decimal mark and encoding of a text file; a property that is None is recognised from
+    the file.
+    """
 
     separator: str | None = None
     decimal: Literal[".", ","] | None = None
@@ -63,10 +65,10 @@ NO_KEYS = Keys()
 
 @dataclass(frozen=True)
 class Form:
-    """The form of a text file.
+    """The form of a text file: how its table is written.
 
     - ``above``: number of lines above the column names.
-    - ``names``: the column names as they are in the file.
+    - ``names``: the column names, as they are written in the file.
     - ``zipped``: whether the file is compressed by gzip.
     """
 
@@ -77,15 +79,15 @@ class Form:
     zipped: bool
 
     def lines(self, path: Path) -> IO[str]:
-        """Open the file at ``path`` as text."""
+        """Open the file at ``path``, which has this form, as text."""
         return _text(path, self.zipped, self.encoding)
 
 
 def form_of(path: Path, zipped: bool, keys: Keys, field: str, usual: Keys = NO_KEYS) -> Form:
-    """Return the form of the text at ``path``. Parts that ``keys`` name are not recognised from the text; in doubt
-    ``usual`` is assumed.
+    """Return the encoding, separator and column names of the text file at ``path``. What ``keys`` do not name is
+    recognised from the text; if it is not clear, ``usual`` is assumed.
 
-    Raises ``DataError`` naming ``field`` or a key for text that cannot be decoded, or that two separators fit.
+    Raises ``DataError`` naming ``field`` or a key if the text cannot be decoded, or if two separators fit.
     """
     if keys.encoding is not None:
         _check_named(path, zipped, keys.encoding)
@@ -115,7 +117,7 @@ def _check_named(path: Path, zipped: bool, encoding: str) -> None:
 
 
 def _decode(file: IO[bytes], encoding: str) -> None:
-    """Raise ``UnicodeError`` where the rest of ``file`` is not in ``encoding``."""
+    """Raise ``UnicodeError`` if the rest of ``file`` is not in ``encoding``."""
     decoder = codecs.getincrementaldecoder(encoding)()
     while piece := file.read(_BYTES):
         decoder.decode(piece)
@@ -132,10 +134,9 @@ def _opened(path: Path, zipped: bool) -> IO[bytes]:
 
 
 def _encoding(path: Path, zipped: bool, field: str, usual: str | None) -> str:
-    """Recognise the encoding of the whole file; a file that is not UTF-8 is read in the encoding ``usual`` where it
-    fits.
+    """Recognise the encoding of the whole file. A file that is not UTF-8 is read in the encoding ``usual`` if it fits.
 
-    Raises ``DataError`` where no encoding fits, or where a file has several encodings.
+    Raises ``DataError`` if no encoding fits, or if parts of the file have different encodings.
     """
     with _opened(path, zipped) as file:
         head = file.read(1 << 16)
@@ -162,10 +163,11 @@ def _encoding(path: Path, zipped: bool, field: str, usual: str | None) -> str:
 
 
 def _western(file: IO[bytes], path: Path, field: str) -> str:
-    """Return ``WESTERN`` if the file may be in this encoding. Raises ``DataError`` otherwise, and if some lines are
-    UTF-8.
+    """Return the encoding ``WESTERN`` if the file may be in it. Raises ``DataError`` if it cannot be, or if some lines
+    are UTF-8.
 
-    If the file is in another single-byte encoding, only its characters are wrong: equal texts stay equal.
+    If the file is in fact in another single-byte encoding, some of its characters are read wrongly, but equal texts
+    stay equal.
     """
     mixed = wrong = 0
     for number, line in enumerate(file, start=1):
@@ -192,12 +194,14 @@ def _western(file: IO[bytes], path: Path, field: str) -> str:
 
 
 def _or(field: str, key: str, other: str) -> str:
-    """Return the end of an error message: the remedy ``key`` if a configuration names the file, otherwise ``other``."""
+    """Return the end of an error message: the remedy ``key`` if a configuration names the file, or else the remedy
+    ``other``.
+    """
     return f", or {key}" if field.startswith("data.") else other
 
 
 def _numbered(lines: Sequence[str], separator: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the rows of ``lines``, each with the number of its last line."""
+    """Yield the rows of ``lines``, each with the number of its last line, from 1."""
     reader = csv.reader(lines, delimiter=separator)
     try:
         for row in reader:
@@ -207,7 +211,7 @@ def _numbered(lines: Sequence[str], separator: str) -> Iterator[tuple[int, list[
 
 
 def _usual(rows: Sequence[tuple[int, list[str]]]) -> tuple[int, float]:
-    """Return the most frequent number of fields of a row, and the share of rows with this number."""
+    """Return the most frequent number of fields in a row, and the share of rows that have this number."""
     widths = Counter(len(row) for _, row in rows if row)
     if not widths:
         return 0, 0.0
@@ -216,10 +220,10 @@ def _usual(rows: Sequence[tuple[int, list[str]]]) -> tuple[int, float]:
 
 
 def _separator(lines: Sequence[str], path: Path, field: str, usual: str | None) -> str:
-    """Recognise the separator: the character that most lines contain equally often. If several fit equally well, return
-    ``usual``.
+    """Recognise the separator of columns: the character that gives most lines the same number of fields. If several fit
+    equally well, return ``usual``.
 
-    Raises ``DataError`` if several fit and none of them is ``usual``.
+    Raises ``DataError`` if several fit equally well and none of them is ``usual``.
     """
     fits = {each: _usual(list(_numbered(lines, each))) for each in SEPARATORS}
     several = {each: fit for each, fit in fits.items() if fit[0] > 1}
@@ -246,13 +250,13 @@ def _separator(lines: Sequence[str], path: Path, field: str, usual: str | None) 
 
 
 def _aligned(lines: Sequence[str]) -> bool:
-    """Whether spaces separate fields: all lines have equally many fields, and some line has adjacent spaces."""
+    """Whether fields are separated by spaces: all lines have equally many words, and some line has adjacent spaces."""
     widths = {len(line.split()) for line in lines if line.strip()}
     return len(widths) == 1 and len(lines) > 2 and any("  " in line.strip() for line in lines)
 
 
 def _titles(rows: Sequence[tuple[int, list[str]]]) -> int:
-    """Count the title rows above the column names, which have far fewer fields than the rows below."""
+    """Count the title rows above the row of column names. Title rows have far fewer fields than the rows below."""
     width = _usual(rows)[0]
     for at, (_, row) in enumerate(rows):
         filled = [cell for cell in row if cell.strip()]
@@ -262,7 +266,7 @@ def _titles(rows: Sequence[tuple[int, list[str]]]) -> int:
 
 
 def holds_values(names: Sequence[str]) -> bool:
-    """Whether a line of column names contains values instead: several numbers that are not years or positions.
+    """Whether a line that should contain column names contains values: several numbers that are not years or positions.
 
     >>> holds_values(["63.0", "1.0", "1.0", "145.0"]), holds_values(["hospital", "2019", "2020", "2021"])
     (True, False)

@@ -1,9 +1,9 @@
 """The server's side of attacks and robust rules.
 
-If a rule or an attack needs single updates, hospitals send their updates one by one. Byzantine hospitals that collude
-replace their updates. After that, the rule replaces the average in each of the problem's sums: a sum becomes its total
-weight times the rule's aggregate. Without a rule, each sum equals, to the last bit, the sum that hospitals' processes
-would compute.
+If a rule or an attack needs each hospital's update, hospitals send their updates one by one instead of a sum. Byzantine
+hospitals that collude replace their updates first. The robust rule is then applied to the updates of each weighted sum
+that the strategy requests: the sum becomes the total weight times the rule's aggregate. Without a rule, each sum
+equals, to the last bit, the sum that hospitals' processes would compute.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ from raysim.virtual_time.scheduling import ScheduledCohort
 
 
 class Byzantine(Step):
-    """The attack and the rule of one job on ``federation``; the parameters ``private [P]`` never leave a hospital."""
+    """The attack and the robust rule of one job on ``federation``. Parameters marked in ``private [P]`` never leave a
+    hospital.
+    """
 
     def __init__(
         self,
@@ -55,11 +57,15 @@ class Byzantine(Step):
 
     @property
     def lies(self) -> bool:
-        """Whether Byzantine hospitals lie about their data before training."""
+        """Whether Byzantine hospitals send false descriptions of their data before training (the attack
+        ``signature_lie``).
+        """
         return len(self.bad) > 0 and self._adversary is not None and self._adversary.attack == "signature_lie"
 
     def hospital_step(self, round: int, problem: LocalProblem, ids: Ids) -> OwnAttack | None:
-        """Return the attack that each Byzantine hospital makes alone in a round; None without such an attack."""
+        """Return the attack of this round if Byzantine hospitals act independently of each other; None for other
+        attacks.
+        """
         return self._own_attack(round)
 
     def call_step(self, round: int, call: Call, number: int, name: str) -> OwnAttack | None:
@@ -79,7 +85,9 @@ class Byzantine(Step):
         return OwnAttack(section, bad, self._seed, round, hospitals, classes, feature, measured)
 
     def fitted(self, cohort: ScheduledCohort) -> ScheduledCohort:
-        """Return the cohort. Its local problem requests single updates if the rule or the attack needs them."""
+        """Return the cohort, whose local problem requests each hospital's update separately if the rule or the attack
+        needs it.
+        """
         problem = cohort.problem
         if problem is None or POOLED in cohort.ids or problem.sent is None:
             return cohort
@@ -95,7 +103,9 @@ class Byzantine(Step):
         return replace(cohort, problem=uploading(problem, single=True))
 
     def learned(self, round: int, update: Update, problem: LocalProblem) -> Update:
-        """Return the update as the strategy receives it. ``problem`` is the strategy's problem before any change."""
+        """Return the update as the strategy receives it, after attack and robust rule. ``problem`` is the local problem
+        as the strategy defined it.
+        """
         sent = problem.sent
         if sent is None:
             return update
@@ -122,8 +132,9 @@ class Byzantine(Step):
         return self._as_asked(replace(update, deltas=deltas, sums=sums), problem)
 
     def lying(self, answers: Answers, target: Ids) -> Answers:
-        """Return the ``answers`` of all hospitals. The answers of Byzantine hospitals are replaced by the mean answer
-        of the honest hospitals ``target``."""
+        """Return the hospitals' ``answers`` with those of Byzantine hospitals replaced by the mean answer of the honest
+        hospitals ``target``.
+        """
         honest, bad = np.isin(answers.ids, target), np.isin(answers.ids, self.bad)
         if not honest.any():
             return answers
@@ -133,20 +144,24 @@ class Byzantine(Step):
         return replace(answers, each=each)
 
     def facts(self) -> dict[str, float]:
-        """Return figures on the updates of Byzantine hospitals, by name; NaN where undefined."""
+        """Return numbers on the updates of Byzantine hospitals, by name, such as their largest share in a sum.
+        Undefined numbers are NaN.
+        """
         of_rule = {} if self._robust_rule is None else self._robust_rule.facts()
         return {"bad_hospitals": float(len(self.bad)), "largest_bad_share": self._tally.largest} | of_rule
 
     @property
     def memory(self) -> dict[str, Any]:
-        """Return the state carried from round to round, in plain values."""
+        """Return the state that is carried from round to round and stored in checkpoints."""
         return {
             "tally": {name: float(value) for name, value in vars(self._tally).items()},
             "centres": {} if self._robust_rule is None else self._robust_rule.memory,
         } | ({} if self._colluders is None else self._colluders.memory)
 
     def resume(self, memory: dict[str, Any] | None, size: int) -> None:
-        """Resume from ``memory``, with models of ``size`` scalars. Raises ``ValueError`` for impossible values."""
+        """Continue from ``memory``, the state in a checkpoint, with models of ``size`` parameters. Raises
+        ``ValueError`` if the state is missing or has impossible values.
+        """
         if memory is None:
             raise ValueError("it has no state of attacks and rules, but the run uses them")
         self._tally.resume(memory["tally"])
@@ -156,8 +171,9 @@ class Byzantine(Step):
             self._colluders.resume(memory, size)
 
     def _server(self, round: int, g: int, updates: Floats) -> Floats:
-        """Return the aggregate of the ``updates [m, P]`` of sum ``g``: the rule's aggregate, or the mean without a
-        rule."""
+        """Return the server's aggregate of the ``updates [m, P]`` that belong to the weighted sum with index ``g``: by
+        the robust rule, or their mean if there is no rule.
+        """
         return updates.mean(axis=0) if self._robust_rule is None else self._robust_rule.made(round, g, updates).update
 
     def _as_asked(self, update: Update, problem: LocalProblem) -> Update:

@@ -1,8 +1,8 @@
 """Canaries of a privacy audit: their hospitals, their updates, and what the server observes of each canary.
 
-Each canary has its own parameters, which belong to a feature that is 0 in all other rows. In these parameters, all
-other updates are only noise. In each round, a run reveals about the canary only the values of these parameters that the
-server receives.
+Each canary has its own parameters in the model: those of a feature that is 0 in all other rows. In these parameters,
+the other hospitals' updates contain only noise. In each round, the only values that depend on the canary are therefore
+those of its own parameters, which the server receives.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from raysim.virtual_time.scheduling import ScheduledCohort
 
 @dataclass(frozen=True, eq=False)
 class Canaries(Tampering):
-    """``M`` canaries, which are hospitals or patients; each is in the data or left out."""
+    """The ``M`` canaries of a privacy audit, which are hospitals or patients. Each canary is either in the data or left
+    out.
+    """
 
     hospital: Ids
     """The hospital of each canary, ``[M]``: the canary itself, or the hospital at which the canary is a patient."""
@@ -34,9 +36,10 @@ class Canaries(Tampering):
     """Whether the server receives each hospital's update separately; else it receives sums."""
 
     def update(self, hospital: int, delta: Floats, limit: float) -> Floats:
-        """Return what ``hospital`` sends instead of ``delta [P]``, before clipping: zeros if the canary is left out.
+        """Return what ``hospital`` sends, before clipping, in place of its trained update ``delta [P]``.
 
-        All entries are below ``limit``, the largest value that sums can store.
+        A hospital that is a canary sends the canary's update, or zeros if the canary is left out; other hospitals send
+        ``delta``. All entries are below ``limit``, the largest value that sums can store.
         """
         which = np.flatnonzero(self.hospital == hospital)
         if self.length is None or not len(which):
@@ -48,7 +51,9 @@ class Canaries(Tampering):
         return crafted
 
     def components(self, update: Update) -> Floats:
-        """Return the component of a round's ``update`` along each canary, ``[M]``; 0 if its hospital sent nothing."""
+        """Return the component of a round's ``update`` along each canary's own parameters, ``[M]``. It is 0 if the
+        canary's hospital sent nothing.
+        """
         root = np.sqrt(self.parameters.shape[1])
         if update.deltas is None or not self.single:
             return np.asarray(update.sums[:, self.parameters].sum(axis=(0, 2)) / root)
@@ -60,7 +65,7 @@ class Canaries(Tampering):
 
 @dataclass
 class Watch(Step):
-    """The server's side of an audit: the record of what the server observed of ``canaries``."""
+    """The server's side of a privacy audit: records what the server observes of each of the ``canaries``."""
 
     canaries: Canaries
     rounds: list[Floats] = field(default_factory=list)

@@ -15,7 +15,9 @@ from raysim.robust.breakdown import NEEDS, bears
 def check_attacks(
     adversary: AdversarySection | None, aggregation: AggregationSection | None, federation: Federation, seed: int
 ) -> None:
-    """Raise ``ConfigError`` for an attack or rule that this federation does not allow."""
+    """Raise ``ConfigError`` if this federation does not allow the attack or the robust rule, for instance if a named
+    hospital does not exist.
+    """
     names, classes = federation.hospitals, len(federation.classes)
     trained = int((federation.sizes("train") > 0).sum())
     if aggregation is not None and aggregation.kept is not None and aggregation.kept > trained:
@@ -52,7 +54,9 @@ def check_attacks(
 
 
 def warnings(adversary: AdversarySection | None, aggregation: AggregationSection | None, hospitals: int) -> list[str]:
-    """Return a warning for each share of Byzantine hospitals that exceeds what the rule tolerates."""
+    """Return warnings if the robust rule does not tolerate the configured or the assumed share of Byzantine hospitals,
+    or if more hospitals are Byzantine than the rule assumes.
+    """
     if aggregation is None:
         return []
     lines = []

@@ -25,8 +25,11 @@ aggregate ``[P]``.
 
 
 class Colluders:
-    """The attack of one job on ``federation`` by colluding hospitals. The attack is computed separately for each of a
-    problem's sums."""
+    """The attack of one job on ``federation`` by colluding hospitals.
+
+    The attack is computed separately for each weighted sum of updates that the strategy requests, for instance one for
+    each cluster.
+    """
 
     def __init__(self, section: AdversarySection, federation: Federation) -> None:
         self._section, self._federation = section, federation
@@ -34,10 +37,11 @@ class Colluders:
         self._directions = 0
 
     def replace(self, ids: Ids, deltas: Floats, bad: Mask, groups: Sequence[Ids], limit: float, server: Server) -> None:
-        """Replace the updates of Byzantine hospitals in ``deltas [m, P]``, in place. No entry exceeds ``limit``.
+        """Replace the updates of Byzantine hospitals in ``deltas [m, P]``, in place. Magnitudes remain below ``limit``.
 
-        ``ids [m]`` are the hospitals, and ``bad [m]`` marks the Byzantine ones. ``groups`` has the positions of the
-        hospitals of each sum. ``server`` returns the server's aggregate of a sum.
+        ``ids [m]`` are the hospitals that sent the updates, and ``bad [m]`` marks the Byzantine ones. ``groups`` has
+        one array for each weighted sum: the rows of ``deltas`` that are added in it. ``server(g, updates)`` returns the
+        aggregate that the server would compute from ``updates`` in sum ``g``.
         """
         honest = deltas.copy()
         everybody = self._section.effective_knowledge == "all"
@@ -69,10 +73,10 @@ class Colluders:
         return collusion.adaptive(updates, lambda sent: server(np.where(liars[:, None], sent, assumed)))
 
     def _mimicked(self, updates: Floats, ids: Ids) -> int:
-        """Return the position of the update that ``mimic`` copies: the update of the configured hospital, if it is
-        among ``ids``.
+        """Return the row of ``updates [m, P]`` that the attack ``mimic`` copies.
 
-        Otherwise it is the update that deviates most along the principal direction of all rounds so far.
+        It is the update of the configured hospital, if this hospital is among ``ids [m]``. Otherwise it is the update
+        that deviates most along the principal direction of the updates of all rounds so far.
         """
         named = self._section.hospital
         if named is not None and (at := np.flatnonzero(ids == self._federation.hospitals.index(named))).size:
@@ -83,11 +87,13 @@ class Colluders:
 
     @property
     def memory(self) -> dict[str, Any]:
-        """Return the state carried from round to round, in plain values."""
+        """Return the state that is carried from round to round and stored in checkpoints."""
         return {"direction": self._direction, "directions": self._directions}
 
     def resume(self, memory: dict[str, Any], size: int) -> None:
-        """Resume from ``memory``, with models of ``size`` scalars. Raises ``ValueError`` for impossible values."""
+        """Continue from ``memory``, the state in a checkpoint, with models of ``size`` parameters. Raises
+        ``ValueError`` for impossible values.
+        """
         self._direction = memory["direction"]
         self._directions = whole_number(memory["directions"], "number of directions", 2**53)
         check_vectors(() if self._direction is None else (self._direction,), size, "direction of updates")

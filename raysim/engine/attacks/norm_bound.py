@@ -17,7 +17,7 @@ from raysim.virtual_time.scheduling import ScheduledCohort
 
 @dataclass(frozen=True)
 class Clip(HospitalStep):
-    """The hospital's side of the rule: clip the update to the norm ``bound``."""
+    """The hospital's side of the rule ``norm_bound``: clip the update to the 2-norm ``bound``."""
 
     bound: float
 
@@ -27,7 +27,9 @@ class Clip(HospitalStep):
 
 @dataclass(frozen=True)
 class NormBound(Step):
-    """The server's side of the rule: give all updates in a sum the same weight, as every robust rule does."""
+    """The server's side of the rule ``norm_bound``: give all updates in a sum the same weight, as every robust rule
+    does.
+    """
 
     bound: float
     """The norm to which each hospital clips its update."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FeatureScale:
-    """The scaling of a feature's values in preprocessing."""
+    """How preprocessing scaled a feature and filled its missing values."""
 
     mean: float = 0.0
     """The mean that was subtracted from the values, divided by the scale."""
@@ -33,7 +33,7 @@ class FeatureScale:
 
     @staticmethod
     def of(federation: Federation, feature: int) -> FeatureScale:
-        """Return the scaling of the column ``feature`` of a federation's rows."""
+        """Return how preprocessing scaled the feature in column ``feature`` of the federation's rows."""
         fitted, name = federation.preprocessing, federation.features[feature]
         column = next((each for each in fitted.columns if each.name == name), None)
         if not isinstance(column, Numeric) or fitted.method == "none":
@@ -44,8 +44,9 @@ class FeatureScale:
         return FeatureScale(mean, None if bool(federation.observed[:, feature].all()) else gap)
 
     def recorded(self, X: NDArray[Any], feature: int) -> NDArray[np.bool_] | None:
-        """Return a mask ``[n]`` of the rows ``X [n, d]`` in which ``feature`` has a recorded value; None means all
-        rows."""
+        """Return a mask ``[n]`` of the rows ``X [n, d]`` in which ``feature`` is not missing. None means that it is
+        missing in no row.
+        """
         if self.flag is not None:
             return np.asarray(X[:, self.flag] == 0)
         return None if self.gap is None else X[:, feature] != X.dtype.type(self.gap)
@@ -56,10 +57,15 @@ UNITS = 88.4
 
 
 class Tampering(HospitalStep):
-    """The hospital's side of an attack, or of an audit with canaries. This step runs before all other steps."""
+    """The hospital's side of an attack, or of a privacy audit with canaries.
+
+    This step changes the update right after training, before the other steps, such as clipping or compression.
+    """
 
     def update(self, hospital: int, delta: Floats, limit: float) -> Floats:
-        """Return what a hospital sends instead of ``delta [P]``. The magnitudes of all entries are below ``limit``."""
+        """Return what a hospital sends in place of its trained update ``delta [P]``. All magnitudes are below
+        ``limit``.
+        """
         raise NotImplementedError
 
     def forward(self, leaving: Leaving) -> None:
@@ -69,8 +75,10 @@ class Tampering(HospitalStep):
 
 @dataclass(frozen=True, eq=False)
 class OwnAttack(Tampering):
-    """An attack that each Byzantine hospital makes alone. The attack is part of the plan of a round, which hospitals
-    receive."""
+    """An attack that each Byzantine hospital makes without knowing other hospitals' updates.
+
+    Hospitals receive the attack with the other instructions of a round.
+    """
 
     section: AdversarySection
     """The configuration of the attack."""
@@ -96,16 +104,16 @@ class OwnAttack(Tampering):
 
     @property
     def changes_rows(self) -> bool:
-        """Whether Byzantine hospitals train on changed rows."""
+        """Whether the attack changes the training rows of Byzantine hospitals."""
         return self._kind in ON_ROWS
 
     @property
     def changes(self) -> bool:
-        """Whether Byzantine hospitals send updates that differ from their training results."""
+        """Whether the attack changes the updates of Byzantine hospitals after training."""
         return not self.changes_rows
 
     def rows(self, hospital: int, X: NDArray[Any], y: NDArray[Any]) -> rows.Rows:
-        """Return the rows on which ``hospital`` trains instead of ``X [n, d]`` and ``y [n]``."""
+        """Return the features and labels on which ``hospital`` trains in place of ``X [n, d]`` and ``y [n]``."""
         if hospital not in self.bad or self._kind not in ON_ROWS:
             return X, y
         section = self.section
@@ -125,8 +133,9 @@ class OwnAttack(Tampering):
         return rows.units(X, y, self.feature, factor, offset, self.measured.recorded(X, self.feature))
 
     def update(self, hospital: int, delta: Floats, limit: float) -> Floats:
-        """Return what ``hospital`` sends instead of ``delta [P]``. The magnitudes of all entries are below
-        ``limit``."""
+        """Return what ``hospital`` sends in place of its trained update ``delta [P]``. All magnitudes are below
+        ``limit``.
+        """
         if hospital not in self.bad or self._kind not in ON_UPDATES:
             return delta
         section, sent = self.section, delta
@@ -143,7 +152,7 @@ class OwnAttack(Tampering):
 
 
 def within(vector: Floats, limit: float) -> Floats:
-    """Clip the entries of ``vector`` to magnitudes below ``limit``, so that sums can store them."""
+    """Clip the entries of ``vector`` to magnitudes below ``limit``, the largest value that sums can store."""
     if not np.isfinite(limit):
         return vector
     most = np.nextafter(limit, 0.0)

@@ -1,4 +1,7 @@
-"""A robust rule that replaces the average in each of a problem's sums, and counts of Byzantine updates."""
+"""A robust rule that replaces the average in each of a problem's sums, and counts of Byzantine updates.
+
+These sums are the weighted sums of updates that a strategy requests, for instance one for each cluster of hospitals.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,9 @@ class Tally:
     """The rule's largest coefficient of robustness over all sums; 0 if unknown."""
 
     def resume(self, memory: dict[str, Any]) -> None:
-        """Resume counting from ``memory``. Raises ``ValueError`` for impossible counts."""
+        """Continue counting from ``memory``, the counts in a checkpoint. Raises ``ValueError`` for impossible
+        counts.
+        """
         shares = ("admitted", "largest", "heaviest", "kappa")
         counts = {name: whole_number(value, name, 2**53) for name, value in memory.items() if name not in shares}
         largest, admitted = float(memory["largest"]), float(memory["admitted"])
@@ -58,7 +63,9 @@ class Tally:
 
 
 class RobustRule:
-    """The rule of one job on ``federation``. ``travels [P]`` marks the parameters that are sent; None means all."""
+    """The robust aggregation rule of one job on ``federation``. ``travels [P]`` marks the parameters that hospitals
+    send; None means all parameters.
+    """
 
     def __init__(
         self, section: AggregationSection, federation: Federation, seed: int, travels: Mask | None, tally: Tally
@@ -72,14 +79,23 @@ class RobustRule:
     def made(
         self, round: int, g: int, updates: Floats, root: Floats | None = None, weights: Floats | None = None
     ) -> Aggregate:
-        """Return the rule's aggregate of the ``updates [m, P]`` of sum ``g``."""
+        """Return the rule's aggregate of the ``updates [m, P]`` that belong to the weighted sum with index ``g``.
+
+        ``root [P]`` is the update of the trusted hospital, for rules that need one. ``weights [m]`` are the updates'
+        weights; None means equal weights.
+        """
         order = stream(self._seed, "buckets", round, g).permutation(len(updates))
         travelling = updates if self._travels is None else updates[:, self._travels]
         centre = self._centres.get(g)
         return self._rule.aggregate(travelling, centre=centre, root=root, order=order, weights=weights)
 
     def sums(self, round: int, ids: Ids, deltas: Floats, bad: Mask, groups: Sequence[Ids], weight: Floats) -> Floats:
-        """Return the sums ``[G, P]``: each is its total weight times the rule's aggregate of its updates."""
+        """Return the ``G`` weighted sums of updates, ``[G, P]``. Each is its total weight times the robust rule's
+        aggregate of its updates.
+
+        ``groups`` has one array for each sum: the rows of ``deltas [m, P]`` that belong to it. ``bad [m]`` marks
+        updates of Byzantine hospitals, and ``weight [m, G]`` has the weight of each update in each sum.
+        """
         sums = np.zeros((weight.shape[1], deltas.shape[1]))
         travels = np.ones(deltas.shape[1], dtype=np.bool_) if self._travels is None else self._travels
         for g, members in enumerate(groups):
@@ -107,7 +123,7 @@ class RobustRule:
         return sums
 
     def facts(self) -> dict[str, float]:
-        """Return figures on the updates of Byzantine hospitals, by name; NaN where undefined."""
+        """Return numbers on how the rule treated updates of Byzantine hospitals, by name. Undefined numbers are NaN."""
         tally, nan = self._tally, float("nan")
         return {
             "rejecting_precision": tally.rejected_bad / tally.rejected if tally.rejected else nan,
@@ -119,11 +135,13 @@ class RobustRule:
 
     @property
     def memory(self) -> dict[str, Any]:
-        """Return the aggregate of each sum, for rules that start from it in the next round."""
+        """Return the latest aggregate of each weighted sum, for rules that start from it in the next round."""
         return {str(g): centre for g, centre in self._centres.items()}
 
     def resume(self, memory: dict[str, Any], size: int) -> None:
-        """Resume from ``memory``, with models of ``size`` scalars. Raises ``ValueError`` for impossible values."""
+        """Continue from ``memory``, the state in a checkpoint, with models of ``size`` parameters. Raises
+        ``ValueError`` for impossible values.
+        """
         self._centres = {int(g): centre for g, centre in memory.items()}
         travels = size if self._travels is None else int(self._travels.sum())
         check_vectors(self._centres.values(), travels, "centre of updates")
@@ -143,7 +161,9 @@ class RobustRule:
 
 
 def check_ruled(problem: LocalProblem, name: str) -> None:
-    """Raise ``ConfigError`` if no rule can replace the averages of the strategy called ``name``."""
+    """Raise ``ConfigError`` if no robust rule can replace the averages of the strategy called ``name``, for instance
+    because it sends whole models.
+    """
     sent = problem.sent
     if sent is None:
         return

@@ -1,10 +1,11 @@
 """Geometric median under secure aggregation: smoothed Weiszfeld iterations, each one secure sum.
 
 K. Pillutla, S. M. Kakade, Z. Harchaoui: *Robust Aggregation for Federated Learning*, IEEE Transactions on Signal
-Processing 2022, Algorithm 2 (smoothed Weiszfeld). In a pass each hospital receives the point ``z`` of its sum. The
-hospital computes the weight ``b_i = w_i / max(nu, |delta_i - z|)`` of its update and sends ``b_i delta_i`` and ``b_i``.
-The ratio of their sums is the next point. The first point is 0, which means no change of the model. The method does not
-resist a hospital that lies about its ``b_i``.
+Processing 2022, Algorithm 2 (smoothed Weiszfeld). In each iteration (pass), hospital ``i`` receives the current
+estimate ``z`` of the median. It computes the weight ``b_i = w_i / max(nu, |delta_i - z|)`` of its update ``delta_i``
+and sends ``b_i delta_i`` and ``b_i``. The sum of ``b_i delta_i`` divided by the sum of ``b_i`` is the next estimate.
+The first estimate is 0, which means no change of the model. The method does not resist a hospital that sends a false
+``b_i``.
 """
 
 from __future__ import annotations
@@ -37,9 +38,11 @@ SCALE = 0.01
 
 @dataclass(frozen=True, eq=False)
 class Pass(HospitalStep):
-    """The hospital's side of a pass: train in the first pass only, and store the update until the last pass.
+    """The hospital's side of one Weiszfeld iteration (pass).
 
-    A hospital sends its update times its weight ``b_i``, and a vector ``[G]`` with ``b_i`` at its sum and 0 elsewhere.
+    The hospital trains only in the first pass of a round and stores its update until the last. In each pass it sends
+    the update times its weight ``b_i``, and a vector ``[G]`` that has ``b_i`` at the sum to which the update belongs
+    and 0 elsewhere.
     """
 
     centres: Floats
@@ -62,7 +65,7 @@ class Pass(HospitalStep):
 
 
 class SecureGeometricMedian(Step):
-    """The server's side: the passes of one job.
+    """The server's side of the geometric median: the Weiszfeld iterations (passes) of each round of one job.
 
     ``name`` is the strategy's name in errors. ``sizes [N]`` are the hospitals' numbers of training rows.
     """
@@ -78,7 +81,7 @@ class SecureGeometricMedian(Step):
         return None if problem.sent is None else Pass(self._centres, self.number == 0, self.number == PASSES - 1)
 
     def fitted(self, cohort: ScheduledCohort) -> ScheduledCohort:
-        """Return the cohort with the problem of a first pass."""
+        """Return the cohort with the local problem of the first pass."""
         problem, ids, size = cohort.problem, cohort.ids, cohort.state.models.shape[1]
         if problem is None or problem.sent is None:
             return cohort
@@ -107,8 +110,9 @@ class SecureGeometricMedian(Step):
         return self._problem
 
     def learned(self, round: int, update: Update, problem: LocalProblem) -> Update:
-        """Return the update as the strategy receives it: each median times the total weight of its sum in the
-        ``problem``."""
+        """Return the update as the strategy receives it: each sum is its total weight in ``problem`` times the
+        geometric median of its updates.
+        """
         sent = problem.sent
         if sent is None or update.numbers is None:
             return update
@@ -117,7 +121,7 @@ class SecureGeometricMedian(Step):
 
 
 def points(update: Update) -> Floats:
-    """Return the points ``[G, P]`` after a pass; 0 for a discarded sum."""
+    """Return the estimate of the median for each sum after a pass, ``[G, P]``. It is 0 for a sum that was discarded."""
     if update.numbers is None:
         raise ValueError("the update has no sums of the weights b_i")
     weights = update.numbers[:, None]
@@ -125,7 +129,9 @@ def points(update: Update) -> Floats:
 
 
 def passing(problem: LocalProblem) -> LocalProblem:
-    """Return the problem with one more number that hospitals send for each sum."""
+    """Return the problem with further numbers in each hospital's message, one for each sum: they contain the update's
+    weight ``b_i``.
+    """
     if problem.upload is not None:
         return replace(problem, upload=replace(problem.upload, extra_numbers=problem.upload.sums))
     return problem if problem.then is None else replace(problem, then=passing(problem.then))

@@ -35,11 +35,11 @@ VALIDATION = "validation"
 
 
 class Evaluating:
-    """Evaluates models at the hospitals ``served [h]``.
+    """Evaluates models at the hospitals with ids ``served [h]``, which one process runs.
 
     - ``federation(folder, pooled)`` and ``model(work)`` return cached federations and models.
     - ``groups`` returns the rows of each group of patients.
-    - ``contributions`` returns the rows that are used for each patient.
+    - ``contributions`` returns, under a privacy guarantee, the rows that are used of each patient.
     """
 
     def __init__(
@@ -56,7 +56,9 @@ class Evaluating:
         self._part_rows = lru_cache(maxsize=4)(self._gathered)
 
     def measure(self, plan: RoundPlan, states: HospitalStates, result: Measured) -> None:
-        """Add the measurements that the plan requests to ``result``; ``states`` is the hospitals' memory."""
+        """Evaluate models as the ``plan`` requests, and add the results to ``result``. ``states`` has the arrays that
+        hospitals store between rounds.
+        """
         asked, folder, seed = plan.measured, plan.work.federation, plan.work.seed
         for name, rows_of in asked.losses_of.items():
             result.loss_sums[name] = self._loss_sums(plan, states, rows_of)
@@ -91,10 +93,10 @@ class Evaluating:
                 result.predictions[name] = predictions
 
     def _predictions(self, plan: RoundPlan, rows_of: Ids, states: HospitalStates, lost: Mask) -> NDArray[Any]:
-        """Return the outputs for all rows of this process's hospitals, concatenated by hospital. Each hospital's rows
-        have the outputs of the model that it uses.
+        """Return the model outputs for all rows of this process's hospitals, concatenated by hospital, each under the
+        model that its hospital uses.
 
-        Outputs are NaN at hospitals ``lost [h]``, whose model is untrained.
+        Outputs are NaN at the hospitals marked in ``lost [h]``, whose model is untrained.
         """
         federation, model = self._federation(plan.work.federation, False), self.model(plan.work)
         return np.concatenate(
@@ -107,8 +109,9 @@ class Evaluating:
         )
 
     def _held_back(self, plan: RoundPlan, rows_of: Ids, states: HospitalStates) -> Rows:
-        """Return the outputs and the labels for the validation rows of this process's hospitals, under the model that
-        each hospital uses."""
+        """Return the model outputs and labels of the validation rows of this process's hospitals, each under the model
+        that its hospital uses.
+        """
         rows = self._part_rows(plan.work.federation, VALIDATION)
         return Rows(self._scores_of_all(plan, VALIDATION, rows_of, states), rows.y, rows.offsets)
 
@@ -124,15 +127,16 @@ class Evaluating:
         return untrained(plan, rows_of, self.served, states, initial, has_rows)
 
     def _initial(self, work: Work) -> Floats:
-        """Return the initial parameters ``[P]`` of all models of a run. They are computed once."""
+        """Return the initial parameters ``[P]`` of all models of a run. They are computed once and cached."""
         key = repr((work.federation, work.model, work.precision, work.seed))
         if key not in self._initials:
             self._initials = {key: self.model(work).initial(stream(work.seed, "initial"))}
         return self._initials[key]
 
     def _scores_of_all(self, plan: RoundPlan, part: str, rows_of: Ids, states: HospitalStates) -> NDArray[Any]:
-        """Return the outputs for the rows of a part, concatenated over this process's hospitals, under the model that
-        each hospital uses."""
+        """Return the model outputs for the rows of ``part``, such as the test rows, concatenated over this process's
+        hospitals. Each hospital's outputs are those of the model that it uses.
+        """
         together = self._scored_together(plan, part, rows_of, states)
         if together is not None:
             return together
@@ -143,7 +147,9 @@ class Evaluating:
         return np.concatenate(scores)
 
     def _loss_sums(self, plan: RoundPlan, states: HospitalStates, rows_of: Ids) -> NDArray[np.float64]:
-        """Return each hospital's sum of row losses, as training minimises them, and its number of rows, ``[h, 2]``."""
+        """Return the sum of each hospital's row losses and its number of rows, ``[h, 2]``. Losses are weighted by class
+        as in training.
+        """
         work, part = plan.work, plan.measured.loss_part
         federation, model = self._federation(work.federation, False), self.model(work)
         sums = np.zeros((len(self.served), 2))
@@ -167,11 +173,11 @@ class Evaluating:
         return PartRows.of(self._federation(folder, False), self.served.tolist(), part)
 
     def _scored_together(self, plan: RoundPlan, part: str, rows_of: Ids, states: HospitalStates) -> NDArray[Any] | None:
-        """Return the outputs ``[n]`` of the server's models for a part's rows of this process's hospitals, computed in
-        few calls.
+        """Return the outputs ``[n]`` of the server's models for the rows of ``part`` at this process's hospitals,
+        computed together for speed.
 
-        Return None if hospitals have to be scored one at a time. This is necessary if hospitals store models or parts
-        of models, if groups of rows have their own models, or if the model has no ``logits_of_many``.
+        Return None if hospitals have to be evaluated one at a time: if they store models or parts of models, if groups
+        of rows have their own models, or if the model has no ``logits_of_many``.
         """
         logits = getattr(self.model(plan.work), "logits_of_many", None)
         if logits is None or plan.private is not None or rows_of.ndim != 1:
@@ -196,8 +202,9 @@ class Evaluating:
         served: Any,
         states: HospitalStates,
     ) -> NDArray[Any]:
-        """Return the outputs for a hospital's rows of a part, ``[n]`` or ``[n, C]``. ``served`` is the model row that
-        the hospital uses, or one for each group of rows, ``[G]``."""
+        """Return the model outputs for a hospital's rows of ``part``, ``[n]`` or ``[n, C]`` for ``C`` classes.
+        ``served`` is the index of the model that the hospital uses, or one index for each group of rows, ``[G]``.
+        """
         rows, each = federation.rows(hospital, part), np.atleast_1d(served)
         scores = model.logits(parameters(plan, int(each[0]), hospital, states), federation.X[rows])
         for group in range(1, len(each)):
@@ -210,9 +217,11 @@ class Evaluating:
 
 
 def _check_finite(plan: RoundPlan, federation: Federation, hospital: int, part: str, outputs: NDArray[Any]) -> None:
-    """Raise an error for ``outputs [n]`` that are not finite, unless noise hides the hospital's rows.
+    """Raise an error if ``outputs [n]`` of the model are not all finite. If metrics have privacy noise, no error is
+    raised, because it would reveal something about the hospital's rows.
 
-    The error is :class:`HospitalFailed` if the rows are not finite, else :class:`TrainingDiverged`.
+    The error is :class:`HospitalFailed` if the hospital's rows contain values that are not finite, else
+    :class:`TrainingDiverged`.
     """
     if plan.measured.noise is not None or np.isfinite(outputs).all():
         return
@@ -231,11 +240,12 @@ def untrained(
     initial: Callable[[], Parameters],
     has_rows: Callable[[int, int], bool],
 ) -> Mask:
-    """Return which of ``hospitals [h]`` use an untrained model, as a mask ``[h]``.
+    """Return a mask ``[h]`` of the ``hospitals [h]`` that use an untrained model.
 
-    ``rows_of [N]``, or ``[N, G]`` for groups of rows, are the model rows that hospitals use. ``initial()`` returns the
-    initial parameters ``[P]`` of all models. If groups have their own models, a hospital is included if the model of
-    any group that has rows is untrained. ``has_rows(hospital, group)`` says whether the group has rows.
+    ``rows_of [N]`` has the model that each hospital uses: an index of the server's models, ``OWN`` or ``MIXTURE``. It
+    is ``[N, G]`` if each of ``G`` groups of rows has its own model. A hospital then counts as untrained if the model of
+    any group with rows is untrained. ``has_rows(hospital, group)`` says whether the group has rows, and ``initial()``
+    returns the initial parameters ``[P]`` of all models.
     """
     served = rows_of[hospitals]
     fresh = np.zeros(len(plan.models), dtype=np.bool_)

@@ -15,10 +15,10 @@ from raysim.training.base import DeviceFull
 
 
 class named:
-    """A context that converts an error to a :class:`HospitalFailed` with the hospital's name and what the hospital was
+    """A context that converts an error to a :class:`HospitalFailed`, which names the hospital and what it was
     ``doing``.
 
-    If a GPU's memory is full, the error becomes a :class:`ResourceError`.
+    If a GPU's memory is full, the error becomes a :class:`ResourceError`. Errors of this package are not changed.
     """
 
     def __init__(self, federation: Federation, hospital: int, doing: str) -> None:
@@ -46,7 +46,9 @@ class named:
 
 
 def check_rows(federation: Federation, hospital: int, part: str, doing: str) -> None:
-    """Raise :class:`HospitalFailed` if a hospital's features or labels of a ``part`` are not finite numbers."""
+    """Raise :class:`HospitalFailed` if the features or labels of a hospital's ``part``, such as its test rows, are not
+    all finite.
+    """
     rows = federation.rows(hospital, part)
     if not (np.isfinite(federation.X[rows]).all() and np.isfinite(federation.y[rows]).all()):
         with named(federation, hospital, doing):

@@ -1,8 +1,8 @@
 """The hospitals that one process runs: they train, evaluate and run client programs on their own rows.
 
-A :class:`HospitalGroup` has no state: it caches only mapped data and compiled models, which can be loaded again. A call
-that is repeated after a crash gives the same result, and several runs can share the group. Hospitals' memory between
-rounds is sent with each call and returned with its result.
+A :class:`HospitalGroup` only caches what can be loaded or computed again, such as memory-mapped data and compiled
+models. A call that is repeated after a crash therefore gives the same result, and several runs can share the group.
+What hospitals store between rounds is sent with each call and returned with its result.
 """
 
 from __future__ import annotations
@@ -36,15 +36,16 @@ Open = Callable[[str, bool], Federation]
 
 
 def mapped(folder: str, pooled: bool) -> Federation:
-    """Open the federation in a folder that this process can read; mapped rows use memory only when accessed."""
+    """Open the federation in ``folder`` by memory mapping: rows are read only when they are accessed."""
     return Federation.open(folder)
 
 
 class HospitalGroup:
     """The hospitals of this process, whose ids are ``served [h]``.
 
-    With ``pools`` the group also trains on pooled rows. ``open(folder, pooled)`` opens a federation that has at least
-    the rows of ``served``; if ``pooled``, it has the training rows of all hospitals.
+    If ``pools`` is true, the group also trains on the pooled rows of all hospitals. ``open(folder, pooled)`` opens a
+    federation that has at least the rows of ``served``; if ``pooled`` is true, it has the training rows of all
+    hospitals.
     """
 
     def __init__(self, served: Ids, *, pools: bool, device: str, open: Open = mapped) -> None:
@@ -64,8 +65,9 @@ class HospitalGroup:
     def round(self, plan: RoundPlan, states: HospitalStates | None) -> tuple[PartialResult, HospitalStates]:
         """Evaluate the server's models, then train the sampled hospitals from them.
 
-        Return the partial result and the hospitals' new memory, which is empty if the plan does not change it. Raises
-        :class:`TrainingDiverged` or :class:`HospitalFailed` naming the hospital and the round.
+        Return this process's part of the round's result, and what the hospitals store until the next round; this is
+        empty if the round does not change it. Raises :class:`TrainingDiverged` or :class:`HospitalFailed` naming the
+        hospital and the round.
         """
         began = time.perf_counter()
         states = states or {}
@@ -92,7 +94,7 @@ class HospitalGroup:
         return result, {} if plan.only_reads else states
 
     def model(self, work: Work) -> Model:
-        """Return the model of a run. It is built once."""
+        """Return the model of a run. It is built once and cached."""
         key = repr((work.federation, work.model, work.precision))
         if key not in self._models:
             federation = self._federation(work.federation, False)
@@ -108,7 +110,7 @@ class HospitalGroup:
         return self._models[key]
 
     def _chunk(self, plan: RoundPlan, mine: Sequence[int]) -> int:
-        """Return how many of the cohort entries ``mine`` one call of a kernel trains."""
+        """Return how many of the local updates ``mine`` are trained together in one call of the model's ``train``."""
         if self._device != "cpu":
             return len(mine)
         chunk: int = max(1, CHUNK_BYTES // (plan.models.shape[1] * plan.models.itemsize))
@@ -120,8 +122,8 @@ class HospitalGroup:
         return chunk
 
     def _mine(self, ids: Ids) -> list[int]:
-        """Return the positions of the entries among ``ids [H]``, the cohort's hospitals, that are trained in this
-        process.
+        """Return the positions in ``ids [H]`` of the local updates that this process makes. ``ids`` has the hospital of
+        each local update of the round.
         """
         mine: NDArray[np.bool_] = (ids >= 0) & (ids < len(self._is_mine))
         mine[mine] = self._is_mine[ids[mine]]

@@ -1,4 +1,8 @@
-"""The parameters of a model row at a hospital: a model of the server, the hospital's own model, or a mixture."""
+"""The parameters of a model row at a hospital: a model of the server, the hospital's own model, or a mixture.
+
+A model row is the index of one of the server's models, or a negative code for the hospital's own model or its mixture
+of the server's models.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,11 @@ Parameters = NDArray[Any]
 
 
 class Models(Protocol):
-    """The server's models ``models [M, P]``, with ``mixture [N, M]`` and ``private [P]`` as in :class:`RoundPlan`."""
+    """The models that the server sends, ``[M, P]``.
+
+    ``mixture [N, M]`` has the weights with which each hospital mixes the models, and ``private [P]`` marks the
+    parameters that never leave a hospital.
+    """
 
     @property
     def models(self) -> NDArray[Any]: ...
@@ -25,8 +33,10 @@ class Models(Protocol):
 
 
 def parameters(plan: Models, row: int, hospital: int, states: HospitalStates) -> Parameters:
-    """Return the parameters ``[P]`` that a hospital uses for ``row``: an index of the server's models, ``OWN`` or
-    ``MIXTURE``. The hospital's private parameters are included.
+    """Return the parameters ``[P]`` of the model ``row`` at a hospital, including the hospital's private parameters.
+
+    ``row`` is an index of the server's models, ``OWN`` for the model that the hospital stores, or ``MIXTURE`` for its
+    mixture of the server's models.
     """
     model = states.get(hospital, {}).get(MODEL)
     if row == OWN and model is not None:
@@ -40,6 +50,7 @@ def parameters(plan: Models, row: int, hospital: int, states: HospitalStates) ->
 
 
 def with_private(theta: Parameters, private: Mask | None, own: Parameters | None) -> Parameters:
-    """Return ``theta [P]`` with its ``private [P]`` parameters replaced by the values in ``own [P]``, the hospital's
-    own model. If ``private`` or ``own`` is None, nothing is replaced."""
+    """Return ``theta [P]`` with the parameters marked in ``private [P]`` replaced by those of the hospital's own model
+    ``own [P]``. If ``private`` or ``own`` is None, nothing is replaced.
+    """
     return theta if private is None or own is None else np.where(private, own, theta)

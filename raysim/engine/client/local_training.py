@@ -1,7 +1,8 @@
 """A round's training at the hospitals of one process: each local update's chain of problems, and its message.
 
-The problem has been checked (:mod:`raysim.strategies.checks`): its row numbers exist in the server's models, and its
-arrays have the cohort's number of entries.
+A strategy may define a chain of local problems, which a hospital minimises one after the other. The problems have been
+checked (:mod:`raysim.strategies.checks`): the models that they name exist at the server, and their arrays have one
+entry for each local update of the round.
 """
 
 from __future__ import annotations
@@ -36,12 +37,13 @@ from raysim.training.base import DeviceFull, Model, Moments, Optimizer, Task
 
 
 class CohortTraining:
-    """The training of the entries ``mine`` of ``plan``'s cohort with ``model``.
+    """The training of those local updates of a round that belong to this process's hospitals.
 
+    - ``mine`` has the positions of these updates in ``plan.ids``.
     - ``open(pooled)`` returns the federation.
-    - ``states`` is the hospitals' memory; it is not changed.
+    - ``states`` has what hospitals store between rounds; it is not changed.
     - ``groups`` returns the rows of each group of patients.
-    - ``contributions`` returns the rows that are used for each patient.
+    - ``contributions`` returns, under a privacy guarantee, the rows that are used of each patient.
     - ``made`` caches what client programs have computed from rows.
     """
 
@@ -67,10 +69,10 @@ class CohortTraining:
         self._losses: list[float] = []
 
     def train(self, chunk: int, result: PartialResult) -> HospitalStates:
-        """Make all local updates, add the messages to ``result``, and return the hospitals' new memory.
+        """Make all local updates, add the messages to ``result``, and return what hospitals store until the next round.
 
-        One kernel call makes ``chunk`` updates. Raises :class:`TrainingDiverged` or :class:`HospitalFailed` naming the
-        hospital and the round.
+        ``chunk`` updates are trained together in one call. Raises :class:`TrainingDiverged` or :class:`HospitalFailed`
+        naming the hospital and the round.
         """
         again = next((k for k, step in enumerate(self._plan.steps) if not step.trains), None)
         if again is not None:
@@ -99,7 +101,9 @@ class CohortTraining:
         return self._states
 
     def _send_again(self, first: int) -> None:
-        """Run only the steps after training, from step ``first`` on, with the updates that hospitals have stored."""
+        """Send once more, without training, the updates that hospitals have stored. Of the round's steps after
+        training, only those from step ``first`` on are applied to them.
+        """
         phase = next(phase for phase in self._problem.chain if phase.upload is not None)
         if phase.upload is None:
             return
@@ -113,7 +117,7 @@ class CohortTraining:
             self._sending.send(leaving, self._plan.steps[first:])
 
     def _run(self, phase: LocalProblem, j: int, task: Task) -> None:
-        """Run the client program that replaces training for entry ``j``, send its result, and store its memory."""
+        """Run the client program that replaces training in local update ``j``. Send its result and store its memory."""
         if self._plan.call is None or phase.upload is None:
             raise ValueError("the plan has no program")
         here = ProgramRun(self._plan, self._plan.call, self._open, lambda: self._model, self._made)
@@ -146,7 +150,9 @@ class CohortTraining:
         return float(weighted_losses(self._model, self._plan.work.class_weights, outputs, task.y).mean())
 
     def _private(self, phase: LocalProblem, tasks: Sequence[Task], some: Sequence[int]) -> Sequence[Task]:
-        """Return the ``tasks`` of the entries ``some``. If a privacy guarantee requires noise in each step, add it."""
+        """Return ``tasks``, with noise in each training step if the privacy guarantee requires it. ``some`` has the
+        positions of their updates among all updates of the round.
+        """
         release = None if self._release is None or phase.upload is None else self._release.patients
         if release is None or release.pooled:
             return tasks
@@ -160,7 +166,8 @@ class CohortTraining:
     def _trained(
         self, phase: LocalProblem, tasks: Sequence[Task], some: Sequence[int], optimizer: Optimizer | None = None
     ) -> NDArray[Any]:
-        """Return the kernel's results for ``tasks``, which belong to the entries ``some``.
+        """Return the trained parameters for ``tasks``, one row each. ``some`` has the positions of their updates among
+        all updates of the round.
 
         An error names its hospital. If gradients are pooled, hospitals do not train: the results are the start models.
         """
@@ -182,7 +189,7 @@ class CohortTraining:
             raise
 
     def _sized(self, trained: NDArray[Any], tasks: int) -> NDArray[Any]:
-        """Return ``trained``. Raises ``ValueError`` if a user's own model returns another shape than ``[tasks, P]``."""
+        """Return ``trained``. Raises ``ValueError`` if a user's own model returns a shape other than ``[tasks, P]``."""
         wanted = tasks, self._plan.models.shape[1]
         if trained.shape != wanted:
             raise ValueError(f"the model has trained an array {trained.shape}; return one of the shape {wanted}")
@@ -196,7 +203,9 @@ class CohortTraining:
         return self._contributions.of(federation, hospital, release.unit, release.rows, seed)
 
     def _send(self, phase: LocalProblem, j: int, task: Task, theta: Parameters) -> None:
-        """Send the message of entry ``j`` after its local update, and store its hospital's memory."""
+        """Send the message of local update ``j``, whose trained parameters are ``theta``, and store what its hospital
+        keeps.
+        """
         private, upload, release = self._plan.private, phase.upload, self._release
         delta, rate = np.subtract(theta, task.start, dtype=np.float64), task.learning_rate
         if private is not None:
@@ -217,7 +226,7 @@ class CohortTraining:
             self._carry(j, task.moments)
 
     def _pooled_gradient(self, release: PatientRelease, task: Task, j: int) -> Floats:
-        """Return what entry ``j`` sends under pooled gradients: the noisy sum of clipped gradients at its start."""
+        """Return the noisy sum of clipped gradients at the start model, which is sent if gradients are pooled."""
         hospital, seed = int(self._plan.ids[j]), self._plan.work.seed
         contribution = self._contribution(release, hospital)
         return pooled_gradient(self._model, task, release, contribution, seed, self._plan.round, hospital)

@@ -35,7 +35,7 @@ MADE_BYTES = 2**30
 
 
 class ProgramRun:
-    """The state that all hospitals of a process share while they run a client program."""
+    """What all hospitals of a process share while they run one client program."""
 
     def __init__(
         self,
@@ -54,22 +54,26 @@ class ProgramRun:
 
     @cached_property
     def memory_keys(self) -> list[tuple[str, str]]:
-        """Return two names of each array that hospitals store: the program's and the engine's."""
+        """Return two names for each array that the program stores at hospitals: the program's name and the engine's
+        name.
+        """
         return [(name, memory_key(name)) for name in self.call.program.keeps]
 
     @cached_property
     def sizes(self) -> list[int]:
-        """Return the number of training rows of each entry of the plan, ``[H]``; 0 for pooled rows."""
+        """Return the number of training rows of each hospital that runs the program, ``[H]``; 0 for pooled rows."""
         bounds = self.open(False).bounds[np.maximum(self.plan.ids, 0)]
         sizes: list[int] = np.where(self.plan.ids == POOLED, 0, bounds[:, 1] - bounds[:, 0]).tolist()
         return sizes
 
 
 class HospitalContext:
-    """A program's view of one hospital; see :class:`raysim.strategies.programs.Context`."""
+    """What a client program can access at one hospital; see :class:`raysim.strategies.programs.Context`."""
 
     def __init__(self, run: ProgramRun, j: int, hospital: int, states: HospitalStates) -> None:
-        """``j`` is the entry of the plan. ``states`` is the stored memory of all hospitals of the process."""
+        """``j`` is the position of ``hospital`` among all hospitals that run the program. ``states`` has what all
+        hospitals of the process store.
+        """
         self._run, self._j, self.hospital, self._states = run, j, hospital, states
         self.received: Mapping[str, NDArray[Any]] = run.received
         if run.call.each_of:
@@ -78,8 +82,9 @@ class HospitalContext:
 
     @cached_property
     def memory(self) -> Mapping[str, NDArray[Any]]:
-        """See :class:`raysim.strategies.programs.Context`. Raises :class:`StrategyError` if an array's shape is not as
-        the program declares."""
+        """See :class:`raysim.strategies.programs.Context`. Raises :class:`StrategyError` if an array does not have the
+        shape that the program declares.
+        """
         states, program = self._states.get(self.hospital, {}), self._run.call.program
         own = {name: states[what] for name, what in self._run.memory_keys if what in states}
         if own:
@@ -98,7 +103,7 @@ class HospitalContext:
 
     @property
     def count(self) -> int:
-        """Return the number of the hospital's rows."""
+        """Return the number of training rows that the program uses at the hospital."""
         if self._run.release is not None and (some := self._contribution) is not None:
             return len(some.rows)
         if self.hospital == POOLED:
@@ -111,7 +116,9 @@ class HospitalContext:
 
     @cached_property
     def _contribution(self) -> Contribution | None:
-        """Return the rows that the hospital may use under a guarantee for patients or rows; None means all rows."""
+        """Return the rows that the hospital may use if a privacy guarantee protects patients or rows; None means all
+        rows.
+        """
         release = self._run.release
         if release is None or release.unit == "hospital":
             return None
@@ -124,14 +131,18 @@ class HospitalContext:
         return rows if some is None else rows.start + some.rows
 
     def people(self) -> NDArray[Any]:
-        """Return the patient of each row, ``[n]``; if rows are the protected unit, each row is its own patient."""
+        """Return the patient of each training row, ``[n]``. If a privacy guarantee protects rows, each row counts as
+        its own patient.
+        """
         if self._contribution is not None:
             return self._contribution.patient
         return np.asarray(self._federation.people[self._taken])
 
     @cached_property
     def rows(self) -> Rows:
-        """Return the hospital's training rows; under a guarantee for patients, a limited number of rows per patient."""
+        """Return the hospital's training rows. If a privacy guarantee protects patients, each patient has a limited
+        number of rows.
+        """
         federation, rows = self._federation, self._taken
         X, y = federation.X[rows], federation.y[rows]
         for step in self._run.plan.steps:
@@ -141,7 +152,8 @@ class HospitalContext:
     @cached_property
     def validation(self) -> Rows:
         """See :class:`raysim.strategies.programs.Context`. Raises ``ValueError`` if the program does not declare that
-        it validates."""
+        it uses validation rows.
+        """
         if not self._run.call.program.validates or self.hospital == POOLED:
             raise ValueError(
                 "validation: a program that reads validation rows must declare it; set validates = True in its class"
@@ -150,7 +162,9 @@ class HospitalContext:
         return self._made(self._federation.X[rows], self._federation.y[rows], rows)
 
     def _made(self, X: NDArray[Any], y: NDArray[Any], rows: Any) -> Rows:
-        """Return ``rows`` of the federation with the features ``X [n, F]`` and labels ``y [n]``."""
+        """Return rows with the features ``X [n, F]`` and labels ``y [n]``. ``rows`` are the rows' indices in the
+        federation, for weights and attributes of patients.
+        """
         return Rows(
             X=_read_only(X),
             y=_read_only(y),
@@ -161,7 +175,7 @@ class HospitalContext:
 
     @cached_property
     def model(self) -> HospitalModel:
-        """Return the run's model, which trains on :attr:`rows`."""
+        """Return the run's model, bound to the hospital's training rows :attr:`rows`."""
         return HospitalModel(self._run.model(), self._run.plan.work, self.rows, self.hospital, self.round, self.turn)
 
     def rng(self, purpose: str = "", *key: int) -> np.random.Generator:
@@ -186,7 +200,9 @@ class HospitalContext:
 
 
 class MadeOfRows:
-    """A cache of what client programs have computed from rows. The least recently used entries are dropped first."""
+    """A cache of what client programs have computed from hospitals' rows. The least recently used entries are dropped
+    first.
+    """
 
     def __init__(self) -> None:
         self._arrays: OrderedDict[tuple[Any, ...], tuple[bytes, NDArray[Any]]] = OrderedDict()
@@ -195,8 +211,9 @@ class MadeOfRows:
         """A cache of the rows that hospitals use under a guarantee for patients or rows."""
 
     def of(self, key: tuple[Any, ...], make: Callable[[], NDArray[Any]], of: bytes = b"") -> NDArray[Any]:
-        """Return the array cached under ``key`` if it was computed from the same bytes ``of``; else compute and cache
-        it.
+        """Return the array cached under ``key``, or compute it by ``make`` and cache it.
+
+        A cached array is used only if it was stored with the same ``of``, the bytes on which the result depends.
         """
         known = self._arrays.get(key)
         if known is None or known[0] != of:
@@ -210,7 +227,9 @@ class MadeOfRows:
 
 
 def contexts_of(here: ProgramRun, mine: Sequence[int], states: HospitalStates) -> list[HospitalContext]:
-    """Return the program's view of the hospital of each of the plan's entries ``mine``."""
+    """Return the context in which a client program runs at each of the hospitals ``mine``, given as positions among all
+    hospitals that run it.
+    """
     # This runs at every hospital in every call, so everything that hospitals share is made once.
     private = here.plan.private if MODELS in here.received else None
     hospitals = here.plan.ids.tolist()
@@ -223,7 +242,7 @@ def contexts_of(here: ProgramRun, mine: Sequence[int], states: HospitalStates) -
 
 
 def checked_at(here: ProgramRun, hospital: int, check: Callable[[], None]) -> None:
-    """Run ``check``. If it raises an error, add the names of the program and the hospital."""
+    """Call ``check``. If it raises an error, add the names of the client program and the hospital to the message."""
     try:
         check()
     except Invalid as error:

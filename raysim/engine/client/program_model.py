@@ -25,7 +25,9 @@ so dividing by it loses no digit.
 
 
 class HospitalModel:
-    """The run's ``model`` on the ``rows`` of one hospital, in a ``round``; ``turn`` is as in :class:`Context`."""
+    """The run's ``model`` on the ``rows`` of one hospital, in a ``round``. ``turn`` is the number of earlier calls of
+    the same client program in this round.
+    """
 
     def __init__(self, model: Model, work: Work, rows: Rows, hospital: int, round: int, turn: int) -> None:
         self._model, self._rows, self._optimizer, self._precision = model, rows, work.optimizer, work.precision
@@ -36,7 +38,7 @@ class HospitalModel:
 
     @cached_property
     def parameters(self) -> Mapping[str, slice]:
-        """See :class:`raysim.strategies.programs.LocalModel`, which also documents all methods below."""
+        """See :class:`raysim.strategies.programs.LocalModel`, which also documents the other methods of this class."""
         return self._model.layout.slices
 
     @cached_property
@@ -103,8 +105,9 @@ class HospitalModel:
         return Task(X, y, self._sized(theta), (), epochs, rate, self._stream, weights=weights)
 
     def _descended(self, tasks: Sequence[Task], optimizer: Optimizer) -> Floats:
-        """Return the gradients ``[len(tasks), P]``, computed from one step of each task with rate
-        :data:`GREAT_STEP`."""
+        """Return the gradient of each task's loss at its start, ``[len(tasks), P]``. It is computed from one step of
+        gradient descent with rate :data:`GREAT_STEP`.
+        """
         ends = self._model.train(tasks, optimizer)
         steps = np.stack([task.start for task in tasks]).astype(np.float64) - ends
         steps[:, self._model.layout.trained :] = 0.0
@@ -117,7 +120,9 @@ class HospitalModel:
         return y[rows], None if weights is None else weights[rows]
 
     def _sized(self, theta: Floats) -> NDArray[Any]:
-        """Return ``theta`` in the run's precision. Raises ``ValueError`` if it does not have the model's size."""
+        """Return ``theta`` in the run's precision. Raises ``ValueError`` if its shape is not that of the model's
+        parameters.
+        """
         size = self._model.layout.size
         if np.shape(theta) != (size,):
             raise ValueError(f"parameters have shape {list(np.shape(theta))}, but the model has {size}")

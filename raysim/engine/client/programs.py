@@ -44,8 +44,8 @@ def run(
     result: PartialResult,
     made: MadeOfRows,
 ) -> HospitalStates:
-    """Run ``call``'s program at the entries ``mine`` of the ``plan``, fill the ``result`` and return the hospitals' new
-    memory.
+    """Run a client program at this process's hospitals ``mine``, given as positions in ``plan.ids``. Add what they send
+    to ``result``, and return what they store until the next round.
 
     Raises :class:`StrategyError` or :class:`HospitalFailed` naming strategy, round, program and hospital.
     """
@@ -87,8 +87,9 @@ def run(
 
 
 def _adds(program: Program, plan: RoundPlan) -> bool:
-    """Return whether the program itself may add up hospitals' sums. The program must not do this if a step hides or
-    clips the sums of single hospitals, or if hospitals send them separately."""
+    """Return whether the program itself may add up what hospitals send. It may not if a step of the round hides or
+    clips single hospitals' sums, or if the program sends arrays that are not summed.
+    """
     fused = type(program).run_added is not Program.run_added
     as_they_are = not any(step.changes for step in plan.steps)
     return fused and as_they_are and all(send.how == "summed" for send in program.sends.values())
@@ -101,7 +102,9 @@ def _run_added(
     sums: NDArray[np.int64],
     later: HospitalStates,
 ) -> None:
-    """Run a program that adds up hospitals' sums. Add its totals to ``sums`` and hospitals' memory to ``later``."""
+    """Run a client program that itself adds up what hospitals send. Add its totals to ``sums``, and what hospitals
+    store to ``later``.
+    """
     call, program, precision = here.call, here.call.program, here.plan.models.dtype
     added, memories = _together(here, contexts, "run_added", partial(_added, program, contexts))
     for part in added:
@@ -122,7 +125,6 @@ def _added(program: Program, contexts: Sequence[Context]) -> tuple[list[Added], 
 
 
 def _run_many(here: ProgramRun, contexts: Sequence[HospitalContext]) -> list[Reply]:
-    """Return the replies of several hospitals, which the program computes in one call."""
     program = here.call.program
     replies = _together(here, contexts, "run_many", lambda: list(program.run_many(contexts)))
     _check_count(here, "run_many", replies, contexts)
@@ -138,8 +140,9 @@ def _check_count(here: ProgramRun, method: str, results: Sequence[Any], contexts
 
 
 def _together(here: ProgramRun, contexts: Sequence[HospitalContext], method: str, compute: Callable[[], T]) -> T:
-    """Return the result of ``compute``, which computes for several hospitals in one call. If one hospital causes an
-    error, the error names it."""
+    """Return the result of ``compute``, which runs a client program for several hospitals in one call. If the program
+    fails, the hospitals are run one at a time, so that the error names the hospital.
+    """
     try:
         return compute()
     except Exception as error:
@@ -153,7 +156,7 @@ def _together(here: ProgramRun, contexts: Sequence[HospitalContext], method: str
 
 
 def remembered(memory: Mapping[str, Any], program: Program, precision: Any) -> dict[str, NDArray[Any]]:
-    """Return the arrays of ``memory`` under the names that the engine gives to stored arrays of a ``program``."""
+    """Return the arrays that a ``program`` stores at a hospital, under the engine's names instead of the program's."""
     states = {}
     for name, value in memory.items():
         states[memory_key(name)] = array = np.array(

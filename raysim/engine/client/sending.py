@@ -1,4 +1,7 @@
-"""A hospital's message after its local update: vectors that the plan's steps change before they are added to sums."""
+"""A hospital's message after its local update: vectors that the plan's steps change before they are added to sums.
+
+The plan has the instructions of the round. Its steps are, for example, clipping, compression and masking.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +26,10 @@ from raysim.strategies.base import POOLED, Floats, LocalProblem, Upload
 
 
 class Sending:
-    """The messages of the entries of ``plan``'s cohort in this process, for ``problem``.
+    """The messages of a round's local updates at this process's hospitals.
 
-    ``tasks`` makes the entries' tasks. ``states`` is the hospitals' memory, which is changed. ``open(pooled)`` returns
-    the federation.
+    ``tasks`` makes the training task of each update. ``states`` has what hospitals store between rounds; it is changed
+    in place. ``open(pooled)`` returns the federation.
     """
 
     def __init__(
@@ -50,23 +53,25 @@ class Sending:
 
     @property
     def units(self) -> NDArray[np.int64] | None:
-        """Return the sums, in units of the exact grid; None without sums."""
+        """Return the sums of weighted updates as integers, in fixed point; None if nothing is summed."""
         return None if self._sums is None else self._sums.units
 
     @property
     def deltas(self) -> NDArray[Any] | None:
-        """Return the updates as rows, if the problem needs single updates; else None."""
+        """Return the updates of single hospitals, one row each, if the problem requests them; else None."""
         return np.stack(self._deltas) if self._deltas else None
 
     @property
     def bits(self) -> NDArray[np.int64] | None:
-        """Return the number of bits of each compressed update; None without compression."""
+        """Return the number of bits of each compressed update; None if updates are not compressed."""
         return np.array(self._bits) if self._bits else None
 
     def leaving(
         self, phase: LocalProblem, upload: Upload, j: int, update: Floats, rate: float, loss: Callable[[], float]
     ) -> Leaving:
-        """Return the message of entry ``j`` before any step. The ``update`` was trained with learning rate ``rate``."""
+        """Return the message of local update ``j`` before any step changes it. The ``update`` was trained with learning
+        rate ``rate``.
+        """
         summed, groups = upload.weight is not None and upload.what == "delta", self._problem.groups
         return Leaving(
             hospital=int(self._plan.ids[j]),
@@ -83,8 +88,9 @@ class Sending:
         )
 
     def send(self, leaving: Leaving, steps: Sequence[HospitalStep], theta: Parameters | None = None) -> None:
-        """Apply the ``steps`` to a message and add the result to the sums; ``theta [P]`` is the model after
-        training."""
+        """Apply the ``steps``, such as clipping and compression, to a message and add the result to the sums. ``theta
+        [P]`` is the model after training.
+        """
         for step in steps:
             step.forward(leaving)
         if leaving.bit is not None and self._sums is not None:
@@ -94,7 +100,7 @@ class Sending:
             self._send_extras(leaving)
 
     def _send_extras(self, leaving: Leaving) -> None:
-        """Add the further numbers that are sent with an update. Their sums follow the sums of updates."""
+        """Add the numbers that a hospital sends along with its update. Their sums follow the sums of updates."""
         numbers, sent = leaving.vectors[EXTRAS], leaving.upload
         leaving.check(numbers, self._largest)
         size, weight = self._plan.models.shape[1], float(extra_weights(sent)[leaving.entry])
@@ -105,7 +111,9 @@ class Sending:
             self._add(leaving, sent.sums + k // size, weight, row)
 
     def _send_update(self, leaving: Leaving, theta: Parameters | None) -> None:
-        """Add an update to its sum or sums, and store it if the problem needs single updates."""
+        """Add an update to each sum to which it belongs, and store it if the problem requests the updates of single
+        hospitals.
+        """
         upload, vector, j = leaving.upload, leaving.update, leaving.entry
         leaving.check(vector, leaving.limit)
         if leaving.bits is not None:
@@ -129,7 +137,9 @@ class Sending:
             self._add(leaving, leaving.sum_index, float(upload.weight[j]), vector)
 
     def check(self, vector: NDArray[Any], limit: float, j: int, rate: float) -> None:
-        """Raise :class:`TrainingDiverged` unless all entries are finite and below ``limit``, which may be infinite."""
+        """Raise :class:`TrainingDiverged` unless all entries of ``vector`` are finite and have magnitudes below
+        ``limit``, which may be infinite. The error names the hospital of local update ``j`` and the learning ``rate``.
+        """
         if np.abs(vector).max(initial=0.0) < limit:  # False for NaN, and for infinity whatever the limit
             return
         hospital = int(self._plan.ids[j])
@@ -142,11 +152,15 @@ class Sending:
         )
 
     def remember(self, j: int, what: str, vector: Any) -> None:
-        """Store a copy of ``vector`` in the memory of entry ``j``'s hospital, under the name ``what``."""
+        """Store a copy of ``vector`` at the hospital of local update ``j`` until the next round, under the name
+        ``what``.
+        """
         self._states.setdefault(int(self._plan.ids[j]), {})[what] = vector.copy()
 
     def _add(self, leaving: Leaving, group: int, weight: float, vector: Parameters) -> None:
-        """Add a vector to a sum. Raises :class:`TrainingDiverged` for a vector that sums cannot store."""
+        """Add ``weight`` times ``vector`` to the sum with index ``group``. Raises :class:`TrainingDiverged` if its
+        entries are too large for the integers that store sums.
+        """
         if self._sums is None:
             return
         if leaving.upload.what == "parameters":

@@ -24,10 +24,10 @@ from raysim.training.class_weights import row_weights
 
 
 class Tasks:
-    """The local-training task of each entry of ``plan``: a hospital, or one group of a hospital's rows.
+    """The training task of each local update of a round: of a hospital, or of one group of a hospital's rows.
 
-    ``states`` is the hospitals' memory, which may change between calls. ``open(pooled)`` returns the federation.
-    ``groups`` returns the rows of each group of patients.
+    ``states`` has what hospitals store between rounds; it may change between calls. ``open(pooled)`` returns the
+    federation. ``groups`` returns the rows of each group of patients.
     """
 
     def __init__(
@@ -42,9 +42,11 @@ class Tasks:
         self._streams = dict[str, Streams]()
 
     def task(self, phase: LocalProblem, step: int, j: int, last: Parameters | None) -> Task:
-        """Return the training of entry ``j`` (a hospital, or a group of its rows). ``phase`` is the problem at
-        position ``step`` of the strategy's sequence of local problems. ``last [P]`` is the result of the previous
-        problem; None for the first."""
+        """Return the training task of local update ``j``.
+
+        A strategy may define a sequence of local problems: ``phase`` is the problem at position ``step``, and ``last
+        [P]`` is the result of the previous problem, or None for the first.
+        """
         plan, hospital = self._plan, int(self._plan.ids[j])
         X, y = self.rows(hospital, j)
         row = int(phase.start[j])  # comparing numpy integers with an enumeration is ten times slower
@@ -76,13 +78,15 @@ class Tasks:
         return Held(federation.X[rows], federation.y[rows], stop)
 
     def _moments(self, hospital: int) -> Moments:
-        """Return the state of the hospital's optimiser, which a kernel may overwrite."""
+        """Return the state of the hospital's optimiser (such as its momentum), which training may overwrite."""
         memory = self._states.get(hospital, {})
         steps = memory.get(STEPS)
         return Moments(memory.get(FIRST), memory.get(SECOND), 0 if steps is None else int(steps[0]))
 
     def rows(self, hospital: int, j: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return the features and labels on which the entry trains. An attack changes them at a Byzantine hospital."""
+        """Return the features and labels on which local update ``j`` trains at ``hospital``. At a Byzantine hospital,
+        an attack may have changed them.
+        """
         X, y = self._true_rows(hospital, j)
         for step in self._plan.steps:
             X, y = step.rows(hospital, X, y)
@@ -106,16 +110,20 @@ class Tasks:
         return self._streams[purpose]
 
     def _purpose(self, step: int, j: int) -> str:
-        """Return the purpose that keys a stream of batches. It differs between phases and between groups."""
+        """Return the name of the random stream of batches. It differs between the local problems of a sequence and
+        between groups of rows.
+        """
         group = 0 if self._problem.groups is None else int(self._problem.groups.group[j])
         return "batch" + (f" {step}" if step else "") + (f" of group {group}" if group else "")
 
     def rate(self, training: LocalTraining) -> float:
-        """Return the learning rate of a local update."""
+        """Return the learning rate of a local update, by default that of the run."""
         return self._plan.work.optimizer.learning_rate if training.learning_rate is None else training.learning_rate
 
     def optimizer(self, training: LocalTraining) -> Optimizer:
-        """Return the optimiser of a local update: the run's optimiser, with the strategy's changes."""
+        """Return the optimiser of a local update: the optimiser of the run, with the changes that the strategy
+        requests.
+        """
         usual = self._plan.work.optimizer
         return replace(
             usual,

@@ -1,4 +1,7 @@
-"""The rows of each group of patients at a hospital. They are computed at the hospital, once for each division."""
+"""The rows of each group of patients at a hospital. They are computed at the hospital, once for each division.
+
+A division is a strategy's rule that assigns each row to a group.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +20,18 @@ HELD = 4
 
 
 class Groups:
-    """A cache of the groups of patients of a process's hospitals."""
+    """A cache that assigns the rows of a process's hospitals to groups of patients."""
 
     def __init__(self) -> None:
         self._held: OrderedDict[tuple[str, str], dict[int, NDArray[np.int64]]] = OrderedDict()
         self._last: tuple[Division | None, str] = None, ""
 
     def of(self, federation: Federation, division: Division | None, hospital: int) -> NDArray[np.int64]:
-        """Return the group of each row of a hospital, ``[n]``: training rows, then validation rows, then test rows.
+        """Return the group of each row of a hospital, ``[n]``: first of its training rows, then of its validation and
+        test rows.
 
-        Raises ``ValueError`` if there is no division, or if the division returns a group that does not exist.
+        Raises ``ValueError`` if no division into groups is given, or if the division returns a group that does not
+        exist.
         """
         if division is None:
             raise ValueError("the strategy names groups of rows, but its division is None")
@@ -46,7 +51,9 @@ class Groups:
     def rows(
         self, federation: Federation, division: Division | None, hospital: int, part: str, group: int
     ) -> NDArray[np.int64]:
-        """Return the federation's row indices of a hospital's ``part`` that are in ``group``, in order."""
+        """Return the row indices in the federation of those rows of a hospital's ``part`` (such as its test rows) that
+        are in ``group``, in ascending order.
+        """
         theirs = federation.rows(hospital, part)
         first = int(federation.bounds[hospital, 0])
         groups = self.of(federation, division, hospital)[theirs.start - first : theirs.stop - first]

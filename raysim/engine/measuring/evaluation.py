@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Recorded(Protocol):
-    """An object whose ledger can be replaced."""
+    """An object with a traffic ledger that can be replaced."""
 
     ledger: Ledger
 
@@ -51,7 +51,7 @@ PAIR_SUMS = 8
 
 
 class Evaluation:
-    """Evaluates one job's models. ``order [N]`` sorts the actors' concatenated hospitals by id."""
+    """Evaluates one job's models. ``order [N]`` sorts the hospitals, whose results arrive actor by actor, by id."""
 
     gathered: Gathered
     """All measurements of the models so far. Most measurements are made after the last round."""
@@ -73,10 +73,12 @@ class Evaluation:
         """Set up the evaluation of a job.
 
         - ``rounds``: the number of rounds that are certainly run. It decides how often training losses are measured.
-        - ``noise``: if given, only figures of the headline model are computed, from noisy sums, and nothing else.
-        - ``sizes [N]``: the numbers of training rows released with noise; None: exact numbers are public.
+        - ``noise``: if given, only the metrics of one model are computed, from sums with privacy noise, and nothing
+          else.
+        - ``sizes [N]``: the hospitals' numbers of training rows, released with privacy noise; None means that exact
+          numbers are public.
         - ``tests_groups``: whether gaps between groups of patients are tested at the end.
-        - ``all_rows [N]``: the hospitals' numbers of rows, if the federation has only some of these rows.
+        - ``all_rows [N]``: the hospitals' numbers of rows, if ``federation`` has only some of these rows.
         """
         self._noise, self._sizes, self._all_rows = noise, sizes, all_rows
         grouping = None if noise else subgroups.grouping(federation, section.groups, section.age_bands)
@@ -91,7 +93,9 @@ class Evaluation:
 
     @property
     def _next_noise(self) -> FigureNoise | None:
-        """Return the noise of the next figures, which differs in each evaluation; None means exact figures."""
+        """Return the privacy noise for the next metrics, with a new random stream for each evaluation; None means exact
+        metrics.
+        """
         if self._noise is None:
             return None
         turn = self._traffic.ledger.times(MEASURED)
@@ -99,23 +103,23 @@ class Evaluation:
 
     @property
     def takes_losses(self) -> bool:
-        """Whether training losses are measured; they are not if figures have noise."""
+        """Whether training losses are measured. They are not measured if metrics have privacy noise."""
         return self._noise is None
 
     def _asked(self, serve: Mapping[str, Ids]) -> Mapping[str, Ids]:
-        """Return the models of ``serve`` to evaluate: all models or, if figures have noise, only the last model that
-        the server stores.
+        """Return those models of ``serve`` that are evaluated: all models or, if metrics have privacy noise, only the
+        last model that the server stores.
 
-        A model stored at a hospital is trained without noise, so noise on its figures would not hide any patient.
+        A model stored at a hospital is trained without noise, so noise on its metrics would not protect any patient.
         """
         if self._noise is None:
             return serve
         return dict([(name, rows) for name, rows in serve.items() if (rows >= 0).all()][-1:])
 
     def check_served(self, serve: Mapping[str, Ids], name: str, *, private: bool) -> None:
-        """Raise ``ConfigError`` if figures have noise that would protect nobody.
+        """Raise ``ConfigError`` if metrics have privacy noise that would protect nobody.
 
-        This is the case if the strategy's models, or a ``private`` part of each model, are stored at hospitals.
+        This is the case if the strategy's models are stored at hospitals, or a part of each model is (``private``).
         ``name`` is the strategy's name in the error.
         """
         if self._noise is not None and (private or not self._asked(serve)):
@@ -125,23 +129,28 @@ class Evaluation:
             )
 
     def due(self, round: int) -> bool:
-        """Return whether anything is measured after ``round``, which is not the last round."""
+        """Return whether models are evaluated or their training losses are measured after ``round``, which is not the
+        last round.
+        """
         if self._evaluated(round):
             return True
         return self._section.loss_points > 0 and round % max(1, self._rounds // self._section.loss_points) == 0
 
     def after(self, round: int, serve: Mapping[str, Ids]) -> Measurement:
-        """Return the measurement of the models in ``serve`` after a ``round`` for which :meth:`due` is true."""
+        """Return which metrics and losses hospitals compute for the models in ``serve`` after a ``round`` for which
+        :meth:`due` is true.
+        """
         serve, losses_of = self._asked(serve) if self._evaluated(round) else {}, self._tracked(serve)
         return Measurement(serve, losses_of=losses_of, part=self._section.part, noise=self._next_noise)
 
     def at_the_end(
         self, serve: Mapping[str, Ids], counted: str | None = None, recalibrating: Recalibrating | None = None
     ) -> Measurement:
-        """Return the measurement of the final models in ``serve``.
+        """Return which metrics and losses hospitals compute for the final models in ``serve``.
 
-        If ``counted`` names a model, hospitals count its scores on validation rows for the server. Models that each
-        hospital recalibrates first (``recalibrating``) are measured after all other models.
+        If ``counted`` names a model, hospitals also send how many of their validation rows have each score under this
+        model. ``recalibrating`` requests the metrics of models that each hospital recalibrates first; they are computed
+        after those of all other models.
         """
         if recalibrating is None:
             self._counted = counted
@@ -167,10 +176,10 @@ class Evaluation:
         self._enter_measured(0, LOSS_SCALARS * len(losses))
 
     def enter(self, row: Row, measured: Sequence[Measured], *, ledger_round: int | None = None) -> dict[str, Floats]:
-        """Fill in a round's metrics and training loss, if they were measured.
+        """Fill in a round's metrics and training loss from what hospitals have measured.
 
-        The ledger records the messages under ``ledger_round``; None means the round of ``row``. Return hospitals'
-        figures for each model used, in the order of ids, ``[N, len(task.figures)]``.
+        The traffic ledger records the hospitals' messages under ``ledger_round``; None means the round of ``row``.
+        Return the metrics of each model by hospital, sorted by hospital id, ``[N, len(task.figures)]``.
         """
         figures: dict[str, Floats] = {}
         ledger_round = row.round if ledger_round is None else ledger_round
@@ -211,7 +220,9 @@ class Evaluation:
         return figures
 
     def predictions(self, measured: Sequence[Measured]) -> dict[str, NDArray[Any]]:
-        """Return the outputs of each model used for all rows of the federation, in order; empty if not requested."""
+        """Return each model's outputs for all rows of the federation, in order of the rows. Empty if they were not
+        requested.
+        """
         outputs: dict[str, NDArray[Any]] = {}
         for model in measured[0].predictions:
             # The hospitals of each actor are consecutive, in the order of ids.
@@ -222,11 +233,11 @@ class Evaluation:
         return outputs
 
     def counts(self, model: str, measured: Sequence[Measured]) -> ScoreCounts:
-        """Return hospitals' counts of the scores of their validation rows under a ``model``, in the order of ids."""
+        """Return each hospital's number of validation rows by score under a ``model``, sorted by hospital id."""
         return in_order([each.validation_scores[model] for each in measured], self._order)
 
     def recalibrated(self, of: str, measured: Sequence[Measured], prior: Prior | None) -> Recalibrated:
-        """Return hospitals' recalibrations of the model ``of``, in the order of ids."""
+        """Return the hospitals' recalibrations of the model ``of``, sorted by hospital id."""
         return gathered(of, [part.own_shifts for part in measured if part.own_shifts is not None], self._order, prior)
 
     def _evaluated(self, round: int) -> bool:
@@ -234,13 +245,14 @@ class Evaluation:
 
     def _tracked(self, serve: Mapping[str, Ids]) -> dict[str, Ids]:
         """Return the model in ``serve`` whose training loss is measured; empty if no loss was measured before
-        training."""
+        training.
+        """
         if self.gathered.losses.model is None and serve and self.gathered.losses.before:
             self.gathered.losses = replace(self.gathered.losses, model=list(serve)[-1])
         return {model: rows for model, rows in serve.items() if model == self.gathered.losses.model}
 
     def mean_losses(self, measured: Sequence[Measured]) -> dict[str, float]:
-        """Return the mean loss of each measured model over the rows of all hospitals; NaN without rows."""
+        """Return the mean loss of each measured model over the rows of all hospitals; NaN if there are no rows."""
         means = {}
         for model in measured[0].loss_sums:
             # In the order of ids, so that the order of processes does not matter.
@@ -250,12 +262,15 @@ class Evaluation:
         return means
 
     def _enter_measured(self, round: int, scalars: int | Ids) -> None:
-        """Record in the ledger that each hospital has sent ``scalars`` measured numbers: one count for all,
-        or ``[N]``."""
+        """Record in the traffic ledger how many measured numbers each hospital has sent: one number for all, or
+        ``[N]``.
+        """
         self._traffic.ledger.add(round, MEASURED, np.arange(len(self._totals)), scalars)
 
     def _enter_scores(self, model: str, row: Row, measured: Sequence[Measured], ledger_round: int) -> None:
-        """Record the counts of scores, if hospitals sent them, and the calibration metrics computed from them."""
+        """Record the counts of rows by score, if hospitals sent them, and the calibration metrics computed from
+        them.
+        """
         for stored, sent in (
             (self.gathered.scores, [each.scores for each in measured]),
             (self.gathered.validation_scores, [each.validation_scores for each in measured]),
@@ -278,7 +293,7 @@ class Evaluation:
             )
 
     def _by_group(self, model: str, measured: Sequence[Measured]) -> dict[str, float]:
-        """Record the figures of groups of patients, if measured, and return the gaps between groups as metrics."""
+        """Record the metrics of each group of patients, if measured. Return the gaps between groups as metrics."""
         gaps: dict[str, float] = {}
         if self.gathered.grouping is None:
             return gaps
@@ -291,7 +306,9 @@ class Evaluation:
         return gaps
 
     def _within(self, model: str, figures: Floats, measured: Sequence[Measured], ledger_round: int) -> dict[str, float]:
-        """Record the gaps between groups of patients within hospitals, if measured, and return them as metrics."""
+        """Record the gaps between groups of patients within the same hospital, if measured. Return these gaps as
+        metrics.
+        """
         parts = [each.gaps[model] for each in measured if model in each.gaps]
         found, arrangements = self.gathered, self.rearranging
         if not parts or found.grouping is None or arrangements is None:

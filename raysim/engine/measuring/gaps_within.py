@@ -24,10 +24,11 @@ def gaps(
     figures: Floats,
     task: TaskKind,
 ) -> dict[str, WithinGap]:
-    """Return the gaps within hospitals by attribute, from the sums over all hospitals.
+    """Return, for each attribute of patients, the gap between its groups within hospitals, computed from sums over all
+    hospitals.
 
-    ``groups`` are the figures of groups from :func:`raysim.engine.measuring.subgroups.merged`; ``figures [N, columns]``
-    are the figures of hospitals.
+    ``groups`` are the metrics of groups from :func:`raysim.engine.measuring.subgroups.merged`, and ``figures [N,
+    columns]`` are the metrics of hospitals.
     """
     headline, found = task.figures.index(task.headline), []
     for attribute, levels in grouping.levels:

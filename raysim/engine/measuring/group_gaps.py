@@ -1,7 +1,8 @@
 """The computations and messages of hospitals for the gaps between groups of patients within hospitals.
 
-A hospital permutes the labels of its own patients. For each permutation and pair of groups it sends its part of two
-sums over hospitals. The terms are whole numbers, so the sums do not depend on which actor runs which hospital.
+For a permutation test, a hospital permutes the group labels of its own patients. For each permutation and pair of
+groups, it sends its part of two sums over hospitals: of weighted differences between the groups, and of their
+variances. The parts are integers, so the sums do not depend on which actor runs which hospital.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ KEPT = 1 << 24
 
 @dataclass(frozen=True, eq=False)
 class Rearranging:
-    """The permutations of patients' group labels that hospitals evaluate."""
+    """The permutations of patients' group labels for which hospitals compute the gaps between groups."""
 
     draws: int
     """Number of random permutations at each hospital, without the observed arrangement."""
@@ -43,24 +44,28 @@ class Rearranging:
     ``[N]``. The stride is the number of consecutive arrangements in which that hospital's labels do not change."""
 
     def exact(self, attribute: str) -> bool:
-        """Return whether all arrangements of an attribute are enumerated."""
+        """Return whether all permutations of an attribute's group labels are enumerated, so that the test is exact."""
         return attribute in self.strides
 
     def number(self, attribute: str) -> int:
-        """Return the number of arrangements, including the observed one."""
+        """Return the number of permutations of an attribute's group labels, including the observed labels."""
         return self.strides[attribute][0] if self.exact(attribute) else self.draws + 1
 
     def numbers(self, attribute: str, groups: int) -> int:
-        """Return a hospital's message size for an attribute with ``groups`` known groups, in numbers of four bytes.
+        """Return the size of a hospital's message for an attribute with ``groups`` known groups, as a number of
+        four-byte words.
 
-        For each pair of groups it sends two sums of eight bytes for each arrangement. For each group it sends two
-        counts of four bytes, and a figure, its variance and four sums of risks of eight bytes each.
+        For each permutation and pair of groups, the hospital sends two sums of eight bytes. For each group, it sends
+        two counts of four bytes, and six numbers of eight bytes: the group's metric, its variance and four sums of
+        predicted risks.
         """
         return 4 * len(pairs(groups)) * self.number(attribute) + 14 * groups
 
 
 def rearranging(grouping: Grouping, federation: Federation, part: str) -> Rearranging:
-    """Return the arrangements of the patients of ``part``: all arrangements if there are few, else random ones."""
+    """Return the permutations of the group labels of patients in ``part``: all permutations if there are few, else a
+    number of random ones.
+    """
     rows, strides = int(federation.sizes(part).sum()), {}
     if rows <= FEW_ROWS:
         hospitals = range(len(federation.hospitals))
@@ -73,8 +78,11 @@ def rearranging(grouping: Grouping, federation: Federation, part: str) -> Rearra
 
 
 def _strides(counts: Ids) -> tuple[int, Ids] | None:
-    """Return the number of arrangements of ``counts [N, G, outcomes]`` and hospitals' strides ``[N]``; None if there
-    are too many."""
+    """Return how many permutations of group labels all hospitals have together, and each hospital's stride ``[N]``, the
+    number of consecutive permutations in which its labels do not change. None if there are too many.
+
+    ``counts [N, G, outcomes]`` has the number of rows of each hospital, group and outcome.
+    """
     total, strides = 1, np.ones(len(counts), dtype=np.int64)
     for h in np.flatnonzero((weights(counts) > 0).any(axis=1)):
         strides[h] = total
@@ -95,11 +103,11 @@ def measure(
     y: NDArray[Any],
     seed: int,
 ) -> dict[str, AttributeSums]:
-    """Return the sums that ``hospitals`` send, by attribute.
+    """Return, for each attribute of patients, the sums that ``hospitals`` send for the gaps between its groups.
 
-    The hospitals' rows of ``part`` have ``outputs [n]`` and labels ``y [n]``. ``ranked_by [n]`` orders the rows of a
-    hospital: outputs before recalibration, because shifts can create ties. ``seed`` decides the random permutations,
-    independently for each hospital.
+    The hospitals' rows of ``part`` have model outputs ``outputs [n]`` and labels ``y [n]``. ``ranked_by [n]`` orders
+    the rows of a hospital: it has the outputs before recalibration, because the shift of a recalibration can create
+    ties. ``seed`` decides the random permutations, independently for each hospital.
     """
     measured = {}
     for attribute, levels in grouping.levels:
@@ -113,7 +121,7 @@ def measure(
 
 @dataclass(frozen=True, eq=False)
 class _Patients:
-    """The rows of some hospitals with a known group, sorted by hospital and group."""
+    """The rows of some hospitals whose patients have a known group, sorted by hospital and group."""
 
     attribute: str
     hospitals: tuple[int, ...]
@@ -154,15 +162,16 @@ class _Patients:
 
     @cached_property
     def counts(self) -> Ids:
-        """Return the number of rows by hospital, group and outcome (event first), ``[h, G, 2]``; ``[h, G, 1]`` for a
-        real label."""
+        """Return the number of rows by hospital, group and outcome (event first), ``[h, G, 2]``. It is ``[h, G, 1]`` if
+        the label is a real number.
+        """
         home = np.repeat(np.arange(len(self.hospitals)), np.diff(self.offsets))
         cell = (home * self.groups + self.labels) * 2 + (0 if self.outcome is None else ~self.outcome)
         counts = np.bincount(cell, minlength=2 * self.groups * len(self.hospitals)).reshape(-1, self.groups, 2)
         return counts[:, :, : 1 if self.outcome is None else 2]
 
     def strata(self, h: int) -> list[NDArray[np.int8]]:
-        """Return the group labels of hospital number ``h``, split by outcome."""
+        """Return the group labels of the rows of hospital number ``h``, as one array for each outcome."""
         mine = self.of_hospital(h)
         if self.outcome is None:
             return [self.labels[mine]]
@@ -172,7 +181,7 @@ class _Patients:
         return slice(self.offsets[h], self.offsets[h + 1])
 
     def broken(self, values: Floats) -> NDArray[np.bool_]:
-        """Return the hospitals where some of ``values [n]`` are not finite, ``[h]``."""
+        """Return a mask ``[h]`` of the hospitals where some of ``values [n]``, one value per row, are not finite."""
         return Segments(self.offsets, np.diff(self.offsets)).counts(~np.isfinite(values)) > 0
 
 
@@ -199,7 +208,7 @@ def _of_errors(
 
 
 class _Total:
-    """The sum of hospitals' contributions to the gaps of one attribute."""
+    """The sums over hospitals from which the gaps between the groups of one attribute are computed."""
 
     def __init__(self, patients: _Patients, arrangements: Rearranging, broken: NDArray[np.bool_]) -> None:
         counts = patients.counts
@@ -216,7 +225,7 @@ class _Total:
         return np.zeros((2, len(pairs(self._patients.groups)), number), dtype=np.int64)
 
     def add(self, h: int, figures: Figures, scale: int = 0) -> None:
-        """Add the ``figures`` of hospital number ``h``, in units of 2 to the power of ``scale``."""
+        """Add the ``figures`` of the hospital at position ``h``. Their unit is 2 to the power of ``scale``."""
         self._value[h] = np.ldexp(figures.value[:, 0], scale)
         self._variance[h] = np.ldexp(figures.variance[:, 0], 2 * scale)
         units, attribute = contribution(figures, self._weight[h]), self._patients.attribute
@@ -228,15 +237,17 @@ class _Total:
         self._units[scale] += units
 
     def sums(self, risks: Floats | None) -> AttributeSums:
-        """Return the message of the hospitals, with their groups' ``risks``."""
+        """Return what the hospitals of this process send: their sums, and the sums of predicted ``risks`` of their
+        groups.
+        """
         return AttributeSums(self._counts, self._value, self._variance, risks, self._units)
 
 
 def _arranged(
     patients: _Patients, arrangements: Rearranging, judged: Sequence[int], seed: int
 ) -> Iterator[tuple[int, list[Labels]]]:
-    """Yield each of the hospitals ``judged`` with the arrangements of its labels. Labels are permuted among patients
-    with the same outcome.
+    """Yield each hospital in ``judged``, as its position, with the permutations of its patients' group labels. Labels
+    are permuted only among patients with the same outcome.
     """
     if arrangements.exact(patients.attribute):
         yield from ((h, _every(patients.strata(h))) for h in judged)
@@ -252,7 +263,7 @@ def _arranged(
 
 @lru_cache(maxsize=4)
 def _cache(patients: _Patients, draws: int, seed: int) -> dict[int, list[Labels]]:
-    """Return the cache of hospitals' random permutations, which the next model on the same rows reuses."""
+    """Return a cache of the hospitals' random permutations, so that the next model on the same rows uses them again."""
     return {}
 
 
@@ -262,8 +273,9 @@ def _permuted(patients: _Patients, h: int, draws: int, seed: int) -> list[Labels
 
 
 def _every(strata: Sequence[NDArray[np.int8]]) -> list[Labels]:
-    """Return all arrangements of a hospital: for each arrangement of the first outcome, all arrangements of the last
-    outcome."""
+    """Return all permutations of a hospital's group labels, split by outcome (``strata``). All permutations of one
+    outcome's labels are combined with all of the other's.
+    """
     orders = [every(each) for each in strata]
     size, repeated, found = int(np.prod([order.shape[1] for order in orders])), 1, list[Labels]()
     for order in reversed(orders):

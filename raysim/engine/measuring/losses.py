@@ -1,7 +1,7 @@
 """Training losses of a run: mean losses over the training rows of all hospitals, without penalties.
 
-No method uses these losses; they are measured for the experimenter. At an evaluation, each hospital also sends its sum
-of losses and its number of rows.
+No training method uses these losses; they only inform the experimenter. When they are measured, each hospital sends the
+sum of its rows' losses and its number of rows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from raysim.training.class_weights import ClassWeights, row_weights
 
 @dataclass(frozen=True)
 class TrainingLosses:
-    """The training losses of a run that are not stored in its rounds."""
+    """The training losses of a run that are not stored with a round, such as the losses before training."""
 
     before: Mapping[str, float] = field(default_factory=dict)
     """The losses before training, by model used."""
@@ -29,8 +29,10 @@ class TrainingLosses:
     """The loss of the best constant prediction; NaN if the label is a number."""
 
     def curve(self, by_round: Mapping[int, float | None]) -> dict[int, float]:
-        """Return the losses by round, where round 0 is before training. In ``by_round``, None means not measured.
-        Without any measured loss the curve is empty."""
+        """Return the training loss by round; round 0 is before training. Empty if no loss was measured.
+
+        ``by_round`` has the losses of later rounds; None means that the loss was not measured.
+        """
         if self.model is None or self.model not in self.before:
             return {}
         taken = {round: loss for round, loss in by_round.items() if loss is not None}
@@ -38,10 +40,10 @@ class TrainingLosses:
 
 
 def constant_loss(y: NDArray[Any], classes: int, weights: ClassWeights) -> float:
-    """Return the mean loss of the best constant prediction over labels ``y [n]``; NaN for real labels.
+    """Return the mean loss of the best constant prediction over labels ``y [n]``; NaN if labels are real numbers.
 
-    If classes have weights ``w`` and shares ``p``, the loss is ``-sum_c w_c p_c log q_c``, where ``q_c`` is
-    proportional to ``w_c p_c``.
+    With the class weights ``w_c`` and the shares ``p_c`` of the classes among the labels, the loss is ``-sum_c w_c p_c
+    log q_c``, where the predicted probability ``q_c`` is proportional to ``w_c p_c``.
     """
     if not classes or not len(y):
         return float("nan")
@@ -54,7 +56,7 @@ def constant_loss(y: NDArray[Any], classes: int, weights: ClassWeights) -> float
 def weighted_losses(
     model: Model, class_weights: ClassWeights, outputs: NDArray[Any], y: NDArray[Any]
 ) -> NDArray[np.float64]:
-    """Return the loss of each row, ``[n]``, times the weight of its class. Training minimises the mean of these
+    """Return the loss of each row times the weight of its class, ``[n]``. Training minimises the mean of these
     products.
     """
     losses, weights = model.row_losses(outputs, y), row_weights(class_weights, y)

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StatisticNoise:
-    """The noise that hides a unit (a row or a patient) in hospitals' answers about their rows."""
+    """The noise that protects a privacy unit (a row or a patient) in the statistics that hospitals send about their
+    rows.
+    """
 
     unit: RowUnit
     """The protected unit."""
@@ -43,7 +45,7 @@ class StatisticNoise:
 
 @dataclass(frozen=True)
 class FigureNoise:
-    """The noise that hides a unit in hospitals' figures."""
+    """The noise that protects a privacy unit (a row or a patient) in hospitals' evaluation metrics."""
 
     noise: StatisticNoise
     """The noise on the sums over rows from which the figures are computed."""
@@ -53,7 +55,7 @@ class FigureNoise:
 
 @dataclass(frozen=True, eq=False)
 class Measurement:
-    """The measurements that a message requests from hospitals, in addition to training; by default none."""
+    """What the server asks hospitals to evaluate, in addition to training; by default nothing."""
 
     serve: Mapping[str, Ids] = field(default_factory=dict)
     """The models to evaluate: ``{model used: model rows or OWN, [N] or [N, G]}``."""
@@ -85,7 +87,7 @@ class Measurement:
 
     @property
     def headline(self) -> str:
-        """The headline model, which is the last of the models to evaluate."""
+        """The name of the main model, which is the last of the models to evaluate."""
         return list(self.serve)[-1]
 
 
@@ -95,7 +97,7 @@ NOTHING = Measurement()
 
 @dataclass(eq=False)
 class Measured:
-    """The measurements of one process's hospitals, by model used."""
+    """The evaluation results of one process's hospitals, by name of the model."""
 
     figures: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     """The figures of the hospitals in the order of the process, ``[h, columns]``."""
@@ -127,7 +129,7 @@ class Measured:
     """The recalibrations that the hospitals have fitted; None without recalibration."""
 
     def join(self, other: Measured) -> None:
-        """Add the measurements of ``other``, which are of further models at the same hospitals."""
+        """Add the results of ``other``, which are for further models at the same hospitals."""
         for name, further in vars(other).items():
             if isinstance(further, dict):
                 getattr(self, name).update(further)
@@ -135,7 +137,7 @@ class Measured:
 
 @dataclass(eq=False, kw_only=True)
 class Gathered:
-    """The server's merged measurements of all hospitals, in the order of their ids."""
+    """The evaluation results of all hospitals, merged at the server and sorted by hospital id."""
 
     grouping: Grouping | None = None
     """The groups of patients whose figures were measured; None means no groups."""
@@ -163,10 +165,10 @@ class Gathered:
 
 
 def noisy_stays(federation: Federation, sizes: Ids | None, figures: Floats) -> Ids:
-    """Return the number of rows of each hospital, ``[N]``, or its public estimate.
+    """Return the number of rows of each hospital, ``[N]``, or its noisy public estimate.
 
-    If the numbers of training rows are known only with noise, as ``sizes [N]``, return ``sizes`` plus the number of
-    rows behind ``figures [N, len(task.figures)]``.
+    If a privacy guarantee hides the numbers of training rows, the noisy numbers ``sizes [N]`` are given. The estimate
+    is then ``sizes`` plus the number of evaluated rows in ``figures [N, len(task.figures)]``.
     """
     if sizes is None:
         return federation.totals

@@ -1,7 +1,8 @@
 """Recalibration after the last round: the request to hospitals, their fits on their own rows, and the merged result.
 
-Shifts are in double precision, and rank figures are computed from the margins before the shift. A shift changes no
-order within a hospital, but adding it in single precision could create ties.
+Recalibration changes a model's margins (its outputs before the sigmoid). Rank-based metrics such as the AUROC are
+computed from the margins before recalibration: the order within a hospital is the same, but rounding could create ties.
+The fitted parameters are in double precision.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Recalibrating:
-    """The request that each hospital recalibrates its model before evaluating it."""
+    """A request to hospitals: each recalibrates its model on its own rows before evaluating it."""
 
     method: Method
     """The method of fitting the shift."""
@@ -32,7 +33,7 @@ class Recalibrating:
 
 @dataclass(eq=False)
 class OwnShifts:
-    """The recalibrations that the hospitals of one process have fitted, in the order of the process."""
+    """The recalibrations that the hospitals of one process have fitted, in the process's order of hospitals."""
 
     shifts: Shifts
     """The hospitals' shifts, ``[h]``."""
@@ -49,9 +50,10 @@ class OwnShifts:
         offsets: NDArray[np.int64],
         untrained: NDArray[np.bool_],
     ) -> OwnShifts:
-        """Fit the shifts on ``margins [n]`` and labels ``y [n]`` of validation rows ``offsets[h]:offsets[h + 1]``.
+        """Fit each hospital's recalibration on its validation rows, which have model outputs ``margins [n]`` and labels
+        ``y [n]``.
 
-        Models that are ``untrained [h]`` are left unchanged.
+        Hospital ``h`` has rows ``offsets[h]:offsets[h + 1]``. Models marked in ``untrained [h]`` are left unchanged.
         """
         # Imported only here: the import takes a fifth of a second.
         from raysim.statistics.clinical.recalibration import UNTRAINED, fit, rows_of
@@ -63,15 +65,18 @@ class OwnShifts:
         return OwnShifts(shifts, rows, events)
 
     def applied(self, margins: NDArray[Any], offsets: NDArray[np.int64]) -> Floats:
-        """Return ``a + b margin`` of each row, ``[n]``, with the shift of its hospital. Hospital ``h`` has rows
-        ``offsets[h]:offsets[h + 1]``."""
+        """Return the recalibrated margin ``a + b margin`` of each row, ``[n]``, with ``a`` and ``b`` of its hospital.
+        Hospital ``h`` has rows ``offsets[h]:offsets[h + 1]``.
+        """
         each = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
         return self.shifts.intercept[each] + self.shifts.slope[each] * margins.astype(np.float64)
 
 
 @dataclass(frozen=True, eq=False)
 class Recalibrated:
-    """A model recalibrated by each hospital on its validation rows: ``logit p' = a + b logit p``."""
+    """A model whose predicted probabilities ``p`` each hospital has recalibrated on its validation rows: ``logit p' = a
+    + b logit p``.
+    """
 
     of: str
     """The name of the model that was recalibrated."""
@@ -86,14 +91,16 @@ class Recalibrated:
 
     @property
     def facts(self) -> dict[str, float]:
-        """Return the figures of the recalibration for a finished run."""
+        """Return numbers that describe the recalibration for the summary of a finished run, by name."""
         known = {} if self.prior is None else {"mean": self.prior.mean, "sd": self.prior.variance**0.5}
         figures = known | {"rows": float(self.rows.sum()), "unchanged": float(self.shifts.unchanged.sum())}
         return {f"recalibration_{name}": value for name, value in figures.items()}
 
 
 def estimated(counts: ScoreCounts) -> Prior:
-    """Estimate the prior of hospitals' shifts from their ``counts`` of validation rows."""
+    """Estimate, from all hospitals' ``counts`` of validation rows by score, the prior distribution of their
+    recalibrations.
+    """
     from raysim.statistics.clinical.recalibration import estimated_prior
     from raysim.statistics.clinical.recalibration_benefit import from_counts
 
@@ -101,7 +108,9 @@ def estimated(counts: ScoreCounts) -> Prior:
 
 
 def gathered(of: str, parts: Sequence[OwnShifts], order: Ids, prior: Prior | None) -> Recalibrated:
-    """Join the processes' recalibrations of the model ``of``, with hospitals sorted by ``order [N]``."""
+    """Join the recalibrations of the model ``of`` that the processes have fitted. ``order [N]`` sorts the hospitals by
+    id.
+    """
     from raysim.statistics.clinical.recalibration import Shifts
 
     def joined(each: Sequence[NDArray[Any]]) -> NDArray[Any]:

@@ -1,5 +1,6 @@
 """The outputs of models for the rows of one process's hospitals. The outputs of many hospitals are computed in one call
-if this changes no bit of the outputs."""
+if this changes no bit of the outputs.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ class PartRows:
 
     @staticmethod
     def of(federation: Federation, hospitals: Sequence[int], part: str) -> PartRows:
-        """Return the ``part`` of ``hospitals``, in their order."""
+        """Return the rows of ``part`` (train, validation or test) at ``hospitals``, in the order of ``hospitals``."""
         k, ids = PARTS.index(part), np.asarray(hospitals, dtype=np.int64)
         starts = federation.bounds[ids, k]
         lengths = federation.bounds[ids, k + 1] - starts
@@ -57,11 +58,11 @@ class PartRows:
 
     @cached_property
     def patients(self) -> NDArray[np.int64]:
-        """The number of each row's patient, ``[n]``. A patient has the same number in every seed."""
+        """The number of each row's patient, ``[n]``. A patient has the same number in runs with other seeds."""
         return self.federation.identities[self.index]
 
     def blocks(self, low: int, high: int) -> Iterator[tuple[slice, NDArray[Any]]]:
-        """Yield the rows ``low`` to ``high - 1`` in pieces: the position of a piece in the concatenated rows, and its
+        """Yield the rows ``low`` to ``high - 1`` in blocks. Each block is its slice of the concatenated rows, and its
         features.
         """
         if self.features is not None:
@@ -79,10 +80,11 @@ def joined(
     logits: Callable[[NDArray[Any], NDArray[Any]], NDArray[Any]], models: NDArray[Any], served: Ids, rows: PartRows
 ) -> NDArray[Any]:
     """Return the outputs ``[n]`` of each hospital's model for its rows. ``served [h]`` is the index of each hospital's
-    model in ``models``.
+    model in ``models [M, P]``.
 
-    ``logits`` is a model's ``logits_of_many`` (:class:`raysim.training.base.Model`), so that the bits are the same on
-    any placement. Neighbouring hospitals that use the same model are scored in one call.
+    Neighbouring hospitals that use the same model are evaluated in one call of ``logits``, a model's ``logits_of_many``
+    (:class:`raysim.training.base.Model`). With this function, outputs are the same, bit for bit, however hospitals are
+    distributed over processes.
     """
     changes = np.flatnonzero(np.diff(served)) + 1
     outputs = np.empty(len(rows.index), models.dtype)

@@ -22,7 +22,7 @@ from raysim.strategies.base import Ids, Mask
 
 @dataclass(frozen=True, eq=False)
 class ServedModel:
-    """A named model as each hospital of one process uses it."""
+    """One model, by name, as each hospital of one process uses it."""
 
     name: str
     """The name of the model."""
@@ -40,11 +40,11 @@ class ServedModel:
 
     @property
     def scores_rows(self) -> bool:
-        """Whether the model has one output per row, the score of the event, as for two classes."""
+        """Whether the model has one output per row, as for a label with two classes: the score of the event."""
         return bool(self.rows.federation.classes) and self.outputs.ndim == 1
 
     def enter(self, asked: Measurement, seed: int, result: Measured) -> None:
-        """Add the requested (``asked``) measurements of this model to ``result``; ``seed`` is the run's seed."""
+        """Add those metrics of this model to ``result`` that ``asked`` requests. ``seed`` is the run's seed."""
         name, task = self.name, self.rows.federation.task
         measured = task.measure(self.outputs, self.rows.y, self.rows.offsets)
         if self.ranked is not self.outputs:
@@ -68,9 +68,7 @@ class ServedModel:
     def _enter_groups(
         self, asked: Measurement, groups: subgroups.Grouping, seed: int, scored: Rows, result: Measured
     ) -> None:
-        """Add the figures of groups of patients to ``result``. For the headline model, also add the gaps between
-        groups.
-        """
+        """Add the metrics of groups of patients to ``result``. For the main model, also add the gaps between groups."""
         federation = self.rows.federation
         trained = self.hospitals[~self.untrained].tolist()
         of_groups = subgroups.measure(groups, federation, trained, asked.part, scored.outputs, scored.y)
@@ -95,5 +93,5 @@ class ServedModel:
         return Rows(values, self.rows.y, self.rows.offsets)
 
     def _trained(self, values: NDArray[Any]) -> Rows:
-        """Return the ``values [n, ...]`` of the rows of hospitals whose model is trained."""
+        """Return those rows of ``values [n, ...]`` that belong to hospitals whose model is trained."""
         return self._all(values).of(~self.untrained)

@@ -1,13 +1,13 @@
 """Early stopping: checks of the loss on validation rows, and the rule by which they end a run.
 
-After each round the loss of the headline model is checked on the validation rows of all hospitals, and every row counts
-once. The checked loss is the loss that training minimises, without penalties and without the strategy's own terms. The
-best check has the smallest loss (the earliest, if several are equal). The models of the best check are the models of
-the run.
+After each round, the loss of the main model is computed on the validation rows of all hospitals; every row has the same
+weight. It is the loss that training minimises, without penalties and without the strategy's own terms. The round with
+the smallest validation loss is the best (the earliest, if several are equal), and its models become the models of the
+run.
 
-A run stops after ``patience`` checks in a row without a fall. A fall is a loss below the loss at the last fall by more
-than ``tolerance`` times the loss before training. Several small decreases can add up to a fall, so that a slow descent
-counts. A loss that is not finite does not count as a fall.
+A run stops after ``patience`` checks in a row without a fall. A fall is a loss that is below the loss at the last fall
+by more than ``tolerance`` times the loss before training. Several small decreases can add up to a fall, so that a slow
+descent counts. A loss that is not finite does not count as a fall.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from raysim.strategies.base import Ids
 
 @dataclass(frozen=True)
 class Stopping:
-    """The validation checks of a run so far."""
+    """The validation losses of a run so far, and the rule of early stopping."""
 
     section: StopSection
     """The rule that ends the run."""
@@ -38,32 +38,32 @@ class Stopping:
     """The losses of the checks, in order."""
 
     def watched(self, serve: Mapping[str, Ids]) -> str:
-        """Return the model of ``serve`` to check."""
+        """Return the name of the model in ``serve`` whose validation loss is checked."""
         return self.model or list(serve)[-1]
 
     def after(self, round: int, model: str, loss: float) -> Stopping:
-        """Return these checks followed by the check after ``round``, in which ``model`` has the ``loss``."""
+        """Return this record with one more check: the ``loss`` of ``model`` on validation rows after ``round``."""
         return replace(self, model=model, rounds=(*self.rounds, round), losses=(*self.losses, loss))
 
     def packed(self) -> dict[str, Any]:
-        """Return the checks as plain values for JSON."""
+        """Return this record as plain values for JSON."""
         return {**asdict(self), "section": self.section.model_dump()}
 
     @staticmethod
     def unpacked(tree: Mapping[str, Any]) -> Stopping:
-        """Return the checks from the result of :meth:`packed`."""
+        """Return the record from the result of :meth:`packed`."""
         lists = {name: tuple(tree[name]) for name in ("rounds", "losses")}
         return Stopping(StopSection(**tree["section"]), tree["before"], tree["model"], **lists)
 
     @property
     def best(self) -> int | None:
-        """Return the round of the best check; None without checks."""
+        """Return the round with the smallest validation loss; None if no loss was checked."""
         at = self._checks.best
         return None if at is None else self.rounds[at]
 
     @property
     def over(self) -> bool:
-        """Whether the run stops early after these checks."""
+        """Whether the run stops early, given the validation losses so far."""
         return self._checks.waited(self.section.tolerance) >= self.section.patience
 
     @property
@@ -90,7 +90,7 @@ class Stopped:
 
     @staticmethod
     def of(stopping: Stopping) -> Stopped | None:
-        """Return how a run with these checks ended; None if there were no checks."""
+        """Return how a run with these validation losses ended; None if no loss was checked."""
         if stopping.model is None:
             return None
         last = stopping.rounds[-1]

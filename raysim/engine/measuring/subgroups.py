@@ -1,7 +1,8 @@
 """Equity between patients: every figure by patient group (sex, ethnicity, age band), within and across hospitals.
 
-Predictions stay at the hospital. An actor returns the figures of each of its hospitals by group. For each group it also
-returns a histogram of scores over all its hospitals, from which the group's AUROC over all hospitals is computed.
+Predictions stay at the hospital. An actor returns the metrics of each group of patients at each of its hospitals. For
+each group it also returns one histogram of scores over all its hospitals. From these histograms the server computes the
+group's AUROC over all hospitals.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ EVERYWHERE = ""
 
 @dataclass(frozen=True)
 class Grouping:
-    """The groups of patients: the names of the groups by attribute, and the lower bounds of the age ``bands``
-    in years.
+    """The groups of patients to compare: the names of the groups of each attribute, and the lower bounds of age groups
+    in years (``bands``).
     """
 
     levels: tuple[tuple[str, tuple[str, ...]], ...]
@@ -49,14 +50,17 @@ class Grouping:
 
 @dataclass(eq=False)
 class GroupFigures:
-    """An attribute's figures ``[h, G, columns]`` at an actor's hospitals, and a histogram of scores per group."""
+    """For one attribute, the metrics of each group at an actor's hospitals, ``[h, G, columns]``, and a histogram of
+    scores for each group.
+    """
 
     figures: Floats
     histograms: list[ScoreHistogram]
 
 
 def grouping(federation: Federation, wanted: Sequence[str] | None, bands: Sequence[float]) -> Grouping | None:
-    """Return the groups of ``federation``'s patients by the attributes ``wanted`` (None: all attributes in the data).
+    """Return the groups of ``federation``'s patients by the attributes ``wanted``; None means all attributes in the
+    data. ``bands`` are the lower bounds of age groups in years.
 
     Return None if there is no attribute to group by. Raises ``ConfigError`` for an attribute that the data does not
     have.
@@ -98,9 +102,9 @@ def measure(
     outputs: NDArray[Any],
     y: NDArray[Any],
 ) -> dict[str, GroupFigures]:
-    """Return the figures of each group at ``hospitals``, by attribute.
+    """Return, for each attribute of patients, the metrics of its groups at ``hospitals``.
 
-    The hospitals' rows of ``part`` have ``outputs [n, ...]`` and labels ``y [n]``.
+    The hospitals' rows of ``part`` have model outputs ``outputs [n, ...]`` and labels ``y [n]``.
     """
     measured = {}
     for attribute, levels in grouping.levels:
@@ -125,8 +129,9 @@ def cells(
     levels: tuple[str, ...],
     bands: tuple[float, ...],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the order ``[n]`` that sorts rows by hospital and group. Also return the offsets of each group of each
-    hospital in this order, ``[h * G + 1]``."""
+    """Return the order ``[n]`` that sorts the rows of ``hospitals`` by hospital and group, and the position in this
+    order at which each group of each hospital starts, ``[h * G + 1]``.
+    """
     rows = [federation.rows(hospital, part) for hospital in hospitals]
     home = np.repeat(np.arange(len(rows)), np.array([r.stop - r.start for r in rows], dtype=np.int64))
     values = federation.patients[attribute]
@@ -139,10 +144,12 @@ def cells(
 
 
 def merged(parts: Sequence[GroupFigures], order: NDArray[np.int64], task: TaskKind) -> tuple[Floats, Floats]:
-    """Return an attribute's figures at each hospital ``[N, G, columns]``, and over all hospitals ``[G, columns]``.
+    """Return the metrics of an attribute's groups at each hospital, ``[N, G, columns]``, and over all hospitals, ``[G,
+    columns]``.
 
-    ``parts`` has one result per actor; ``order`` sorts their concatenated hospitals by id. AUPRC, R2 and the recall of
-    more than two classes cannot be computed from hospitals' figures: over all hospitals they are undefined.
+    ``parts`` has one result per actor, and ``order`` sorts the concatenated hospitals of all actors by id. Over all
+    hospitals, the AUPRC, R2 and the recall of more than two classes are undefined, because they cannot be computed from
+    hospitals' metrics.
     """
     figures = np.concatenate([part.figures for part in parts])[order]
     together = np.full(figures.shape[1:], np.nan)
@@ -168,19 +175,21 @@ def merged(parts: Sequence[GroupFigures], order: NDArray[np.int64], task: TaskKi
 
 
 def gaps(attribute: str, levels: Sequence[str], figures: Floats, together: Floats, task: TaskKind) -> dict[str, float]:
-    """Return a federation's metrics for an attribute with groups ``levels [G]``; NaN where undefined.
+    """Return metrics of the gaps between the groups ``levels [G]`` of an attribute; NaN where undefined.
 
-    ``figures [N, G, columns]`` and ``together [G, columns]`` come from :func:`merged`. Patients whose attribute is
-    unknown are excluded from all gaps, and reported separately.
+    ``figures [N, G, columns]`` are the metrics of groups at each hospital and ``together [G, columns]`` those over all
+    hospitals, as :func:`merged` returns them. Patients whose attribute is unknown are excluded from all gaps, and
+    reported separately.
 
-    - ``<attribute>_gap``: the largest minus the smallest headline figure of groups, each over all hospitals.
-      ``<attribute>_<figure>_gap`` is the same for accuracy and recall. Undefined for fewer than two groups.
-    - ``<attribute>_gap_within``: the largest minus the smallest headline figure of the groups of one hospital, as a
+    - ``<attribute>_gap``: the largest minus the smallest main metric (such as the AUROC) of the groups, each over all
+      hospitals. ``<attribute>_<figure>_gap`` is the same difference for accuracy and recall. Undefined for fewer than
+      two groups.
+    - ``<attribute>_gap_within``: the largest minus the smallest main metric of the groups within one hospital, as a
       mean over hospitals.
-    - ``<attribute>_undefined``: number of pairs of a hospital and a group that have test patients, but not the headline
-      figure.
-    - ``<attribute>_unknown_rows``: number of rows of patients whose attribute is unknown. ``<attribute>_unknown``:
-      their headline figure over all hospitals. The two are left out if the attribute of every patient is known.
+    - ``<attribute>_undefined``: number of pairs of a hospital and a group that have test patients, but for which the
+      main metric is undefined.
+    - ``<attribute>_unknown_rows``: number of rows of patients whose attribute is unknown. ``<attribute>_unknown``: the
+      main metric of these rows over all hospitals. Both are left out if the attribute of every patient is known.
     """
     column = {name: i for i, name in enumerate(task.figures)}
     headline = column[task.headline]
@@ -205,8 +214,8 @@ def gaps(attribute: str, levels: Sequence[str], figures: Floats, together: Float
 def table(
     federation: Federation, grouping: Grouping, groups: dict[str, dict[str, tuple[Floats, Floats]]]
 ) -> pd.DataFrame:
-    """Return ``patients.csv``, one row for each model, attribute, group and hospital with patients of the group. A
-    further row per group is for all hospitals together.
+    """Return the table ``patients.csv``: one row for each model, attribute, group and hospital with patients of the
+    group, and one row for each group over all hospitals.
 
     ``groups`` are the results of :func:`merged`, by model and attribute.
     """
@@ -232,7 +241,9 @@ def table(
 
 
 def _weighted(values: Floats, weights: Floats) -> Floats:
-    """Return the row-weighted mean ``[G]`` of ``values [N, G]``; NaN if a hospital with rows has no value."""
+    """Return the mean ``[G]`` of ``values [N, G]`` over hospitals, weighted by rows; NaN if a hospital with rows has no
+    value.
+    """
     counted = weights > 0
     total = np.where(counted, weights, 0.0).sum(axis=0)
     summed = np.where(counted, values * weights, 0.0).sum(axis=0)
@@ -247,8 +258,9 @@ def _spread(values: Floats) -> float:
 
 
 def _groups(values: NDArray[Any], bands: tuple[float, ...]) -> tuple[list[str], NDArray[np.int64]]:
-    """Return the names of the groups that occur, unordered and possibly repeated, and the index of each patient's name,
-    ``[n]``."""
+    """Return the names of the groups to which patients with attribute ``values [n]`` belong, unordered and possibly
+    repeated. Also return the index of each patient's group among them, ``[n]``.
+    """
     if values.dtype.kind != "f":
         place: dict[str, int] = {}  # each distinct text is processed once
         which = np.empty(len(values), np.int64)
@@ -270,7 +282,9 @@ def _band_names(bands: tuple[float, ...]) -> list[str]:
 
 
 def _ordered(values: NDArray[Any], bands: tuple[float, ...]) -> tuple[str, ...]:
-    """Return the groups that occur: age bands from young to old, other groups by name, the unknown group last."""
+    """Return the groups that occur in ``values``: age groups from young to old, other groups by name, the unknown group
+    last.
+    """
     occurring = set(_groups(values, bands)[0])
     ordered = _band_names(bands) if values.dtype.kind == "f" else sorted(occurring - {UNKNOWN})
     return tuple(name for name in [*ordered, UNKNOWN] if name in occurring)

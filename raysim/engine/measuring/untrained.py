@@ -1,10 +1,10 @@
 """Hospitals that use an untrained model; they have no figures.
 
 A model counts as trained once a parameter differs from the run's initial parameters. If each hospital stores a part of
-its model, a parameter of that part must differ. Untrained models are, for example, the model of a hospital without
-training rows under local-only training, and a head that a hospital never trained. The predictions of an untrained model
-are random, or the same for all patients. The AUROC of .5 of an untrained model is a property of the initial model and
-not of the method, and is excluded from all means.
+its model, a parameter of this part must differ. Untrained models are, for example, the model of a hospital without
+training rows under local-only training, and an output layer that a hospital never trained. The predictions of an
+untrained model are random, or the same for all patients. Its metrics, such as an AUROC of about .5, describe the
+initial model and not the method, and are excluded from all means.
 """
 
 from __future__ import annotations
@@ -22,15 +22,18 @@ Parameters = NDArray[Any]
 
 
 class Rows(NamedTuple):
-    """Outputs ``[n]`` or ``[n, C]`` and labels ``[n]`` of hospitals' rows. Hospital ``i`` has rows
-    ``offsets[i]:offsets[i + 1]``."""
+    """The model outputs ``[n]`` or ``[n, C]`` and labels ``[n]`` of hospitals' rows. Hospital ``i`` has rows
+    ``offsets[i]:offsets[i + 1]``.
+    """
 
     outputs: NDArray[Any]
     y: NDArray[Any]
     offsets: NDArray[np.int64]
 
     def of(self, hospitals: Mask) -> Rows:
-        """Return only the rows of ``hospitals [h]``; the other hospitals remain without rows."""
+        """Return only the rows of the hospitals marked in ``hospitals [h]``; the other hospitals remain, without
+        rows.
+        """
         if hospitals.all():
             return self
         lengths = np.diff(self.offsets)
@@ -39,7 +42,7 @@ class Rows(NamedTuple):
         return Rows(self.outputs[mask], self.y[mask], offsets)
 
     def blank(self, hospitals: Mask) -> NDArray[Any]:
-        """Return the outputs, with NaN at ``hospitals [h]``."""
+        """Return the model outputs, with NaN at the hospitals marked in ``hospitals [h]``."""
         if not hospitals.any():
             return self.outputs
         outputs = self.outputs.copy()
@@ -48,7 +51,7 @@ class Rows(NamedTuple):
 
 
 def same(models: Parameters, starts: Parameters) -> Mask:
-    """Return which rows of ``models [M, P]`` equal one of ``starts [K, P]``, as a mask ``[M]``."""
+    """Return a mask ``[M]`` of the rows of ``models [M, P]`` that equal one of ``starts [K, P]``."""
     equal: Mask = np.zeros(len(models), dtype=np.bool_)
     for start in starts.astype(models.dtype):
         equal |= (models == start).all(axis=1)
@@ -56,16 +59,19 @@ def same(models: Parameters, starts: Parameters) -> Mask:
 
 
 def undefined(figures: Floats, hospitals: Mask, task: TaskKind) -> Floats:
-    """Return ``figures [h, len(task.figures)]`` with NaN at ``hospitals [h]``, except for counts of rows."""
+    """Return ``figures [h, len(task.figures)]`` with NaN at the hospitals marked in ``hospitals [h]``, except for
+    counts of rows.
+    """
     if not hospitals.any():
         return figures
     return np.where(hospitals[:, None] & ~_counts(task), np.nan, figures)
 
 
 def padded(figures: Floats, trained: Mask, task: TaskKind) -> Floats:
-    """Expand ``figures [h', ..., columns]`` of the hospitals ``trained [h]`` to all hospitals, ``[h, ..., columns]``.
+    """Expand ``figures``, one row for each hospital marked in ``trained [h]``, to one row for every hospital, ``[h,
+    ..., columns]``.
 
-    Other hospitals are treated like hospitals without rows: figures are NaN, and counts 0.
+    Hospitals that are not marked are treated like hospitals without rows: metrics are NaN, and counts 0.
     """
     if trained.all():
         return figures
@@ -75,12 +81,14 @@ def padded(figures: Floats, trained: Mask, task: TaskKind) -> Floats:
 
 
 def _counts(task: TaskKind) -> Mask:
-    """Return which of the task's figures count rows, ``[len(task.figures)]``."""
+    """Return a mask ``[len(task.figures)]`` of the metrics that are numbers of rows."""
     return np.isin(task.figures, ("n", *task.counts))
 
 
 def trained_on_one_class(federation: Federation) -> Mask:
-    """Return which hospitals' training rows all have one class, ``[N]``; no hospital for a label that is a number."""
+    """Return a mask ``[N]`` of the hospitals whose training rows all have one class. It marks no hospital if the label
+    is a number.
+    """
     bounds = federation.bounds
     one: Mask = np.zeros(len(bounds), dtype=np.bool_)
     if not federation.classes:

@@ -1,4 +1,7 @@
-"""Hospitals' memory between rounds, and the names of its entries."""
+"""Hospitals' memory between rounds, and the names of its entries.
+
+Each hospital may store named vectors from one round to the next, such as its own model.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The messages between the coordinator and hospital actors: one plan to the actor, one partial result back."""
+"""The messages between the coordinator and hospital actors: one plan to the actor, one partial result back.
+
+A plan has the instructions of one round for all hospitals. A partial result has what the hospitals of one actor return.
+"""
 
 from __future__ import annotations
 
@@ -34,11 +37,13 @@ class ModelSpec:
 
     @staticmethod
     def of(section: ModelSection) -> ModelSpec:
-        """Return the model that a configuration names."""
+        """Return the specification of the model that a configuration names."""
         return ModelSpec(section.name, section.class_path, section.options(), section.init)
 
     def bind(self, federation: Federation, device: str, precision: str) -> Model:
-        """Build the model for this federation's features and classes. Raises ``ConfigError`` for rejected options."""
+        """Build the model for this federation's features and classes. Raises ``ConfigError`` if the model rejects its
+        options.
+        """
         return build_model(
             self.class_path or self.name or "",
             federation.X.shape[1],
@@ -53,8 +58,9 @@ class ModelSpec:
 
 @dataclass(frozen=True)
 class Work:
-    """The settings shared by all rounds of a run. The settings are small: each plan contains them, so that actors store
-    nothing."""
+    """The settings shared by all rounds of a run. They are small: the instructions of each round contain them, so that
+    actors need not store anything.
+    """
 
     federation: str
     """The folder of the federation, which each actor maps into memory."""
@@ -74,7 +80,7 @@ class Work:
 
 @dataclass(frozen=True, eq=False)
 class ProgramCall:
-    """A client program that hospitals run."""
+    """A client program that hospitals run, with the arrays that it receives."""
 
     program: Program
     """The program itself."""
@@ -91,13 +97,13 @@ class ProgramCall:
 
     @property
     def remembers(self) -> bool:
-        """Whether hospitals store arrays for the program between rounds."""
+        """Whether hospitals store arrays for the program from one round to the next."""
         return self.program.remembers
 
 
 @dataclass(frozen=True, eq=False)
 class RoundPlan:
-    """The message of one round to all actors. Every actor reads the parts that concern its own hospitals."""
+    """The instructions of one round for all hospitals. Every actor reads the parts that concern its own hospitals."""
 
     work: Work
     """The settings shared by all rounds."""
@@ -129,25 +135,27 @@ class RoundPlan:
 
     @property
     def bit(self) -> bool:
-        """Whether each hospital also sends one bit, which is 1/2 or -1/2 for an update within or beyond the clip. Bits
-        are added in a separate last sum.
+        """Whether each hospital also sends one bit: 1/2 if the norm of its update is within the clipping bound, else
+        -1/2. Bits are added in a separate last sum.
         """
         return any(step.bit for step in self.steps)
 
     @property
     def at_once(self) -> bool:
-        """Whether this is a call outside a round, such as a request for a statistic before training."""
+        """Whether these instructions are for a call apart from a round's updates, such as a request for a statistic
+        before training.
+        """
         return bool(self.models.shape[1] == 0)
 
     @property
     def only_reads(self) -> bool:
-        """Whether hospitals' memory does not change, so that it need not be returned."""
+        """Whether hospitals store nothing new in this round, so that actors need not return what hospitals store."""
         # In local training, steps may store something even if the program does not.
         return self.problem is None and self.call is not None and not self.call.remembers
 
     @property
     def remembers(self) -> bool:
-        """Whether hospitals store anything after this round."""
+        """Whether hospitals store anything between this round and the next."""
         if self.call is not None and self.problem is None:
             return self.call.remembers
         lasting = self.private is not None or any(step.remembers for step in self.steps)
@@ -156,7 +164,9 @@ class RoundPlan:
 
 @dataclass(eq=False)
 class PartialResult:
-    """The reply of one actor. Parameters are sent as sums, whose size does not grow with the number of hospitals."""
+    """What one actor returns after a round. Parameters are sent as sums, whose size does not grow with the number of
+    hospitals.
+    """
 
     units: NDArray[np.int64] | None = None
     """The sums of weighted deltas in fixed point, ``[G, P]``, followed by sums of further numbers."""
@@ -179,8 +189,9 @@ class PartialResult:
 
 
 def collected(partials: Sequence[PartialResult], layout: SumLayout) -> tuple[Ids, dict[str, NDArray[np.float64]]]:
-    """Return the ascending ids ``[H]`` of the hospitals that answered a call, and the arrays that they sent, ``[H,
-    ...]``."""
+    """Return the ids ``[H]`` of the hospitals that answered the call of a client program, in ascending order, and the
+    arrays that each of them sent separately, ``[H, ...]`` by name.
+    """
     answered = [partial for partial in partials if partial.ids is not None]
     ids = np.concatenate([np.zeros(0, np.int64), *[part.ids for part in answered if part.ids is not None]])
     order, each = np.argsort(ids, kind="stable"), {}

@@ -1,7 +1,7 @@
 """The sums of a client program, concatenated in one vector of integers.
 
-The vectors of hospitals and processes are added, and one secure sum hides them. The last entries count the hospitals of
-each group.
+The vectors of all hospitals are added, so that one secure sum can hide all sums of a program. The last entries count
+the hospitals of each group.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ROWS_BYTES = 2**24
 
 
 class SumLayout:
-    """The positions of ``program``'s sums in the vector."""
+    """The positions of a client ``program``'s sums in the vector of integers that contains all of them."""
 
     def __init__(self, program: Program) -> None:
         self.summed = {name: send for name, send in program.sends.items() if send.how == "summed"}
@@ -38,7 +38,9 @@ class SumLayout:
         """The number of entries of the vector."""
 
     def units(self, reply: Reply) -> NDArray[np.int64]:
-        """Return the vector of one hospital's ``reply``. Its entries are whole numbers of steps of the sums' grids."""
+        """Return the vector of integers that one hospital sends for ``reply``, what the client program computed there.
+        Each array is rounded to a grid; the entries are multiples of its step.
+        """
         vector = np.zeros(self.size, np.int64)
         for name, send in self.summed.items():
             into = vector[self.places[name]].reshape(send.groups, *send.shape)
@@ -47,8 +49,8 @@ class SumLayout:
         return vector
 
     def single(self, reply: Reply, name: str) -> NDArray[np.float64]:
-        """Return the array ``name`` of a ``reply`` that one hospital sends separately. If the array has one entry per
-        row, the entries are rounded to the grid and added up.
+        """Return the array ``name`` of one hospital's ``reply``, for arrays that are not summed over hospitals. An
+        array with one entry per row is rounded to a grid and summed over the rows.
         """
         send, array = self.each[name], np.asarray(reply.sent[name], np.float64)
         if array.ndim == len(send.shape):  # a step may have added the rows
@@ -56,7 +58,9 @@ class SumLayout:
         return np.multiply(_rounded(array, send), 2.0**-send.bits, dtype=np.float64)
 
     def values(self, vector: NDArray[np.int64]) -> tuple[dict[str, NDArray[np.float64]], NDArray[np.int64]]:
-        """Return the sums by name, from the sum of all vectors, and the number of hospitals in each group."""
+        """Return the sums by name, given the sum ``vector`` of all hospitals' vectors, and the number of hospitals in
+        each group.
+        """
         sums = {}
         for name, send in self.summed.items():
             shape = send.shape if send.groups == 1 else (send.groups, *send.shape)
@@ -64,7 +68,9 @@ class SumLayout:
         return sums, vector[self.size - self.groups :]
 
     def kinds(self) -> dict[str, int]:
-        """Return the number of bytes that each hospital sends, by kind of message; masks are not counted."""
+        """Return the number of bytes that each hospital sends, by kind of message. The bytes of secure aggregation's
+        masks are not counted.
+        """
         sent: dict[str, int] = {}
         for send in [*self.summed.values(), *self.each.values()]:
             sent[send.kind] = sent.get(send.kind, 0) + SUM_BYTES * send.groups * math.prod(send.shape)

@@ -1,7 +1,7 @@
 """The hospital's side of the steps between training and the sums.
 
-These objects are part of the plan of a round, in order. The order, and the server's side of each step, are in
-:mod:`raysim.engine.server.update_pipeline`.
+Steps are, for example, clipping, compression and masking. Hospitals receive them in order with the other instructions
+of a round. Their order, and the server's side of each step, are in :mod:`raysim.engine.server.update_pipeline`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ P`` entries if the hospital contributes to every sum."""
 
 @dataclass(eq=False)
 class Leaving:
-    """The message of one entry of a round: named vectors, which each step changes in turn."""
+    """The message of one local update: named vectors, which each step (such as clipping or compression) changes in
+    turn.
+    """
 
     hospital: int
     """The hospital's id."""
@@ -61,13 +63,13 @@ class Leaving:
 
     @property
     def sum_index(self) -> int:
-        """Return the index of the sum to which the update is added."""
+        """Return the index of the weighted sum to which the update is added."""
         into = self.upload.sum_index
         return 0 if into is None else int(into[self.entry])
 
     @property
     def update(self) -> Floats:
-        """Return the vector named :data:`UPDATE`, which training has produced and steps may have changed."""
+        """Return the vector named :data:`UPDATE`: the trained update with the changes of all steps so far."""
         return self.vectors[UPDATE]
 
     @update.setter
@@ -75,34 +77,37 @@ class Leaving:
         self.vectors[UPDATE] = vector
 
     def checked(self) -> Floats:
-        """Return the update. Raises :class:`TrainingDiverged` for an update beyond the limit, unless the hospital is
-        hidden."""
+        """Return the update. Raises :class:`TrainingDiverged` if its entries are not finite or too large, unless a
+        privacy guarantee hides the hospital.
+        """
         if not self.hidden:
             self.check(self.update, self.limit)
         return self.update
 
     def keep_private(self) -> None:
-        """Set the parameters of the update that never leave a hospital to 0."""
+        """Set those parameters of the update to 0 that never leave a hospital."""
         if self.private is not None:
             self.update[self.private] = 0.0
 
     def recall(self, what: str) -> NDArray[Any] | None:
-        """Return the hospital's memory under a name; None if there is none."""
+        """Return the vector that the hospital stores under the name ``what``; None if there is none."""
         return self.states.get(self.hospital, {}).get(what)
 
     def forget(self, *names: str) -> None:
-        """Delete these names from the hospital's memory."""
+        """Delete the vectors that the hospital stores under these names."""
         for name in names:
             del self.states[self.hospital][name]
 
     def remember(self, what: str, vector: Any) -> None:
-        """Store a copy of ``vector`` in the hospital's memory under the name ``what``."""
+        """Store a copy of ``vector`` at the hospital until the next round, under the name ``what``."""
         self.states.setdefault(self.hospital, {})[what] = vector.copy()
 
 
 @dataclass(eq=False)
 class LeavingSums:
-    """The reply of one hospital to a client program's call, which each step changes in turn."""
+    """What one hospital sends after it has run a client program. Each step (such as clipping or masking) changes it in
+    turn.
+    """
 
     hospital: int
     """The hospital's id."""
@@ -117,13 +122,16 @@ class LeavingSums:
 
     @cached_property
     def units(self) -> NDArray[np.int64]:
-        """Return the hospital's sums as whole numbers of steps of their grids, ``[layout.size]``. Once computed, they
-        replace ``reply``."""
+        """Return the hospital's sums as integers in fixed point, ``[layout.size]``. Once they are computed, changes of
+        ``reply`` have no effect.
+        """
         return self.layout.units(self.reply)
 
 
 class HospitalStep:
-    """The hospital's side of a step; by default it changes nothing. Subclasses override some methods."""
+    """The hospital's side of a step between training and sending, such as clipping. By default it changes nothing;
+    subclasses override some methods.
+    """
 
     remembers: bool = False
     """Whether hospitals store anything for the step after the round."""
@@ -136,41 +144,45 @@ class HospitalStep:
 
     @property
     def changes(self) -> bool:
-        """Whether the step changes anything."""
+        """Whether the step changes what hospitals send."""
         return True
 
     @property
     def changes_rows(self) -> bool:
-        """Whether some hospitals train on rows that differ from their own."""
+        """Whether the step changes the training rows of some hospitals."""
         return False
 
     def rows(self, hospital: int, X: NDArray[Any], y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return the rows on which a hospital trains instead of ``X [n, F]`` and ``y [n]``."""
+        """Return the features and labels on which a hospital trains in place of ``X [n, F]`` and ``y [n]``."""
         return X, y
 
     def forward(self, leaving: Leaving) -> None:
-        """Change the message of a hospital before the message is sent."""
+        """Change a hospital's message after a local update, before the message is sent."""
 
     def forward_sums(self, leaving: LeavingSums) -> None:
-        """Change the reply of a hospital to a client program's call before the reply is sent."""
+        """Change what a hospital sends for a client program, before it is sent."""
 
 
 class Adding(HospitalStep):
-    """The last step, which adds the vectors to the sums. Its subclass :class:`Masking` also hides the vectors."""
+    """The last step before sending, which adds the vectors to the sums. Its subclass :class:`Masking` also hides the
+    vectors.
+    """
 
     @property
     def changes(self) -> bool:
-        """Whether messages are hidden, and not only added."""
+        """Whether messages are masked before they are added."""
         return False
 
     def add(self, sums: ExactSum, group: int, weight: float, vector: NDArray[Any], hospital: int) -> None:
-        """Add the vector of ``hospital`` to sum ``group``."""
+        """Add ``weight`` times the ``vector`` of ``hospital`` to the sum with index ``group``."""
         sums.add(group, weight, vector)
 
     def add_number(self, sums: ExactSum, number: float, hospital: int) -> None:
-        """Add a number of ``hospital`` to the first entry of the last sum."""
+        """Add a number of ``hospital`` to the first entry of the last sum, such as the bit that says whether its update
+        was within the clipping bound.
+        """
         sums.add(len(sums.units) - 1, 1.0, np.eye(1, sums.units.shape[1])[0] * number)
 
     def admits(self, group: int, hospital: int) -> bool:
-        """Return whether a message of ``hospital`` is added to sum ``group``."""
+        """Return whether the message of ``hospital`` is added to the sum with index ``group``."""
         return True

@@ -1,4 +1,8 @@
-"""The sums of a problem: their number, order and weights; and problems with changed uploads."""
+"""The sums of a problem: their number, order and weights; and problems with changed uploads.
+
+A local problem says how hospitals' updates are added: in one weighted sum or several, for instance one for each
+cluster. Its upload says what hospitals send.
+"""
 
 from __future__ import annotations
 
@@ -11,22 +15,25 @@ from raysim.strategies.base import Floats, LocalProblem, Upload
 
 
 def sum_count(problem: LocalProblem, size: int) -> int:
-    """Return how many sums of ``size`` scalars a problem has: first the sums of its upload, then the sums of the
-    further numbers that hospitals send.
+    """Return how many sums of ``size`` scalars the server receives for a local problem. The sums of updates come first,
+    then those of further numbers that hospitals send.
     """
     sent = problem.sent
     return 0 if sent is None else sent.sums + number_rows(problem, size)
 
 
 def number_rows(problem: LocalProblem, size: int) -> int:
-    """Return how many sums of ``size`` scalars are needed for the further numbers that each hospital sends."""
+    """Return how many sums of ``size`` scalars are needed for the further numbers that each hospital sends with its
+    update.
+    """
     return -(-problem.extra_numbers // size)
 
 
 def heaviest(problem: LocalProblem) -> float:
     """Return the largest total of absolute weights in any of the problem's sums.
 
-    The totals are over the whole cohort, so that rounding errors do not depend on which process runs which hospital.
+    The totals are over all hospitals of the round, so that rounding errors do not depend on which process runs which
+    hospital.
     """
     totals = [0.0]
     sent = problem.sent
@@ -45,7 +52,7 @@ def heaviest(problem: LocalProblem) -> float:
 
 
 def extra_weights(sent: Upload) -> Floats:
-    """Return the weights with which hospitals' further numbers are added, ``[H]``."""
+    """Return the weights ``[H]`` with which the further numbers are added that hospitals send with their updates."""
     if sent.extra_weight is not None:
         return sent.extra_weight
     if sent.weight is None:
@@ -54,21 +61,23 @@ def extra_weights(sent: Upload) -> Floats:
 
 
 def weighed(problem: LocalProblem, weight: Floats) -> LocalProblem:
-    """Return the problem with the weights ``[H]`` instead of the weights of its upload."""
+    """Return the problem with the given weights ``[H]`` of hospitals' updates in their sums."""
     if problem.upload is not None:
         return replace(problem, upload=replace(problem.upload, weight=weight))
     return problem if problem.then is None else replace(problem, then=weighed(problem.then, weight))
 
 
 def uploading(problem: LocalProblem, *, single: bool) -> LocalProblem:
-    """Return the problem with its upload's ``single`` changed: whether hospitals send single updates."""
+    """Return the problem changed so that the server receives each hospital's update separately (``single`` is true), or
+    not.
+    """
     if problem.upload is not None:
         return replace(problem, upload=replace(problem.upload, single=single))
     return problem if problem.then is None else replace(problem, then=uploading(problem.then, single=single))
 
 
 def by_sum(sent: Upload) -> Floats:
-    """Return the weight of each cohort entry's update in each sum, ``[H, G]``."""
+    """Return the weight of each of the round's ``H`` local updates in each of the ``G`` sums, ``[H, G]``."""
     weight = sent.weight
     if weight is None:
         raise ValueError("the problem declares no weights for sums of updates")
@@ -80,5 +89,7 @@ def by_sum(sent: Upload) -> Floats:
 
 
 def of_entry(value: Any, j: int) -> Any:
-    """Return the value of entry ``j``, where ``value`` is one value for all entries or an array ``[H]``."""
+    """Return the value for local update ``j``. ``value`` is one value for all updates, or an array ``[H]`` with one for
+    each.
+    """
     return value[j] if isinstance(value, np.ndarray) else value

@@ -35,12 +35,12 @@ class Compressing(HospitalStep):
 
     @staticmethod
     def of(section: CompressionSection, seed: int, in_shares: bool = False) -> Compressing:
-        """Build the compression that a section configures, in its state before the first round."""
+        """Build the compression that a configuration section describes, as it is before the first round."""
         return Compressing(section.make(Compression, feedback=section.remembers), seed, 0, in_shares)
 
     @property
     def remembers(self) -> bool:  # type: ignore[override]
-        """Whether hospitals store residuals."""
+        """Whether hospitals store vectors between rounds, as error feedback requires."""
         return self.compression.feedback != "none"
 
     def forward(self, leaving: Leaving) -> None:
@@ -58,16 +58,18 @@ class Compressing(HospitalStep):
         leaving.update[travels] = sent
 
     def exactly(self, weight: float) -> tuple[Compressing, float]:
-        """See :meth:`Compression.whole`."""
+        """Adjust the grid's step so that messages times ``weight`` can be added exactly; see
+        :meth:`Compression.whole`.
+        """
         compression, counts = self.compression.whole(weight)
         return replace(self, compression=compression), counts
 
     def sent(self, hospital: int, group: int, update: Floats, before: Floats | None) -> tuple[Floats, Floats, int]:
-        """Return a hospital's ``update [p]`` as the server adds it, the hospital's new memory, and the bits of its
-        message.
+        """Return a hospital's ``update [p]`` as the server adds it, what the hospital stores for the next round, and
+        the number of bits of its message.
 
-        ``before`` is the hospital's memory so far; None in its first round. With EF21 the server stores an estimate of
-        each hospital's update. The message corrects the estimate, and the server adds the corrected estimate.
+        ``before`` is what the hospital has stored; None in its first round. With EF21, the server stores an estimate of
+        each hospital's update: the message corrects the estimate, and the server adds the corrected estimate.
         """
         made = self.compression
         if made.name == "random_k":
@@ -86,8 +88,8 @@ class Compressing(HospitalStep):
 
 
 class CompressedUpdates(Step):
-    """The server's side of compression: reject uploads that cannot be compressed. ``name`` is the strategy's name in
-    errors.
+    """The server's side of compression: reject strategies whose messages cannot be compressed. ``name`` is the
+    strategy's name in errors.
     """
 
     def __init__(self, section: CompressionSection, seed: int, name: str, in_shares: bool) -> None:
@@ -96,7 +98,7 @@ class CompressedUpdates(Step):
 
     @property
     def remembers(self) -> bool:
-        """Whether hospitals store residuals."""
+        """Whether hospitals store vectors between rounds, as error feedback requires."""
         return self._compressing.remembers
 
     def hospital_step(self, round: int, problem: LocalProblem, ids: Ids) -> Compressing:

@@ -15,7 +15,7 @@ from raysim.strategies.base import Floats, Update
 
 @dataclass(frozen=True, eq=False)
 class Masking(Adding):
-    """The hospital's side of secure sums: add masked messages to the sums of a round."""
+    """The hospital's side of secure aggregation: mask messages and add them to the sums of a round."""
 
     sums: tuple[SecureSum | None, ...]
     """The secure sums; None for a sum with too few hospitals."""
@@ -26,8 +26,9 @@ class Masking(Adding):
     remain."""
 
     def add(self, sums: ExactSum, group: int, weight: float, vector: NDArray[np.float64], hospital: int) -> None:
-        """Add the message of ``hospital`` to sum ``group``, unless the hospital is lost or the sum will not be
-        opened."""
+        """Add the message of ``hospital`` to the sum with index ``group``. It is not added if the hospital has dropped
+        out, or if too few hospitals remain to open the sum.
+        """
         secure = self.sums[group]
         if secure is None or not self.admits(group, hospital):
             return
@@ -45,18 +46,19 @@ class Masking(Adding):
 
     @property
     def changes(self) -> bool:
-        """Whether masks are really computed."""
+        """Whether masks are really computed, or only their bytes are counted."""
         return self.execute
 
     def admits(self, group: int, hospital: int) -> bool:
-        """Return whether a message of ``hospital`` is added to sum ``group``: the message must not be lost, and the sum
-        must be opened."""
+        """Return whether the message of ``hospital`` is added to the sum with index ``group``: the hospital must not
+        have dropped out, and enough hospitals must remain to open the sum.
+        """
         secure = self.sums[group]
         return secure is not None and secure.opens and hospital in secure.in_sum
 
     def add_number(self, sums: ExactSum, number: float, hospital: int) -> None:
-        """Add the ``number`` of ``hospital`` to the sum of numbers, unless the hospital is lost or the sum will not be
-        opened.
+        """Add the ``number`` of ``hospital`` to the sum of hospitals' numbers. It is not added if the hospital has
+        dropped out, or if too few hospitals remain to open the sum.
         """
         if self.number_sum is None or not self.number_sum.opens or hospital not in self.number_sum.in_sum:
             return
@@ -69,7 +71,7 @@ class Masking(Adding):
 
 @dataclass(frozen=True, eq=False)
 class Opening:
-    """How the server opens the masked sums of a round."""
+    """How the server removes the masks from the sums of a round."""
 
     masking: Masking
     """The masking with which the hospitals hid the sums."""
@@ -77,7 +79,7 @@ class Opening:
     """The factor that scales each sum to the weights of all its hospitals, ``[G]``; 0 for a discarded sum."""
 
     def opened(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the sums ``[G, P]`` without masks. Discarded sums are 0."""
+        """Return the sums ``[G, P]`` without masks. A sum is 0 if too few hospitals remained to open it."""
         opened = units.copy()
         for g, secure in enumerate(self.masking.sums):
             if secure is None or not secure.opens:
@@ -90,7 +92,9 @@ class Opening:
         return opened
 
     def scaled(self, update: Update) -> Update:
-        """Return the update with its sums scaled to the weights of all hospitals."""
+        """Return the update with its sums scaled up to the weights of all hospitals, including those that dropped
+        out.
+        """
         if (self.scale == 1.0).all():
             return update
         count, numbers = len(update.sums), update.numbers

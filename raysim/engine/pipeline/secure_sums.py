@@ -1,7 +1,8 @@
 """Secure sums in rounds: which hospitals mask together, what they send, and which sums the server opens.
 
-The hospitals of each of a problem's sums form one group. Hospitals lost before they send a masked update are left out,
-and the sum is scaled to the weights of all its hospitals. A sum of too few hospitals is discarded and changes nothing.
+The hospitals whose updates belong to the same weighted sum form one group for secure aggregation. A hospital that drops
+out before it sends its masked update is left out, and the sum is scaled up to the weights of all its hospitals. If too
+few hospitals remain, the sum is discarded and changes nothing.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ own masks."""
 
 
 class SecureSums(Step):
-    """The server's side of secure aggregation: the secure sums of one job.
+    """The server's side of secure aggregation in one job.
 
-    ``name`` is the strategy's name in errors, and ``size`` the number of a model's scalars that are sent.
+    ``name`` is the strategy's name in errors. ``size`` is the number of model parameters that hospitals send.
     """
 
     def __init__(
@@ -47,8 +48,9 @@ class SecureSums(Step):
     ) -> None:
         """Set up the secure sums of a job.
 
-        With ``privacy``, each message may have a share of noise; a sum then needs enough messages. If the clip is
-        adaptive, each hospital also sends a number for one sum over all hospitals.
+        If ``privacy`` is given, each hospital may add a share of the privacy noise to its message; a sum then needs
+        enough messages. If the clipping bound is adaptive, each hospital also sends a number for one sum over all
+        hospitals.
         """
         self._section, self._seed, self._name, self._size, self._privacy = section, seed, name, size, privacy
         self._noisy = privacy is not None and privacy.effective_mode in ("pooled", "distributed")
@@ -62,8 +64,9 @@ class SecureSums(Step):
         self._weighed: tuple[LocalProblem, Floats] | None = None
 
     def call_step(self, round: int, call: Call, number: int, name: str) -> Masking | None:
-        """Return the masking of a client program's ``call``. All sums that the program needs are concatenated to one
-        vector, and secure aggregation adds up this vector. Return None for pooled rows, whose sums are not hidden."""
+        """Return how hospitals mask what they send for a client program's ``call``. The program's sums are concatenated
+        to one vector, which secure aggregation adds up. Return None for pooled rows, whose sums are not hidden.
+        """
         self._masking, section = None, self._section
         if POOLED in call.ids:
             return None
@@ -82,7 +85,9 @@ class SecureSums(Step):
         return self._masking
 
     def opened_call(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the sums of the last call without masks; 0 if too few hospitals are left to open them."""
+        """Return the sums of the last call of a client program without masks. They are 0 if too few hospitals remain to
+        open them.
+        """
         secure = None if self._masking is None else self._masking.sums[0]
         if self._masking is None or secure is None:
             return units
@@ -93,10 +98,11 @@ class SecureSums(Step):
         return secure.unmasked(units.view(np.uint64)) if self._masking.execute else units
 
     def bytes_of_call(self, ids: Ids, entries: int) -> tuple[NDArray[np.int64], int] | None:
-        """Return the bytes of secure aggregation for the last call's sums, which have ``entries`` entries.
+        """Return the bytes of secure aggregation for the last call of a client program, whose sums have ``entries``
+        entries.
 
-        The result is a pair: the bytes that each of the hospitals ``ids [h]`` has sent, and the total of bytes that the
-        server has sent in addition to the call. It is None if the sums were not hidden.
+        The result is a pair: the bytes that each of the hospitals ``ids [h]`` has sent, and the total number of bytes
+        that the server has sent in addition to the call. It is None if the sums were not hidden.
         """
         secure = None if self._masking is None else self._masking.sums[0]
         if secure is None:
@@ -105,7 +111,7 @@ class SecureSums(Step):
         return np.broadcast_to(np.asarray(up, np.int64), ids.shape), down
 
     def check_clusters(self, state: State, ids: Ids) -> None:
-        """Raise ``ConfigError`` for a cluster of the hospitals ``ids`` that is too small for a secure sum."""
+        """Raise ``ConfigError`` if a cluster has fewer hospitals among ``ids`` than a secure sum requires."""
         if state.cluster is None:
             return
         rows, sizes = np.unique(state.cluster[ids], return_counts=True)
@@ -119,10 +125,10 @@ class SecureSums(Step):
             )
 
     def masking(self, round: int, problem: LocalProblem, ids: Ids, number: int = 0) -> Masking | None:
-        """Return the masking of a ``round`` in which hospitals ``ids`` minimise ``problem``; None if no updates are
-        sent.
+        """Return how the hospitals ``ids``, which minimise ``problem`` in ``round``, mask their updates. None if no
+        updates are sent.
 
-        ``number`` is the number of the pass, if a round has several.
+        ``number`` counts from 0 if hospitals send their updates several times in a round.
         """
         sent = problem.sent
         if sent is None or POOLED in ids:
@@ -146,7 +152,9 @@ class SecureSums(Step):
         )
 
     def opening(self, masking: Masking, problem: LocalProblem, ids: Ids) -> Opening:
-        """Return the opening of the sums of a round in which hospitals ``ids`` minimised ``problem``."""
+        """Return how the server removes the masks from the sums of a round in which the hospitals ``ids`` minimised
+        ``problem``.
+        """
         weights = self._weights(problem, len(ids))
         scale = np.zeros(len(masking.sums))
         for g, secure in enumerate(masking.sums):
@@ -175,11 +183,12 @@ class SecureSums(Step):
 
     @property
     def given_up(self) -> Ids:
-        """Return the indices of the sums that were discarded at the last opening."""
+        """Return the indices of the sums of the last round that were discarded because too few hospitals remained."""
         return np.flatnonzero(() if self._opening is None else self._opening.scale == 0)
 
     def learned(self, round: int, update: Update, problem: LocalProblem) -> Update | None:
-        """Return the update with rescaled sums; None if no sum could be opened and the server adds no noise.
+        """Return the update with sums scaled up to the weights of all hospitals. None if all sums were discarded and
+        the server adds no noise.
 
         If noise hides which hospitals take part, weights do not depend on the cohort, and sums are not rescaled.
         """
@@ -191,13 +200,15 @@ class SecureSums(Step):
         return opening.scaled(update) if privacy is None or privacy.own_steps else update
 
     def sent(self, problem: LocalProblem, ids: Ids) -> tuple[NDArray[np.int64], int] | None:
-        """Return the :meth:`bytes` of the round's last sums; None if no sum was hidden."""
+        """Return the bytes of the round's last secure sums, as :meth:`bytes` does; None if no sum was hidden."""
         return None if self._masking is None else self.bytes(self._masking, problem, ids)
 
     def bytes(self, masking: Masking, problem: LocalProblem, ids: Ids) -> tuple[NDArray[np.int64], int]:
-        """Return the bytes of each entry's update, ``[H]``, and the total of bytes sent down in addition to models.
+        """Return the bytes of each local update, ``[H]``, and the total number of bytes that the server sends in
+        addition to models.
 
-        The number of rows is not counted, because the masked update contains the weight instead.
+        The bytes of a hospital's number of rows are not included: under secure aggregation the masked update contains
+        its weight instead.
         """
         weights = self._weights(problem, len(ids))
         first = 0 if problem.sent is None else problem.sent.sums
@@ -221,37 +232,42 @@ class SecureSums(Step):
         return np.maximum(sent - 4, 0), down
 
     def most_bits(self, hospitals: int) -> int:
-        """Return the largest number of bits of an update in a sum of ``hospitals``, without the bits of its number of
-        rows."""
+        """Return the largest number of bits that one hospital sends for a secure sum over ``hospitals`` hospitals. The
+        bits of its number of rows are not included.
+        """
         around = graph.degree(self._section.neighbours, hospitals)
         number_bytes = int(traffic.up(1, around)) if self._sends_bits else 0
         return 8 * (traffic.up(self._size, around) + number_bytes - 4)
 
     def of_setup(self, hospitals: int, scalars: int) -> tuple[int, int]:
-        """Return the bytes that each of ``hospitals`` sends for a secure sum of ``scalars`` before the first round, and
-        the total of bytes sent down."""
+        """Return the bytes that each of ``hospitals`` hospitals sends for a secure sum of ``scalars`` numbers before
+        the first round, and the total number of bytes that the server sends.
+        """
         around = graph.degree(self._section.neighbours, hospitals)
         return int(traffic.up(scalars, around)), hospitals * int(traffic.down(around))
 
     def facts(self) -> dict[str, float]:
-        """Return the number of secure sums, and how many of them were discarded."""
+        """Return the number of secure sums of the run, and how many of them were discarded."""
         return {"secure_sums": float(self._tried), "secure_sums_given_up": float(self._given_up)}
 
     @property
     def memory(self) -> tuple[int, int]:
-        """Return the counts of sums and of discarded sums, which are carried from round to round."""
+        """Return the number of secure sums so far and how many were discarded; checkpoints store both."""
         return self._tried, self._given_up
 
     def resume(self, memory: Sequence[int] | None) -> None:
-        """Resume from ``memory``. Raises ``ValueError`` unless it has exactly these two counts."""
+        """Continue from ``memory``, the two counts in a checkpoint. Raises ``ValueError`` unless there are exactly two
+        valid counts.
+        """
         if memory is None or len(memory) != 2:
             raise ValueError("it does not count its secure sums")
         self._tried = whole_number(memory[0], "number of secure sums", 2**53)
         self._given_up = whole_number(memory[1], "number of secure sums given up", self._tried)
 
     def _weights(self, problem: LocalProblem, entries: int) -> Floats:
-        """Return the weight of each entry in each sum, ``[H, G]``. The last columns are for the sums of further
-        numbers."""
+        """Return the weight of each local update in each sum, ``[H, G]``. The last columns are for sums of further
+        numbers that hospitals send with their updates.
+        """
         if self._weighed is None or self._weighed[0] is not problem:
             self._weighed = problem, self._weights_of(problem, entries)
         return self._weighed[1]
@@ -282,16 +298,17 @@ class SecureSums(Step):
         return SecureSum(ids, count, threshold, least, lost, self._seed, round, group)
 
     def _lost(self, round: int, stage: str, chance: float, ids: Ids) -> frozenset[int]:
-        """Return which hospitals are lost at a ``stage``; ``chance`` is the probability. The same hospitals are lost in
-        all sums of a round."""
+        """Return which of the hospitals ``ids`` drop out at a ``stage`` of secure aggregation, each with the
+        probability ``chance``. A hospital drops out of all sums of a round.
+        """
         if not chance:
             return frozenset()
         return frozenset(i for i in ids.tolist() if stream(self._seed, f"lost {stage}", round, i).random() < chance)
 
 
 def _bytes_of(secure: SecureSum, ids: Ids, p: int) -> tuple[int | NDArray[np.int64], int]:
-    """Return the bytes that each of hospitals ``ids [h]`` sends for a sum of ``p`` numbers, and the total of bytes sent
-    down.
+    """Return the bytes that each of the hospitals ``ids [h]`` sends for a secure sum of ``p`` numbers, and the total
+    number of bytes that the server sends to them.
     """
     if not secure.lost.anybody:
         return traffic.up(p, secure.degree), len(ids) * traffic.down(secure.degree)

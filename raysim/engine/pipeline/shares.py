@@ -9,11 +9,11 @@ if TYPE_CHECKING:
 
 
 def sure_to_be_left(section: SecureSection, hospitals: int) -> int:
-    """Return the smallest number of noise shares in an opened secure sum of ``hospitals``; each hospital adds one
-    share.
+    """Return the smallest possible number of noise shares in an opened secure sum over ``hospitals`` hospitals. Each
+    hospital adds one share of the privacy noise.
 
-    If no hospital can drop out, all hospitals' shares are in the sum. Otherwise the sum has at least the number of
-    shares that reconstructs a secret.
+    If no hospital can drop out, the sum contains all shares. Otherwise it contains at least as many as the number of
+    hospitals that secure aggregation needs to open a sum.
     """
     if not section.loses:
         return hospitals

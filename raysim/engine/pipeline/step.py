@@ -15,60 +15,63 @@ if TYPE_CHECKING:
 
 
 class Step:
-    """The server's side of a step. By default each method leaves its input unchanged; subclasses override
-    some methods.
+    """The server's side of a step between hospitals and the strategy, such as clipping, compression or secure
+    aggregation. By default each method leaves its input unchanged; subclasses override some methods.
     """
 
     def posed(self, view: FederationView, cohort: ScheduledCohort) -> ScheduledCohort:
-        """Return the cohort with the problem to which the strategy's update refers."""
+        """Return the cohort with the local problem to which the strategy's update refers."""
         return cohort
 
     def fitted(self, cohort: ScheduledCohort) -> ScheduledCohort:
-        """Return the cohort with the problem as sent. Raises ``ConfigError`` for a problem that cannot be sent."""
+        """Return the cohort with the local problem as hospitals receive it. Raises ``ConfigError`` if this step does
+        not support the problem.
+        """
         return cohort
 
     def hospital_step(self, round: int, problem: LocalProblem, ids: Ids) -> HospitalStep | None:
-        """Return the hospital's side of the step, for hospitals ``ids`` that minimise the fitted ``problem``; None
-        means that hospitals do nothing.
-        """
+        """Return what this step does at the hospitals ``ids``, which minimise ``problem``; None means nothing."""
         return None
 
     def call_step(self, round: int, call: Call, number: int, name: str) -> HospitalStep | None:
-        """Return the hospital's side of the step for a ``call`` of a client program; None means that hospitals do
-        nothing.
+        """Return what this step does at hospitals for a ``call`` of a client program; None means nothing.
 
         ``number`` is the number of earlier calls in the round. ``name`` is the call's name in errors. Raises
-        ``ConfigError`` for a call that cannot be made.
+        ``ConfigError`` if this step does not support the call.
         """
         return None
 
     def opened_call(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the sums of the last call ``[n]``, in steps of their grids. ``units [n]`` are the sums after the next
-        step of the pipeline has processed them."""
+        """Process the sums ``units [n]`` of the last call of a client program, given as integers in fixed point, and
+        return them. Later steps of the pipeline have already processed them.
+        """
         return units
 
     def opened(self, round: int, problem: LocalProblem, ids: Ids, units: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the sums ``[G, P]`` of a round, in steps of their grid. ``units [G, P]`` are the sums after the next
-        step of the pipeline has processed them."""
+        """Process the sums ``units [G, P]`` of a round, given as integers in fixed point, and return them. Later steps
+        of the pipeline have already processed them.
+        """
         return units
 
     def further(self, update: Update) -> LocalProblem | None:
-        """Return the problem of a further pass over the round's updates, given the update of the last pass; None means
-        no further pass."""
+        """Return the local problem with which hospitals send their updates of this round once more; None means that
+        they do not send them again. ``update`` is what the server received last.
+        """
         return None
 
     def learned(self, round: int, update: Update, problem: LocalProblem) -> Update | None:
-        """Return the update for the previous step of the pipeline; None if nothing can be learned from the round.
+        """Process the round's ``update`` and return it for the previous step of the pipeline. None means that nothing
+        can be learned from the round.
 
-        ``problem`` is the strategy's problem before any change.
+        ``problem`` is the local problem as the strategy defined it.
         """
         return update
 
     def facts(self) -> dict[str, float]:
-        """Return the step's figures for a finished run, by name."""
+        """Return numbers on this step for the summary of a finished run, by name."""
         return {}
 
     @property
     def memory(self) -> Any:
-        """Return the state carried from round to round, in plain values; None without state."""
+        """Return the state that is carried from round to round and stored in checkpoints; None without state."""
         return None

@@ -1,5 +1,6 @@
 """Clipping of what a row, patient or hospital adds to a client program's sums. The program declares the largest
-norm."""
+norm.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +18,9 @@ from raysim.strategies.base import Call, Program, Reply
 
 @dataclass(frozen=True)
 class Bounding(HospitalStep):
-    """The hospital's side of clipping for client programs: clip the arrays of a program to their declared norms."""
+    """The hospital's side of clipping for client programs: clip each array to the norm that the program declares for
+    it.
+    """
 
     unit: str | None
     """The unit that is clipped instead of rows; None means the unit that the program declares."""
@@ -28,8 +31,10 @@ class Bounding(HospitalStep):
 
 @dataclass(frozen=True)
 class Bounds(Step):
-    """The server's side of clipping: it makes hospitals clip all arrays with a declared norm. ``unit`` is as in
-    :class:`Bounding`."""
+    """The server's side of clipping for client programs: it makes hospitals clip all arrays with a declared norm.
+
+    ``unit`` replaces the privacy unit (row or patient) that the program declares; None means that it is not replaced.
+    """
 
     unit: str | None
 
@@ -38,10 +43,11 @@ class Bounds(Step):
 
 
 def bounded(reply: Reply, program: Program, people: Callable[[], NDArray[Any]], unit: str | None = None) -> Reply:
-    """Return the ``reply`` with clipped arrays.
+    """Return a client program's ``reply`` with the contribution of each row, patient or hospital clipped to the
+    declared norm.
 
-    ``people()`` returns the patient of each row, ``[n]``. ``unit`` is clipped instead of rows; None means the unit that
-    the program declares.
+    ``people()`` returns the patient of each row, ``[n]``. ``unit`` replaces the privacy unit (row or patient) that the
+    program declares; None means that it is not replaced.
     """
     sent, together = dict(reply.sent), dict[str, list[str]]()
     for name, send in program.sends.items():
@@ -70,7 +76,7 @@ def bounded(reply: Reply, program: Program, people: Callable[[], NDArray[Any]], 
 
 
 def shortened(units: NDArray[np.float64], length: float) -> NDArray[np.float64]:
-    """Clip rows ``[n, k]`` to norm ``length``. Rows that are not finite become 0."""
+    """Clip each row of ``units [n, k]`` to the 2-norm ``length``. Rows that are not finite become 0."""
     units = np.where(np.isfinite(units).all(axis=1, keepdims=True), units, 0.0)
     norms = np.linalg.norm(units, axis=1)
     return np.asarray(units * np.minimum(1.0, length / np.maximum(norms, 1e-300))[:, None])

@@ -36,11 +36,10 @@ _RESOLVED: dict[tuple[str, Terms], PrivacySection] = {}
 
 
 def terms_of(job: Job, federation: Federation, sizes: Ids | None = None) -> Terms:
-    """Return the privacy parameters of ``job`` on a federation. Raises ``ConfigError`` if units are patients and these
-    are unknown.
+    """Return the parameters of ``job`` that determine the privacy of its releases on a federation. Raises
+    ``ConfigError`` if the guarantee protects patients, but the data do not say which rows belong to which patient.
 
-    ``sizes [N]`` are the numbers of units that hospitals have released with noise; None means not yet released, or
-    exact.
+    ``sizes [N]`` are the hospitals' noisy numbers of patients or rows; None means that they are exact or not yet known.
     """
     rate = job.selection.rate() if job.strategy.uses_selection() else 1.0
     unit = None if job.privacy is None else job.privacy.unit
@@ -67,9 +66,10 @@ def terms_of(job: Job, federation: Federation, sizes: Ids | None = None) -> Term
 
 
 def guarantee_of(job: Job, federation: Federation, sizes: Ids | None = None) -> Guarantee | None:
-    """Return the guarantee of ``job`` on a federation; None without ``privacy``.
+    """Return the privacy guarantee of ``job`` on a federation; None if the job has no section ``privacy``.
 
-    If the job already has a guarantee for the same parts, it is reused. ``sizes`` is as in :func:`terms_of`.
+    If the job already has a guarantee that still applies, it is reused. ``sizes [N]`` are the hospitals' noisy numbers
+    of patients or rows; None means that they are exact or not yet known.
     """
     known = job.guarantee
     if known is not None and sizes is None and all(map(_same, known.parts, _parts(job))):
@@ -78,9 +78,11 @@ def guarantee_of(job: Job, federation: Federation, sizes: Ids | None = None) -> 
 
 
 def calibrated(job: Job, section: PrivacySection, terms: Terms) -> Guarantee:
-    """Return the calibrated guarantee ``section`` of ``job``. Raises the errors of :func:`resolved`.
+    """Return the guarantee that ``section`` describes, with its epsilon and noise computed. Raises the errors of
+    :func:`resolved`.
 
-    Jobs of one process with equal sections and terms, such as the trials of a sweep, share the calibration.
+    Jobs of one process with equal sections and terms, such as the trials of a hyper-parameter sweep, share the
+    computation.
     """
     asked = section.model_dump_json(), terms
     if asked not in _RESOLVED:
@@ -89,7 +91,7 @@ def calibrated(job: Job, section: PrivacySection, terms: Terms) -> Guarantee:
 
 
 def _parts(job: Job) -> tuple[Any, ...]:
-    """Return all parts of a job that the noise of its guarantee depends on."""
+    """Return all parts of a job on which the noise of its guarantee depends."""
     work = job.work
     numbers = (work.federation, work.optimizer.batch_size, work.epochs, job.rounds, job.evaluation.every)
     return (*numbers, job.strategy, job.selection, job.privacy, job.secure, job.stop)
@@ -102,11 +104,12 @@ def _same(one: Any, other: Any) -> bool:
 def releases_of_updates(
     section: PrivacySection, terms: Terms, adversary: str, multiplier: float, rounds: int
 ) -> list[Gaussian] | None:
-    """Return the noisy releases of ``rounds`` as an adversary observes them; None if the adversary observes exact sums.
+    """Return the noisy releases of updates in ``rounds`` rounds as an ``adversary`` observes them; None if the
+    adversary observes exact sums.
 
-    ``multiplier`` is the noise multiplier. ``rounds`` is the largest number of rounds that any hospital has joined. The
-    function does not apply to mode ``local`` with units smaller than the hospital, because noise then differs between
-    hospitals.
+    ``multiplier`` is the noise multiplier, and ``rounds`` the largest number of rounds in which any hospital took part.
+    The function does not apply to mode ``local`` if patients or rows are protected, because the noise then differs
+    between hospitals.
     """
     if section.unit == "hospital" and section.effective_mode == "local":
         # A hospital's message may change to any other clipped message: the sensitivity is twice the clip.
@@ -128,7 +131,7 @@ def _events(multiplier: float, rate: float, rounds: int) -> list[Gaussian]:
 
 @dataclass(frozen=True)
 class OtherReleases:
-    """The privacy cost of noisy statistics other than updates, split by mechanism."""
+    """The privacy cost of noisy statistics other than updates, split into Laplace and normal noise."""
 
     laplace: float = 0.0
     """The sum of the epsilons of all Laplace noise."""
@@ -137,22 +140,24 @@ class OtherReleases:
 
     @staticmethod
     def of(events: Sequence[Event]) -> OtherReleases:
-        """Split ``events`` by mechanism."""
+        """Split noisy releases into those with Laplace noise and those with normal noise."""
         laplace = sum(event.count / event.multiplier for event in events if isinstance(event, Laplace))
         return OtherReleases(laplace, tuple(event for event in events if isinstance(event, Gaussian)))
 
     @property
     def normal(self) -> float:
-        """Return the cost of normal noise: the sum of ``1 / multiplier^2``."""
+        """Return the privacy cost of all normal noise: the sum of ``1 / multiplier^2``."""
         return sum(event.count / event.multiplier**2 for event in self.gaussians)
 
     def left(self, epsilon: float) -> float:
-        """Return the part of ``epsilon`` that remains after Laplace noise."""
+        """Return the part of ``epsilon`` that remains after the releases with Laplace noise."""
         return epsilon - self.laplace
 
 
 def planned(section: PrivacySection, terms: Terms) -> list[Event]:
-    """Return the planned noisy releases other than updates: figures at each evaluation, and everything else once."""
+    """Return the planned noisy releases other than updates. Metrics are released at each evaluation, everything else
+    once.
+    """
     return [
         replace(statistic.mechanism(section.noise).event, count=terms.evaluations if kind == MEASURED else 1)
         for kind, statistic in section.noisy.items()
@@ -167,7 +172,9 @@ def _evaluations(job: Job) -> int:
 
 
 def _affordable(section: PrivacySection, terms: Terms) -> OtherReleases:
-    """Return the planned releases other than updates. Raises ``ConfigError`` if they leave no epsilon for updates."""
+    """Return the planned noisy releases other than updates. Raises ``ConfigError`` if they use up epsilon, so that none
+    is left for updates.
+    """
     others = OtherReleases.of(planned(section, terms))
     if section.epsilon is not None and section.noise_multiplier is None:
         cost = accountant.epsilon(others.gaussians, section.delta) + others.laplace
@@ -182,8 +189,9 @@ def _affordable(section: PrivacySection, terms: Terms) -> OtherReleases:
 
 
 def multipliers(section: PrivacySection, terms: Terms) -> NDArray[np.float64]:
-    """Return the noise multiplier of each hospital's steps in mode ``local``, ``[N]``: the standard deviation divided
-    by the clip."""
+    """Return the noise multiplier of each hospital's training steps in mode ``local``, ``[N]``: the standard deviation
+    of the noise divided by the clipping bound.
+    """
     if section.noise_multiplier is not None:
         return np.full(len(terms.patients), section.noise_multiplier)
     if section.epsilon is None:
@@ -207,8 +215,8 @@ def multipliers(section: PrivacySection, terms: Terms) -> NDArray[np.float64]:
 def by_hospital(
     section: PrivacySection, terms: Terms, joined: NDArray[np.int64], events: Sequence[Event]
 ) -> NDArray[np.float64]:
-    """Return the epsilon of each hospital's patients in mode ``local``, ``[N]``, after the hospital has ``joined [N]``
-    rounds.
+    """Return each hospital's epsilon in mode ``local``, ``[N]``, which protects its patients. The hospital has taken
+    part in ``joined [N]`` rounds.
 
     ``events`` are the noisy releases other than updates.
     """
@@ -228,8 +236,9 @@ def by_hospital(
 def epsilon_at_two_hospitals(
     section: PrivacySection, terms: Terms, joined: NDArray[np.int64], events: Sequence[Event]
 ) -> float:
-    """Return the largest epsilon of a patient who is at two hospitals, in mode ``local``. Arguments are as in
-    :func:`by_hospital`.
+    """Return the largest epsilon of a patient who is at two hospitals, in mode ``local``.
+
+    The hospitals have taken part in ``joined [N]`` rounds. ``events`` are the noisy releases other than updates.
     """
     others = OtherReleases.of(events)
     steps = [
@@ -296,12 +305,14 @@ def resolved(section: PrivacySection, terms: Terms) -> PrivacySection:
 
 
 def bit_noise(adaptive: AdaptiveClip, hospitals: float) -> float:
-    """Return the standard deviation of the noise on the count of unclipped updates; ``hospitals`` is the expected
-    cohort size."""
+    """Return the standard deviation of the noise on the number of updates within the clipping bound. ``hospitals`` is
+    the expected number of hospitals in a round.
+    """
     return hospitals / 20.0 if adaptive.bits is None else adaptive.bits
 
 
 def largest_clip(terms: Terms, multiplier: float) -> float:
-    """Return the largest clip with which noisy sums fit into the integers that store sums. ``multiplier`` is the
-    noise's standard deviation divided by the clip."""
+    """Return the largest clipping bound with which noisy sums fit into the integers that store them. ``multiplier`` is
+    the standard deviation of the noise divided by the clipping bound.
+    """
     return largest_entry(1.0) * terms.rate / 16.0 / max(1.0, multiplier)

@@ -30,7 +30,9 @@ can store.
 
 
 def check_privacy(job: Job, federation: Federation) -> Guarantee | None:
-    """Return the guarantee of ``job``. Raises ``ConfigError`` if ``job`` cannot satisfy it on ``federation``."""
+    """Return the privacy guarantee of ``job``; None if it has none. Raises ``ConfigError`` if a setting of ``job`` or a
+    property of ``federation`` makes the guarantee impossible.
+    """
     section = job.privacy
     if section is None:
         return None
@@ -86,8 +88,9 @@ def check_privacy(job: Job, federation: Federation) -> Guarantee | None:
 
 
 def _check_attacks(job: Job) -> None:
-    """Raise ``ConfigError`` for rules and attacks that need single updates, and for compression that undoes
-    clipping."""
+    """Raise ``ConfigError`` for robust rules and attacks that need each hospital's update, and for compression that
+    undoes clipping.
+    """
     section, adversary = job.privacy, job.adversary
     assert section is not None
     if job.aggregation is not None and job.aggregation.of_single:
@@ -122,8 +125,9 @@ def _check_attacks(job: Job) -> None:
 
 
 def _check_importance(job: Job) -> None:
-    """Raise ``ConfigError`` if feature importances are configured: they reveal values of rows and are not in the
-    ledger."""
+    """Raise ``ConfigError`` if feature importances are configured: they reveal values of rows, and no noise protects
+    them.
+    """
     if job.privacy is not None and job.evaluation.importance:
         raise ConfigError(
             f"evaluation.importance: {job.evaluation.importance} reveals values of columns and figures of permuted "
@@ -132,7 +136,9 @@ def _check_importance(job: Job) -> None:
 
 
 def _check_figures(job: Job, federation: Federation) -> None:
-    """Raise ``ConfigError`` for figures that cannot be computed from noisy sums over rows."""
+    """Raise ``ConfigError`` if metrics get noise, but some requested metrics cannot be computed from noisy sums over
+    rows.
+    """
     section, evaluation = job.privacy, job.evaluation
     if section is None or MEASURED not in section.noisy:
         return
@@ -161,7 +167,9 @@ def _check_figures(job: Job, federation: Federation) -> None:
 
 
 def _check_preprocessing(job: Job, federation: Federation) -> None:
-    """Raise ``ConfigError`` if features were scaled with noise that differs from what the guarantee requires."""
+    """Raise ``ConfigError`` if features were scaled by statistics whose noise differs from what the guarantee
+    requires.
+    """
     noise = noise_on(job.privacy, PREPROCESSING)
     if noise is None or not federation.preprocessing_scalars:
         return
@@ -175,7 +183,7 @@ def _check_preprocessing(job: Job, federation: Federation) -> None:
 
 
 def _check_system(job: Job) -> None:
-    """Raise ``ConfigError`` for unreliable hospitals whose absences are not covered by the guarantee."""
+    """Raise ``ConfigError`` if hospitals can be absent or fail in a way that the guarantee does not cover."""
     section = job.privacy
     if job.system is None or section is None or section.own_steps:
         return
@@ -195,7 +203,7 @@ def _check_system(job: Job) -> None:
 
 
 def _check_descent(job: Job, federation: Federation) -> None:
-    """Raise ``ConfigError`` for a model or an optimiser whose gradients cannot be clipped by patient."""
+    """Raise ``ConfigError`` for a model or an optimiser with which gradients cannot be clipped for each patient."""
     section, work = job.privacy, job.work
     assert section is not None
     model = work.model.bind(federation, "cpu", work.precision)
@@ -260,12 +268,14 @@ def _check_cohorts(job: Job) -> None:
 
 
 def _of_coins() -> list[str]:
-    """Return the names of the registered selections that sample each hospital independently (Poisson sampling)."""
+    """Return the names of the registered client selections that sample each hospital independently (Poisson
+    sampling).
+    """
     return [name for name, entry in registry.entries("selections").items() if entry.load()().rate() is not None]
 
 
 def _check_size(section: PrivacySection, terms: Terms) -> None:
-    """Raise ``ConfigError`` for clips and noise that do not fit into the integers that store sums."""
+    """Raise ``ConfigError`` if the clipping bound or the noise is too large for the integers that store sums."""
     multiplier = section.noise_multiplier or 0.0
     if section.adaptive is not None:
         expected = terms.rate * terms.hospitals

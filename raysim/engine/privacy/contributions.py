@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 
 class Contributions:
-    """A cache of the rows that are used of each privacy unit (row or patient), for the hospitals of a process."""
+    """A cache of the rows that hospitals of a process use under a privacy guarantee, which limits their number per
+    patient.
+    """
 
     def __init__(self) -> None:
         self._chosen: dict[tuple[str, int, str, int, int, str], Contribution] = {}
@@ -24,8 +26,9 @@ class Contributions:
     def of(
         self, federation: Federation, hospital: int, unit: RowUnit, most: int, seed: int, part: str = "train"
     ) -> Contribution:
-        """Return at most ``most`` rows of each ``unit`` from a part of a hospital's rows. If a unit has more, ``seed``
-        decides which are sampled."""
+        """Return at most ``most`` rows for each patient from a hospital's ``part``. If a patient has more rows,
+        ``seed`` decides which are sampled. If ``unit`` is a row, each row counts as its own patient.
+        """
         key = (str(federation.folder), hospital, unit, most, seed, part)
         if key not in self._chosen:
             people = people_of(federation, hospital, unit, part)
@@ -34,7 +37,9 @@ class Contributions:
 
 
 def people_of(federation: Federation, hospital: int, unit: RowUnit, part: str = "train") -> NDArray[np.int64]:
-    """Return the unit of each row of a hospital's part. Raises ``ConfigError`` if patients are unknown."""
+    """Return the patient of each row of a hospital's ``part``. If ``unit`` is a row, each row counts as its own
+    patient. Raises ``ConfigError`` if patients are unknown.
+    """
     rows = federation.rows(hospital, part)
     if unit == "example":
         return np.arange(rows.stop - rows.start)
@@ -48,5 +53,5 @@ def people_of(federation: Federation, hospital: int, unit: RowUnit, part: str = 
 
 
 def patient_counts(federation: Federation, unit: RowUnit) -> tuple[int, ...]:
-    """Return the number of units on which each hospital trains, ``[N]``."""
+    """Return how many patients (or rows, if ``unit`` is a row) each hospital has for training, ``[N]``."""
     return tuple(len(np.unique(people_of(federation, h, unit))) for h in range(len(federation.hospitals)))

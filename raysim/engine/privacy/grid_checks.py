@@ -1,13 +1,14 @@
 """Conditions under which noisy messages on a common grid are as private as their noisy sum.
 
-Each hospital rounds its update, with its share of the noise, to multiples of one step, up or down at random. The sum of
-rounded messages is not a function of the noisy sum, so rounding is not post-processing and may cost privacy. Rounding
-costs no privacy if the standard deviation of a share is a few steps. A message is then distributed over the grid like a
-smooth density that the update only shifts, and the sum of messages like one noisy sum that is rounded at random. With
-shares of ``s`` steps from ``m`` hospitals, the probabilities of both sums differ by about ``exp(-2 pi^2 s^2 (m - 1) /
-m)`` (Poisson's summation formula). At three steps and two hospitals this is ``exp(-88)``.
+Each hospital adds its share of the noise to its update, and rounds each entry up or down at random to a multiple of the
+grid's step. The sum of rounded messages is not a function of the noisy sum, so rounding is not post-processing and may
+cost privacy. It costs no privacy if the standard deviation of a share is at least a few steps. The distribution of a
+message over the grid is then like a smooth density that the update only shifts, and the sum of messages is distributed
+like the noisy sum after random rounding. With shares of ``s`` steps from ``m`` hospitals, the probabilities of these
+two sums differ by about ``exp(-2 pi^2 s^2 (m - 1) / m)`` (Poisson's summation formula). With three steps and two
+hospitals, this is ``exp(-88)``.
 
-The grid must not clip: its range includes the largest sum of clipped vectors plus twelve standard deviations of the
+The grid must not clip: its range must include the largest sum of clipped vectors plus twelve standard deviations of the
 noise.
 """
 
@@ -29,7 +30,9 @@ DEVIATIONS = 12.0
 
 
 def check_grid(compression: CompressionSection, section: PrivacySection, terms: Terms) -> None:
-    """Raise ``ConfigError`` for a grid that is too coarse or too narrow for the noise of a calibrated ``section``."""
+    """Raise ``ConfigError`` if the grid of ``compression`` is too coarse or too narrow for the noise of ``section``,
+    whose noise has been computed.
+    """
     multiplier = section.noise_multiplier or 0.0
     if not multiplier:
         return  # nothing is guaranteed
@@ -62,6 +65,6 @@ def check_grid(compression: CompressionSection, section: PrivacySection, terms: 
 
 
 def _down(value: float) -> float:
-    """Return ``value`` rounded down to two digits, so that it can be configured."""
+    """Return ``value`` rounded down to two significant digits, so that an error message can suggest it."""
     digit = 10.0 ** (math.floor(math.log10(value)) - 1)
     return math.floor(value / digit) * digit

@@ -18,16 +18,18 @@ if TYPE_CHECKING:
 
 
 class Guard(Step):
-    """The server's side of the step that implements a privacy guarantee; the hospital's side is a :class:`Release`."""
+    """The server's side of a privacy guarantee for updates; the hospital's side is a :class:`Release`."""
 
     def __init__(self, section: PrivacySection, seed: int, secure: SecureSums | None) -> None:
-        """``secure`` is secure aggregation; None means that sums are not hidden."""
+        """``secure`` is the secure aggregation of the job; None means that the server receives messages without
+        masks.
+        """
         self._section, self._seed, self._secure = section, seed, secure
 
     @property
     def bit(self) -> bool:
-        """Whether each hospital also sends one bit on whether its update was within the clip. Bits are added in a
-        separate last sum.
+        """Whether each hospital also sends one bit, which says whether its update was within the clipping bound. Bits
+        are added in a separate last sum.
         """
         return self._section.sends_bits
 
@@ -36,11 +38,13 @@ class Guard(Step):
         raise NotImplementedError
 
     def noised(self, round: int, problem: LocalProblem, units: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the noisy sums ``[G, P]`` of a ``round`` for the strategy, in steps of their grid."""
+        """Return the sums ``[G, P]`` of a ``round`` with noise, as integers in fixed point. ``units`` are the sums of
+        what hospitals sent.
+        """
         raise NotImplementedError
 
     def resume(self, memory: Any) -> None:
-        """Resume from ``memory``. Raises ``ValueError`` for impossible values."""
+        """Continue from ``memory``, the state in a checkpoint. Raises ``ValueError`` for impossible values."""
 
     def hospital_step(self, round: int, problem: LocalProblem, ids: Ids) -> Release | None:
         return None if problem.sent is None else replace(self.release(), seed=self._seed, round=round)

@@ -1,6 +1,6 @@
 """A guarantee for hospitals: updates are clipped and have fixed weights, and their sums get noise before they are used.
 
-Noise is added even in rounds in which no hospital takes part. Either the server or the hospitals add it.
+Either the server or the hospitals add the noise. The server adds it even in rounds in which no hospital takes part.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class HospitalNoise(Guard):
-    """Noise on clipped sums with fixed weights, which hides each hospital's contribution.
+    """Noise that hides each hospital's contribution to the sums of clipped updates with fixed weights.
 
     Either the server adds the noise, or each hospital adds a share of it to its message.
     """
@@ -56,8 +56,9 @@ class HospitalNoise(Guard):
         self._problem: LocalProblem | None = None
 
     def posed(self, view: FederationView, cohort: ScheduledCohort) -> ScheduledCohort:
-        """Return the cohort with fixed weights. An empty cohort also gets a problem, because noise is added even
-        then."""
+        """Return the cohort with weights that do not depend on which hospitals take part. A cohort without hospitals
+        also gets a local problem, because noise is added even then.
+        """
         problem = cohort.problem
         if problem is None:
             problem = self._strategy.problem(view, cohort.state, cohort.ids)
@@ -88,8 +89,9 @@ class HospitalNoise(Guard):
 
     @property
     def _among(self) -> Floats:
-        """Return each hospital's divisor, ``[N]``: the hospital adds noise with the standard deviation that the whole
-        sum needs, divided by this number. The divisors are chosen so that opened sums have at least the full noise."""
+        """Return the number by which each hospital divides its noise, ``[N]``. The undivided noise has the standard
+        deviation that a whole sum needs; the divisors guarantee that every opened sum has at least this noise.
+        """
         secure, weights = self._job.secure, self._weights
         if secure is None or weights is None:
             raise RuntimeError("the weights of the round have not been set, or sums are not secure")
@@ -98,8 +100,9 @@ class HospitalNoise(Guard):
 
     @property
     def _bit_noise(self) -> float:
-        """Return the standard deviation of the noise on the sum of clip bits, from which the clip adapts; 0 without
-        such bits."""
+        """Return the standard deviation of the noise on the sum of hospitals' bits, which say whether updates are
+        within the clipping bound and adapt it. The result is 0 if no bits are sent.
+        """
         adaptive = self._section.adaptive
         if adaptive is None or not self._section.sends_bits or not self._section.noise_multiplier:
             return 0.0
@@ -107,17 +110,19 @@ class HospitalNoise(Guard):
 
     @property
     def _multiplier(self) -> float:
-        """Return the noise multiplier of updates. It is larger if the clip bits use part of the privacy budget."""
+        """Return the noise multiplier of updates. It is larger if the bits that adapt the clipping bound use part of
+        the privacy budget.
+        """
         multiplier, bits = self._section.noise_multiplier or 0.0, self._bit_noise
         return update_multiplier(multiplier, bits) if bits else multiplier
 
     @property
     def memory(self) -> Any:
-        """Return the clip of the next round if it is adaptive; else None."""
+        """Return the clipping bound of the next round if it is adaptive; else None."""
         return None if self._section.adaptive is None else {"clip": self._clip}
 
     def resume(self, memory: Any) -> None:
-        """Resume with the clip in ``memory``. Raises ``ValueError`` for a clip that no run reaches."""
+        """Continue with the clipping bound in ``memory``. Raises ``ValueError`` for a bound that no run can reach."""
         if self._section.adaptive is None:
             return
         clip = float(memory["clip"])
@@ -126,7 +131,9 @@ class HospitalNoise(Guard):
         self._clip = clip
 
     def noised(self, round: int, problem: LocalProblem, units: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the sums with the noise of a ``round``, and update the clip for the next round."""
+        """Return the sums of a ``round`` for the strategy, with noise if the server adds it. Also update the clipping
+        bound for the next round if it is adaptive.
+        """
         adaptive, central, bit_sum = self._section.adaptive, self._section.effective_mode == "central", 0.0
         if self._section.sends_bits:
             bit_sum = float(units[-1, 0]) * 2.0**-FRACTION_BITS
@@ -142,14 +149,15 @@ class HospitalNoise(Guard):
 
     @property
     def _shares(self) -> Floats:
-        """Return the largest weight of a hospital in each sum of the round, ``[G]``."""
+        """Return, for each sum of the round, the largest weight of any hospital's update, ``[G]``."""
         if self._weights is None:
             raise RuntimeError("the weights of the round have not been set")
         return self._weights.shares
 
     def _units(self, round: int, problem: LocalProblem, multiplier: float) -> NDArray[np.int64]:
-        """Return the noise of a ``round`` on the sums, ``[G, P]`` in steps of the grid, followed by the noise on
-        further numbers."""
+        """Return the server's noise on the sums of a ``round``, as integers in fixed point: ``[G, P]`` for updates,
+        followed by rows for further numbers that hospitals send.
+        """
         weights = self._weights
         if weights is None:
             raise RuntimeError("the weights of the round have not been set")

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class StatisticRelease(HospitalStep):
     """The hospital's side of a noisy statistic: add noise to the hospital's own sums over rows, which it sends
-    separately."""
+    separately.
+    """
 
     noise: StatisticNoise
     """The noise on the sums."""
@@ -36,12 +37,12 @@ class StatisticRelease(HospitalStep):
 
     @property
     def unit(self) -> RowUnit:
-        """The protected unit."""
+        """The privacy unit that the noise protects: a patient or a row."""
         return self.noise.unit
 
     @property
     def most_rows(self) -> int:
-        """The largest number of rows that are used per unit."""
+        """The largest number of rows that are used of each patient."""
         return self.noise.rows
 
     def forward_sums(self, leaving: LeavingSums) -> None:
@@ -67,7 +68,7 @@ def noisy_figures(
     outputs: NDArray[Any],
     rows: PartRows,
 ) -> Floats:
-    """Return the noisy sums ``[h, width]`` from which figures are computed.
+    """Return the noisy sums over each hospital's rows from which its metrics are computed, ``[h, width]``.
 
     ``outputs`` are a model's outputs for the evaluated ``rows`` of ``hospitals``.
     """

@@ -28,10 +28,10 @@ the last argument is true, only the sum over hospitals is opened, and each hospi
 
 
 def statistic_noise(section: PrivacySection | None, program: Program) -> StatisticNoise | None:
-    """Return the noise on the arrays that hospitals send separately (``each``) in answer to a program; None means
-    exact.
+    """Return the noise on the arrays that each hospital sends separately for a client ``program``; None means that they
+    are exact.
 
-    Raises ``ConfigError`` unless all these arrays are sums over rows with a bound.
+    Raises ``ConfigError`` unless each of these arrays is a sum over rows in which the contribution of a row is bounded.
     """
     noises = {send.kind: noise_on(section, send.kind) for send in program.sends.values()}
     kind, noise = next(((kind, noise) for kind, noise in noises.items() if noise is not None), ("", None))
@@ -50,7 +50,7 @@ def statistic_noise(section: PrivacySection | None, program: Program) -> Statist
 
 
 def noise_on(section: PrivacySection | None, kind: str) -> StatisticNoise | None:
-    """Return the noise on messages of a ``kind``; None means exact messages."""
+    """Return the noise on messages of this ``kind``; None means that they are exact."""
     if section is None:
         return None
     statistic = section.noise_of(kind)
@@ -63,8 +63,9 @@ def noise_on(section: PrivacySection | None, kind: str) -> StatisticNoise | None
 
 
 def figure_noise(section: PrivacySection | None, classes: int) -> FigureNoise | None:
-    """Return the noise on figures for a label with this number of ``classes`` (0: a real label); None means exact
-    figures."""
+    """Return the noise on metrics if the label has this number of ``classes``, or 0 for a real number. None means that
+    metrics are exact.
+    """
     noise = noise_on(section, MEASURED)
     if noise is None or section is None:
         return None
@@ -77,7 +78,7 @@ def figure_noise(section: PrivacySection | None, classes: int) -> FigureNoise | 
 
 
 def left_out(section: PrivacySection | None) -> list[str]:
-    """Return lines, printed before the start, on what a run cannot report because its figures have noise."""
+    """Return lines, printed before the run starts, on what it cannot report because its metrics have noise."""
     if section is None or MEASURED not in section.noisy:
         return []
     return [
@@ -88,7 +89,7 @@ def left_out(section: PrivacySection | None) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class FirstAnswers:
-    """The noisy answers that hospitals send before the first round; a resumed run reuses them."""
+    """The noisy statistics that hospitals send before the first round. A resumed run uses them again."""
 
     sizes: Ids | None = None
     """The number of units on which each hospital trains, ``[N]``, with noise; None means that exact numbers are public.
@@ -100,12 +101,11 @@ class FirstAnswers:
 
     @staticmethod
     def of(job: Job, classes: int, ask: Asked, earlier: Mapping[str, Any] | None = None) -> FirstAnswers:
-        """Request the noisy sizes and counts of the ``classes`` by calling ``ask``.
+        """Request from hospitals, by calling ``ask``, the statistics that need noise: their sizes and their numbers of
+        rows of each of ``classes`` classes.
 
-        A resumed run uses the ``earlier`` answers, which were stored by :attr:`memory`.
-
-        Seeded noise is reproducible. With seeded noise hospitals therefore send their statistics again, so that changed
-        answers in a checkpoint have no effect.
+        A resumed run takes them from ``earlier``, the result of :attr:`memory`, if noise is random. If noise is seeded,
+        hospitals compute the same answers again, so that changed answers in a checkpoint have no effect.
         """
         section, sizes, labels = job.privacy, None, None
         if earlier is not None and section is not None and section.noise == "system":
@@ -124,13 +124,13 @@ class FirstAnswers:
 
     @property
     def memory(self) -> dict[str, Any]:
-        """Return the answers as plain values and arrays."""
+        """Return the noisy statistics as plain values and arrays, which checkpoints store."""
         return {"sizes": self.sizes, "labels": self.labels}
 
 
 def events(section: PrivacySection, ledger: Ledger) -> dict[str, Single]:
-    """Return the noisy releases in a ledger, by kind. If hospitals differ, the count of a kind is the largest of any
-    hospital.
+    """Return the noisy releases other than updates that the ``ledger`` records, by kind of message. If hospitals sent a
+    kind different numbers of times, the largest number counts.
     """
     by_kind: dict[str, Single] = {}
     for kind in dict.fromkeys(entry.kind for entry in ledger.entries):

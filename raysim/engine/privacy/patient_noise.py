@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 
 class PatientNoise(Guard):
-    """Noise that hospitals add to hide their patients: to their own steps, or in shares to sums of gradients.
+    """Noise that hospitals add to hide their patients: to each of their training steps, or as shares to sums of
+    gradients.
 
     Each of the server's models has one sum. A patient is at one hospital, and a hospital contributes to one sum. All
     sums of a round together therefore cost as much privacy as one sum.
@@ -58,8 +59,9 @@ class PatientNoise(Guard):
             )
 
     def posed(self, view: FederationView, cohort: ScheduledCohort) -> ScheduledCohort:
-        """Return the cohort. In mode ``pooled``, the weight of each hospital's gradient becomes minus the step of the
-        sum to which it is added (:meth:`_steps`)."""
+        """Return the cohort. In mode ``pooled``, hospitals send gradients, and the weight of each is minus the step
+        size of its sum (:meth:`_steps`).
+        """
         problem, pooled = cohort.problem, self._section.effective_mode == "pooled"
         if problem is None:
             return cohort
@@ -92,13 +94,17 @@ class PatientNoise(Guard):
         return Release(patients=patients)
 
     def noised(self, round: int, problem: LocalProblem, units: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the sums plus the step of the proximal terms for each model. The sums already contain hospitals'
-        noise."""
+        """Return the sums of a round plus, for each model, the step that proximal terms cause. Hospitals have already
+        added the privacy noise.
+        """
         return units if self._pulled is None else units + grid_units(self._pulled)
 
     def _shares(self, ids: Ids, into: Ids, step: Floats, sums: int) -> Floats:
-        """Return the standard deviation of each hospital's share of the noise of its sum, divided by the
-        clip, ``[N]``."""
+        """Return the standard deviation of the share of noise that each hospital adds, divided by the clipping bound,
+        ``[N]``.
+
+        ``into`` has the sum to which each of the hospitals ``ids`` contributes, and ``step`` the step size of each sum.
+        """
         share, multiplier = np.zeros(len(self._terms.patients)), self._section.noise_multiplier or 0.0
         if not multiplier:
             return share
@@ -111,8 +117,9 @@ class PatientNoise(Guard):
         return share
 
     def _steps(self, problem: LocalProblem, patients: Floats) -> Floats:
-        """Return the factor of each sum of gradients, ``[G]``: the learning rate divided by the expected number of
-        sampled patients."""
+        """Return the step size of each sum of gradients, ``[G]``: the learning rate divided by the expected number of
+        sampled patients.
+        """
         expected = self._section.sampling * np.maximum(patients, 1.0)
         return np.asarray(self._rate(problem) / expected)
 
@@ -123,9 +130,10 @@ class PatientNoise(Guard):
     def _proximal_step(
         self, problem: LocalProblem, state: State, into: Ids, patients: Floats, sums: int
     ) -> Floats | None:
-        """Return the step of the proximal terms, ``[G, P]``, weighted by patients.
+        """Return the step of each model that its proximal terms cause, ``[G, P]``, averaged over hospitals with their
+        numbers of patients as weights.
 
-        The step needs no data. It is None if all proximal terms are towards the model from which training starts.
+        This step needs no data. It is None if all proximal terms are towards the model from which training starts.
         """
         moved = np.zeros((sums, self._size))
         total = np.maximum(np.bincount(into, weights=patients, minlength=sums), 1.0)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class PatientRelease:
-    """How hospitals protect their patients. It is part of the plan of a round."""
+    """How hospitals protect their patients in a round: the parameters of clipping and noise."""
 
     pooled: bool
     """Whether each hospital sends one clipped sum of gradients with its share of the noise (mode ``pooled``). If not,
@@ -47,8 +47,9 @@ class PatientRelease:
 def pooled_gradient(
     model: Model, task: Task, release: PatientRelease, contribution: Contribution, seed: int, round: int, hospital: int
 ) -> Floats:
-    """Return a hospital's message in a ``round`` of mode ``pooled``, ``[P]`` in float64: clipped gradients of its
-    units, with noise."""
+    """Return what a hospital sends in a ``round`` of mode ``pooled``: the sum of its patients' (or rows') clipped
+    gradients, with noise, ``[P]`` in float64.
+    """
     coins, patients = (
         stream(seed, "dp_batch", round, hospital, 0),
         None if contribution.single else contribution.patient,
@@ -71,7 +72,9 @@ def pooled_gradient(
 def with_private_steps(
     task: Task, release: PatientRelease, contribution: Contribution, seed: int, round: int, hospital: int
 ) -> Task:
-    """Return the task with noisy steps, on the rows that are used for the hospital's units."""
+    """Return the task with privacy noise in each training step (DP-SGD). It trains only on the rows of
+    ``contribution``, which limits the number of rows per patient.
+    """
     rate, patient = float(release.rate[hospital]), None if contribution.single else contribution.patient
     count = release.steps[hospital]
     steps = PrivateSteps(
@@ -90,8 +93,9 @@ def with_private_steps(
 
 
 def clippable(model: Model) -> Clippable:
-    """Return the model, typed as one that clips gradients by unit. :mod:`raysim.engine.privacy.checks` has checked that
-    the model can do this."""
+    """Return the model, typed as one that clips gradients for each patient or row. :mod:`raysim.engine.privacy.checks`
+    has checked that the model can do this.
+    """
     # A call of isinstance would take longer than a small hospital's gradients.
     if getattr(model, "unclippable", "") is not None:
         raise TypeError(f"the gradients of {type(model).__name__} cannot be clipped")

@@ -1,6 +1,6 @@
 """The privacy cost of a finished run: the kinds of messages that left hospitals, and their joint epsilon.
 
-Each kind of message has noise, is declared public in the configuration, or is exact. One exact kind makes epsilon
+A kind of message has noise, or is declared public in the configuration, or is exact. One exact kind makes epsilon
 infinite, and the report names this kind. Exact kinds count against every adversary, because results are published
 together with hospitals' messages.
 """
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def statement(job: Job, federation: Federation, ledger: Ledger, guarantee: Guarantee | None) -> Statement | None:
-    """Return the privacy statement of a finished ``job`` with ``guarantee`` and ``ledger``; None without a
+    """Return the statement on the privacy cost of a finished ``job``, whose messages are in ``ledger``; None without a
     guarantee.
     """
     if guarantee is None:
@@ -114,9 +114,10 @@ def statement(job: Job, federation: Federation, ledger: Ledger, guarantee: Guara
 
 
 def _at_two_hospitals(section: PrivacySection, terms: Terms, rounds: int, others: Sequence[Event]) -> float:
-    """Return an upper bound of epsilon, against an outsider, for a patient who is at two hospitals.
+    """Return an upper bound of epsilon, against an adversary outside the federation, for a patient who is at two
+    hospitals.
 
-    The bound covers pooled rounds and the noisy statistics in ``others``.
+    The bound covers ``rounds`` rounds of mode ``pooled`` and the noisy statistics in ``others``.
     """
     if not rounds:
         return 0.0
@@ -131,10 +132,12 @@ def _at_two_hospitals(section: PrivacySection, terms: Terms, rounds: int, others
 
 
 def guaranteed(job: Job, federation: Federation) -> Statement | None:
-    """Return the guarantee of ``job`` for the releases that every run makes, if all hospitals take part in all rounds.
+    """Return the privacy cost of ``job`` for the releases that every run makes, if all hospitals take part in all
+    rounds.
 
-    These releases are updates, sizes, scaling statistics, figures of models, and each kind with a planned epsilon. The
-    result replaces the statement for a run without a ledger, such as a diverged run or a trial of a sweep.
+    These releases are updates, sizes, scaling statistics, metrics of models, and each kind of message with a planned
+    epsilon. The result is used where no finished run has recorded its messages, as for a diverged run or a trial of a
+    hyper-parameter sweep.
     """
     ledger, everyone = Ledger(), np.arange(len(federation.hospitals))
     noisy = () if job.privacy is None else job.privacy.noisy
@@ -153,5 +156,7 @@ def _scaled(federation: Federation) -> tuple[str, ...]:
 
 
 def _rounds(ledger: Ledger, kinds: Sequence[str]) -> int:
-    """Return the number of rounds in which a message of ``kinds`` was sent; the set-up counts as one round."""
+    """Return the number of rounds in which hospitals sent a message of these ``kinds``. The time before the first round
+    counts as one round.
+    """
     return len({entry.round for entry in ledger.entries if entry.kind in kinds})

@@ -1,9 +1,10 @@
 """Client programs under a privacy guarantee: which programs are refused, and the noise that each hospital adds to its
 sums.
 
-A call's sums are one release: the joint contribution of a unit to all of them is clipped to the program's bound. Each
-hospital adds its share of normal noise, so that the server only ever receives noisy sums. Each round has one call, in
-which all hospitals take part. The number of releases is therefore the number of rounds.
+The sums of one call are one release: the joint contribution of a privacy unit (a hospital, patient or row) to all of
+them is clipped to the program's bound. Each hospital adds its share of normal noise, so that the server only ever
+receives noisy sums. Each round has one call, in which all hospitals take part. The number of releases is therefore the
+number of rounds.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ MODES = ("pooled", "distributed")
 
 @dataclass(frozen=True)
 class ProgramRelease(HospitalStep):
-    """The hospital's side of noise on a program's sums, which is part of the call."""
+    """The hospital's side of noise on a client program's sums. Hospitals receive it with the call."""
 
     unit: Literal["hospital", "patient", "example"]
     """The protected unit."""
@@ -55,7 +56,9 @@ class ProgramRelease(HospitalStep):
         leaving.units += self.units(leaving.program, leaving.layout, leaving.hospital)
 
     def units(self, program: Program, layout: SumLayout, hospital: int) -> NDArray[np.int64]:
-        """Return a ``hospital``'s noise on the sums of ``program``, in steps of their grids, ``[layout.size]``."""
+        """Return the noise that a ``hospital`` adds to the sums of ``program``, as integers in fixed point,
+        ``[layout.size]``.
+        """
         units = np.zeros(layout.size, np.int64)
         if not self.multiplier:
             return units
@@ -69,19 +72,21 @@ class ProgramRelease(HospitalStep):
 
 
 def noise_of(guarantee: Guarantee | None) -> Noise | None:
-    """Return the noise of a ``guarantee`` for a strategy's view; None without a guarantee."""
+    """Return the noise of a ``guarantee`` as strategies may read it; None without a guarantee."""
     return None if guarantee is None else Noise(guarantee.section.clip, guarantee.section.noise_multiplier or 0.0)
 
 
 def bound_of(program: Program) -> float:
-    """Return the norm to which a unit's contribution to all sums of ``program`` is clipped; infinite without bounds."""
+    """Return the norm to which the contribution of a privacy unit (hospital, patient or row) to all sums of ``program``
+    is clipped. Infinite if the program declares no bounds.
+    """
     bounds = [send.bound.l2 for send in program.sends.values() if send.bound is not None]
     return max(bounds, default=math.inf)
 
 
 class ProgramNoise(Step):
-    """The server's side of noise on a program's sums: it makes each hospital add its share of the noise of a
-    ``guarantee``.
+    """The server's side of noise on a client program's sums: it makes each hospital add its share of the noise that
+    ``guarantee`` requires.
     """
 
     def __init__(self, guarantee: Guarantee, job: Job) -> None:
@@ -104,7 +109,8 @@ class ProgramNoise(Step):
 
 
 def check_hides(section: PrivacySection, call: Call, turns: int, name: str, everyone: int) -> None:
-    """Raise ``ConfigError`` for a ``call`` of a program whose sums do not hide a unit.
+    """Raise ``ConfigError`` if noise on the sums of a client program's ``call`` would not satisfy the privacy
+    guarantee.
 
     ``name`` is the program's name in errors, ``turns`` the number of earlier calls in the round, and ``everyone`` the
     number of hospitals.

@@ -1,8 +1,8 @@
 """The release of updates under a privacy guarantee: updates are clipped, and their weights reveal nothing.
 
-The weights of federated averaging depend on which other hospitals take part. Here each sum is divided by the total
-weight of all its hospitals times their probability to take part. The presence of a hospital then does not change
-another hospital's weight.
+The weights of federated averaging depend on which other hospitals take part. Here, each sum is divided instead by the
+total weight of all its hospitals times their probability to take part. A hospital's weight then does not depend on
+whether another hospital takes part.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Release(HospitalStep):
 
     @property
     def hides(self) -> bool:
-        """Whether the release hides the whole hospital, and not only its patients."""
+        """Whether the noise hides the whole hospital, and not only its patients."""
         return self.patients is None
 
     def forward(self, leaving: Leaving) -> None:
@@ -69,8 +69,8 @@ class Release(HospitalStep):
         leaving.keep_private()
 
     def short(self, vectors: Sequence[Floats], seed: int, round: int, hospital: int) -> float:
-        """Return a ``hospital``'s noisy bit. Before noise it is 1/2 if the joint norm of ``vectors`` is at most the
-        clip, else -1/2.
+        """Return the noisy bit that a ``hospital`` sends. Before noise it is 1/2 if the joint norm of ``vectors`` is at
+        most the clipping bound, else -1/2.
         """
         bit = 0.5 if norm(vectors) <= self.clip else -0.5
         if not self.own_bit:
@@ -78,7 +78,9 @@ class Release(HospitalStep):
         return bit + self.own_bit * float(normals(self.noise, (1,), seed, "dp_local_bit", round, hospital)[0])
 
     def leaving(self, vectors: Sequence[Floats], seed: int, round: int, hospital: int) -> list[Floats]:
-        """Return a ``hospital``'s ``vectors``, clipped and with noise. Vectors that are not finite become zeros."""
+        """Return a ``hospital``'s ``vectors``, jointly clipped and with the hospital's noise. Vectors that are not
+        finite become zeros.
+        """
         short = clipped(vectors, self.clip)
         if not self.own_noise:
             return short
@@ -88,7 +90,9 @@ class Release(HospitalStep):
 
 
 def release_of(plan: RoundPlan) -> Release | None:
-    """Return the privacy step of hospitals in the round of a ``plan``; None without such a step."""
+    """Return the clipping and noise that hospitals apply to updates in the round of a ``plan``; None without a privacy
+    guarantee.
+    """
     return next((step for step in plan.steps if isinstance(step, Release)), None)
 
 
@@ -107,11 +111,12 @@ class FixedWeights:
 
 
 def fixed_weights(everyone: LocalProblem, ids: Ids, sizes: Ids, rate: float, section: PrivacySection) -> FixedWeights:
-    """Return the weights of a round in which each of hospitals ``ids`` takes part with probability ``rate``.
+    """Return the weights of a round in which each of the hospitals ``ids`` takes part with probability ``rate``.
 
-    ``everyone`` is the problem of all hospitals together; hospitals have ``sizes [N]`` training rows.
+    ``everyone`` is the local problem if all hospitals took part. ``sizes [N]`` are the hospitals' numbers of training
+    rows. The members of a sum are the hospitals whose updates belong to it.
 
-    Uniform weights are ``1 / (rate * members of the sum)``. Capped weights are ``min(rows / cap, 1) / (rate * total)``,
+    Uniform weights are ``1 / (rate * number of members)``. Capped weights are ``min(rows / cap, 1) / (rate * total)``,
     where ``total`` is the sum of ``min(rows / cap, 1)`` over the members.
     """
     sent = everyone.sent
@@ -131,8 +136,8 @@ def fixed_weights(everyone: LocalProblem, ids: Ids, sizes: Ids, rate: float, sec
 
 
 def check_sent(problem: LocalProblem, name: str) -> None:
-    """Raise ``ConfigError`` if the strategy uploads more than clipped sums. ``name`` is the strategy's name in the
-    error.
+    """Raise ``ConfigError`` if hospitals send more than updates that can be clipped and summed. ``name`` is the
+    strategy's name in the error.
     """
     sent = problem.sent
     if sent is None:
@@ -152,11 +157,12 @@ def check_sent(problem: LocalProblem, name: str) -> None:
 
 
 def check_patient_problem(problem: LocalProblem, name: str, *, pooled: bool, contrasts: bool) -> None:
-    """Raise ``ConfigError`` for a problem whose steps cannot be made noisy. ``name`` is the strategy's name in the
-    error.
+    """Raise ``ConfigError`` for a local problem whose training steps cannot protect patients by noise. ``name`` is the
+    strategy's name in the error.
 
     ``pooled`` says whether gradients are pooled, and ``contrasts`` whether the model also clips the gradient of a
-    contrastive term. Local training after the upload is not checked, because its result stays at the hospital.
+    contrastive term. Local training after the update has been sent is not checked, because its result stays at the
+    hospital.
     """
     sent, objective = problem.sent, problem.objective
     if sent is None:

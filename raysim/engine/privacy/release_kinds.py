@@ -1,5 +1,6 @@
 """The kinds of messages that hospitals release. Their names are the valid words in ``declared_public`` and
-``statistics``."""
+``statistics``.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +22,10 @@ OF_THE_ENGINE = (*UPDATES, *WITHOUT_NOISE, SIZE, METRICS, PREPROCESSING, RECALIB
 
 
 def check_kinds(section: PrivacySection, job: Job) -> None:
-    """Raise ``ConfigError`` for a kind that neither the engine nor any known strategy or selection releases.
+    """Raise ``ConfigError`` if ``section`` names a kind of message that neither the engine nor any known strategy or
+    client selection sends.
 
-    With a misspelt kind, the intended kind would be exact, or epsilon would be reserved but never used.
+    If a kind is misspelt, the intended kind would be exact, or epsilon would be reserved but never used.
     """
     known = set(OF_THE_ENGINE)
     for key, names in (("declared_public", section.declared_public), ("statistics", tuple(section.statistics))):
@@ -37,7 +39,9 @@ def check_kinds(section: PrivacySection, job: Job) -> None:
 
 
 def _of_plugins(job: Job) -> set[str]:
-    """Return the kinds of registered strategies and selections, and of the job's own strategy and selection."""
+    """Return the kinds of messages that registered strategies and selections send, and those of the job's own strategy
+    and selection.
+    """
     modules = [type(job.strategy).__module__, type(job.selection).__module__]
     for group in ("strategies", "selections"):
         for entry in registry.entries(group).values():
@@ -49,7 +53,7 @@ def _of_plugins(job: Job) -> set[str]:
 
 
 def _named(modules: Iterable[str]) -> set[str]:
-    """Return the names of statistics in these modules and of users' programs; each name is a kind of message."""
+    """Return the names of statistics in these modules and of users' client programs. Each name is a kind of message."""
     loaded = [sys.modules[name] for name in dict.fromkeys(modules) if name in sys.modules]
     classes = [each for module in loaded for each in vars(module).values() if isinstance(each, type)]
     programs = [each for each in classes if issubclass(each, Program)]

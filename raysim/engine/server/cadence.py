@@ -15,7 +15,9 @@ one takes."""
 
 
 class Cadence:
-    """The decision after each round whether a checkpoint is due; see :data:`Every`."""
+    """Decides after each round whether the run writes a checkpoint. ``every`` is the number of rounds between
+    checkpoints (0: no checkpoints), or ``auto``.
+    """
 
     def __init__(self, every: Every) -> None:
         self._every = every
@@ -27,13 +29,13 @@ class Cadence:
         return self._every != 0
 
     def due(self, round: int) -> bool:
-        """Return whether a checkpoint is due after this round; call :meth:`made` once it is written."""
+        """Return whether a checkpoint is due after this round. Call :meth:`made` once it is written."""
         self._asked = time.perf_counter()
         if self._every == "auto":
             return self._asked - self._at >= max(AUTO_SECONDS, AUTO_SHARE * self._cost)
         return self._every > 0 and round % self._every == 0
 
     def made(self) -> None:
-        """Record that a checkpoint has been made and handed over."""
+        """Record that a checkpoint has just been made, and how long it took."""
         self._at = time.perf_counter()
         self._cost = self._at - self._asked

@@ -1,7 +1,7 @@
 """A wrapper of strategies that checks every returned value once, when it is returned.
 
-The engine (the coordinator, a scheduler, the count of traffic) can then rely on shapes, rows and weights. An invalid
-value ends the run with an error that names the strategy, the round and the field.
+The rest of the engine, such as the coordinator and the count of traffic, can then rely on shapes, rows and weights. An
+invalid value ends the run with an error that names the strategy, the round and the field.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ MOST_CALLS = 1000
 
 
 class CheckedStrategy(Strategy):
-    """The ``strategy`` with checked results. Raises :class:`StrategyError` for invalid results; ``name`` is the
-    strategy's name in errors."""
+    """A ``strategy`` whose results are checked. Invalid results raise :class:`StrategyError`. ``name`` is the
+    strategy's name in errors.
+    """
 
     def __init__(self, strategy: Strategy, name: str) -> None:
         self._strategy = strategy
@@ -189,7 +190,7 @@ class CheckedStrategy(Strategy):
         return facts
 
     def _frame(self, view: FederationView, state: State) -> Frame:
-        """Return the limits that a local problem must respect in this state."""
+        """Return the limits that a valid local problem must respect in this state, such as the number of models."""
         return Frame(
             size=len(view.initial),
             models=len(state.models),
@@ -200,8 +201,9 @@ class CheckedStrategy(Strategy):
 
     @contextmanager
     def _calling(self, method: str, round: int = 0) -> Iterator[None]:
-        """Add the strategy's name and the round to its errors. Outside of rounds, add the name of the ``method``
-        instead of the round."""
+        """Add the strategy's name and the round to errors that the strategy raises. Outside of rounds, add the name of
+        the called ``method`` instead of the round.
+        """
         where = f"strategy '{self._name}', " + (f"round {round}" if round else method)
         try:
             yield

@@ -1,8 +1,8 @@
 """A run of a job, from its beginning or a checkpoint to its outcome.
 
-A round sends each actor one message, and each actor replies with one. In round ``t`` all hospitals first evaluate the
-models of round ``t - 1``, and the sampled hospitals then train from these models. Evaluation therefore needs no
-separate message.
+Usually, a round sends each actor one message, and each actor replies with one. In round ``t``, all hospitals first
+evaluate the models of round ``t - 1``, and the sampled hospitals then train from these models. Evaluation therefore
+needs no separate message.
 """
 
 from __future__ import annotations
@@ -36,23 +36,8 @@ from raysim.virtual_time.scheduling import ScheduledCohort
 from raysim.virtual_time.unreliable import check_progress
 
 
-class Coordinator:
-    """The coordinator, which runs jobs over ``pool``, one at a time."""
-
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
-
-    def run(self, job: Job, since: RunState | None = None, every: Every = 0) -> Iterator[Event]:
-        """Yield each round as soon as its models have been evaluated, and finally the outcome.
-
-        Checkpoints are yielded in between (see :class:`Cadence`). A run resumed from the checkpoint ``since`` yields
-        only the rounds after it.
-        """
-        return JobRun(self._pool, job, since).events(every)
-
-
 class JobRun:
-    """The run of one job, from its beginning or from the state ``since``."""
+    """The coordinator of one job at the hospitals of ``pool``, from its beginning or from the checkpoint ``since``."""
 
     def __init__(self, pool: Pool, job: Job, since: RunState | None = None) -> None:
         self._server = JobServer(pool, job, since)
@@ -68,7 +53,7 @@ class JobRun:
 
     @property
     def rows(self) -> Sequence[Round]:
-        """Return the rounds run so far. The last one may not be evaluated yet."""
+        """Return the rounds run so far. The models of the last one may not be evaluated yet."""
         return self._server.rounds
 
     def state_after_round(self) -> RunState | None:
@@ -76,13 +61,17 @@ class JobRun:
         return None if self._last_state is None else self._last_state.fetched(self._server.hospitals)
 
     def play(self) -> Iterator[Round | Outcome]:
-        """Run the job without checkpoints; see :meth:`Coordinator.run`."""
+        """Run the job without checkpoints and yield its rounds and its outcome; see :meth:`events`."""
         for event in self.events():
             if not isinstance(event, RunState):
                 yield event
 
     def events(self, every: Every = 0) -> Iterator[Event]:
-        """Run the job with checkpoints; see :meth:`Coordinator.run`."""
+        """Yield each round as soon as its models have been evaluated, and finally the outcome.
+
+        Checkpoints are yielded between rounds, as often as ``every`` says (see :class:`Cadence`). A run resumed from a
+        checkpoint yields only the rounds after it.
+        """
         server, cadence = self._server, Cadence(every)
         self._began = time.perf_counter()
         if self._since is None:
@@ -106,8 +95,7 @@ class JobRun:
         yield from Ending(server, self._stopping, self._best, self._began).events()
 
     def _play_round(self, t: int) -> Iterator[Round]:
-        """Run round ``t`` and yield round ``t - 1``. Hospitals evaluate the models of round ``t - 1`` before the
-        sampled hospitals train."""
+        """Run round ``t`` and yield the finished round ``t - 1``, whose models hospitals evaluate before they train."""
         began, server = time.perf_counter(), self._server
         self._last_state = self._remote_state()
         server.begin(t)
@@ -150,9 +138,9 @@ class JobRun:
         server.cohorts.append(senders)
 
     def _next(self, calls: Calls, answer: Answer) -> Call | TrainLocally | None:
-        """Return the strategy's next call in this round, given the ``answer`` to its last call.
+        """Return the strategy's next request to hospitals in this round, given the ``answer`` to its last request.
 
-        Return None if the round has ended and the strategy has returned its new state.
+        Return None if the strategy has ended the round by returning its new state.
         """
         try:
             call: Call | TrainLocally = calls.send(answer)
@@ -162,9 +150,10 @@ class JobRun:
         return call
 
     def _account(self, cohort: ScheduledCohort, sent: ScheduledCohort, partials: Sequence[PartialResult]) -> None:
-        """Count the cohort's messages as traffic, including messages of hospitals whose updates were not used.
+        """Count the messages of the hospitals in ``cohort`` as traffic, including those of hospitals whose updates were
+        not used.
 
-        ``sent`` is the cohort with the problem that hospitals received.
+        ``sent`` is the cohort with the local problem that hospitals received.
         """
         traffic = self._server.traffic
         traffic.in_vain(cohort.in_vain, cohort.unused, cohort.state)
@@ -175,7 +164,7 @@ class JobRun:
             traffic.trained(cohort.ids, cohort.problem, cohort.state, bits)
 
     def _give_rows(self, cohort: ScheduledCohort) -> None:
-        """If the strategy trains on pooled rows, count in round 1 that every hospital sends its rows."""
+        """If the strategy trains on pooled rows, count in round 1 that every hospital sends its rows to the server."""
         server = self._server
         if server.view.round == 1 and POOLED in cohort.ids:
             scalars = server.view.sizes * (server.federation.X.shape[1] + 1)
@@ -184,9 +173,10 @@ class JobRun:
     def _update(
         self, cohort: ScheduledCohort, sent: ScheduledCohort, partials: Sequence[PartialResult]
     ) -> Update | None:
-        """Return the update that the strategy learns from, after the selection has observed it; None without an update.
+        """Return the update for the strategy, after the client selection has observed it. None if hospitals did not
+        train or nothing can be learned from the round.
 
-        ``sent`` is the ``cohort`` with the problem that hospitals received, which may differ from the strategy's
+        ``sent`` is the ``cohort`` with the local problem that hospitals received, which may differ from the strategy's
         problem.
         """
         if cohort.problem is None or sent.problem is None:
@@ -204,8 +194,9 @@ class JobRun:
         return update
 
     def _set_up(self) -> None:
-        """Set up the selection and the strategy, which may call hospitals, and measure losses before the first
-        round."""
+        """Set up the client selection and the strategy, which may request statistics from hospitals, and measure losses
+        before the first round.
+        """
         server, job = self._server, self._job
         if server.strategy.uses_selection():
             server.view = replace(server.view, memory=job.selection.setup(server.view))
@@ -223,8 +214,9 @@ class JobRun:
             self._stopping = replace(self._stopping, before=self._check(serve)[0])
 
     def _go_on_from(self, since: RunState) -> None:
-        """Continue from the state of an earlier run. Without a history, the ledger and the list of rounds start
-        empty."""
+        """Continue from the state ``since`` of an earlier run. If it has no history, the traffic ledger and the list of
+        rounds start empty.
+        """
         server = self._server
         if since.history is None:
             server.register()
@@ -244,7 +236,9 @@ class JobRun:
             self._best = RemoteState(since.best.round, since.best.state, remembered)
 
     def _check(self, serve: Mapping[str, Ids]) -> tuple[dict[str, float], Bytes]:
-        """Return the mean validation losses of the models in ``serve``, and the bytes exchanged to measure them."""
+        """Return the mean validation loss of each model in ``serve``, and the bytes exchanged to measure these
+        losses.
+        """
         server = self._server
         asked = Measurement(losses_of=serve, loss_part="validation")
         losses = server.evaluation.mean_losses(server.measurements(server.view.round, asked))
@@ -253,13 +247,15 @@ class JobRun:
         return losses, Bytes(int(down.sum()), int(up.sum()))
 
     def _ends(self) -> bool:
-        """Return whether the run ends: all rounds were run, early stopping applies, or the strategy is done."""
+        """Return whether the run ends: all rounds were run, early stopping applies, or the strategy declares that it is
+        done.
+        """
         server = self._server
         return self._stops() or server.view.round >= self._job.rounds or server.strategy.done(server.view, server.state)
 
     def _stops(self) -> bool:
-        """Return whether to stop early. After each round the validation loss is measured once, however often this is
-        called.
+        """Return whether early stopping ends the run. The validation loss is measured only once after each round,
+        however often this method is called.
         """
         stopping, server = self._stopping, self._server
         round = server.view.round
@@ -278,7 +274,6 @@ class JobRun:
         return stopping.over
 
     def _checkpoint(self) -> RunState:
-        """Return a checkpoint: everything needed to resume the run after this round."""
         server, traffic = self._server, self._server.traffic
         history = History(
             rounds=server.rounds,

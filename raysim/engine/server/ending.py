@@ -27,10 +27,10 @@ from raysim.virtual_time.scheduling import ScheduledCohort
 
 
 class Ending:
-    """The end of the run of ``server``, which started at time ``began``.
+    """The steps after the last round of the run of ``server``, which started at time ``began``.
 
-    ``stopping`` has the checks on validation rows; None without early stopping. ``best`` is the state after the best
-    check.
+    ``stopping`` has the validation losses of early stopping; None without early stopping. ``best`` is the state after
+    the round with the smallest validation loss.
     """
 
     def __init__(self, server: JobServer, stopping: Stopping | None, best: RemoteState | None, began: float) -> None:
@@ -66,8 +66,9 @@ class Ending:
         yield self._outcome(figures, row.metrics, serve, measured, recalibrated)
 
     def _return_to(self, best: RemoteState) -> Iterator[Round]:
-        """Evaluate the last round's models, then return to the state after the ``best`` check, whose models are
-        used."""
+        """Evaluate the models of the last round. Then return to the state after the ``best`` round of early stopping,
+        whose models become the models of the run.
+        """
         server, last = self._server, self._last
         if server.rounds:
             if server.evaluation.due(last):
@@ -80,7 +81,8 @@ class Ending:
     def _personalize(self) -> None:
         """Let hospitals train personal models, if the strategy or fine-tuning defines a local problem for this.
 
-        The ledger records these messages after the last round, even if training starts from an earlier round's models.
+        The traffic ledger records these messages after the last round, even if training starts from an earlier round's
+        models.
         """
         server, tuning = self._server, self._job.last.fine_tuning
         problem = server.strategy.personalize(server.view, server.state)
@@ -93,9 +95,10 @@ class Ending:
             server.traffic.trained(server.everyone, problem, server.state)
 
     def _recalibrate(self, how: Recalibration, serve: Mapping[str, Ids], measured: Sequence[Measured]) -> Recalibrated:
-        """Let hospitals recalibrate the headline model, and join the resulting measurements into ``measured``.
+        """Let hospitals recalibrate the main model, and add the measurements of the recalibrated model to ``measured``.
 
-        The exchanged bytes are counted in the last round or, without rounds, in the set-up.
+        The exchanged bytes are counted in the last round or, in a run without rounds, with those before the first
+        round.
         """
         server, (model, rows), prior = self._server, headline(serve), None
         if how.method == "eb":
@@ -118,7 +121,6 @@ class Ending:
         measured: Sequence[Measured],
         recalibrated: Recalibrated | None,
     ) -> Outcome:
-        """Return the outcome of the run; ``measured`` is the last measurement of its models."""
         server, view, state, strategy = self._server, self._server.view, self._server.state, self._server.strategy
         facts = strategy.facts(view, state) | server.pipeline.facts()
         division = strategy.division(view, state)
@@ -157,16 +159,18 @@ class Ending:
         )
 
     def _called(self) -> Ids | None:
-        """Return the number of rounds in which each hospital has run client programs, ``[N]``; None if the strategy
-        calls none."""
+        """Return the number of rounds in which each hospital has run client programs, ``[N]``; None if the strategy has
+        none.
+        """
         if not self._server.strategy.uses_programs():
             return None
         ids = [ids[ids >= 0] for ids in self._server.cohorts if ids is not None]
         return np.bincount(np.concatenate([NOBODY, *ids]), minlength=len(self._server.everyone))
 
     def _one_class(self, serve: Mapping[str, Ids]) -> dict[str, Mask]:
-        """Return, for each model used, the hospitals that trained it on rows of one class only; empty under a privacy
-        guarantee."""
+        """Return, for each model, a mask of the hospitals whose own model was trained on rows of one class only. Empty
+        under a privacy guarantee.
+        """
         if self._job.privacy is not None:
             return {}
         one, private = trained_on_one_class(self._server.federation), self._server.private
@@ -174,8 +178,9 @@ class Ending:
         return {name: one & (alone | (private is not None)) for name, alone in own.items()}
 
     def _predictions(self, measured: Sequence[Measured]) -> dict[str, NDArray[Any]]:
-        """Return each used model's outputs for all rows, if requested. In the ledger they are recorded after the last
-        round."""
+        """Return each model's outputs for all rows of the federation, if requested. The traffic ledger records them in
+        the last round.
+        """
         server = self._server
         predictions = server.evaluation.predictions(measured)
         for outputs in predictions.values():
@@ -185,7 +190,7 @@ class Ending:
 
 
 def dated(server: JobServer, row: Round, cohort: ScheduledCohort) -> Round:
-    """Return the ``row`` of the round of ``cohort``, with virtual time if the job has a virtual clock."""
+    """Return ``row``, with the virtual time at the end of the round of ``cohort`` if the job has a virtual clock."""
     if server.job.system is None or server.scheduler.clock is None:
         return row
     return replace(row, virtual_seconds=server.scheduler.clock.now, asked=cohort.asked, staleness=cohort.staleness)

@@ -26,7 +26,7 @@ def _acts_together(job: Job) -> bool:
 
 
 def check_together(job: Job) -> None:
-    """Raise ``ConfigError`` for sections that exclude each other."""
+    """Raise ``ConfigError`` for configuration sections that exclude each other."""
     rule = job.aggregation if job.aggregation is not None and job.aggregation.of_single else None
     if job.privacy is not None and (rule is not None or _acts_together(job)):
         attack = "" if job.adversary is None else f"adversary.attack: '{job.adversary.attack}'"
@@ -67,7 +67,7 @@ def check_together(job: Job) -> None:
 
 
 def check_trees(job: Job, training: Training, federation: Federation) -> None:
-    """Raise ``ConfigError`` if only one of the job's model and strategy is for boosted trees."""
+    """Raise ``ConfigError`` if the job's model is for boosted trees and its strategy is not, or the other way round."""
     if training.trees is None:
         if job.strategy.takes_trees:
             raise ConfigError(f"model.name: strategy '{job.name}' grows trees; write model.name: boosted_trees")
@@ -85,7 +85,7 @@ def check_trees(job: Job, training: Training, federation: Federation) -> None:
 
 
 def _takes_trees(name: str) -> bool:
-    """Return whether the strategy registered as ``name`` is for boosted trees, or has a variant for them."""
+    """Return whether the strategy registered as ``name`` is for boosted trees, or has a variant for boosted trees."""
     cls = registry.load("strategies", name, "strategy.name")
     return bool(cls.takes_trees or cls.with_trees is not Strategy.with_trees)
 
@@ -94,7 +94,7 @@ def check_declared(job: Job, where: str, label: str) -> None:
     """Raise ``ConfigError`` if a strategy's field has the same name as a setting of local training, but a different
     value.
 
-    A field whose default is None may differ, because it applies to the strategy's own steps.
+    A field whose default is None may differ, because it applies to steps of the strategy itself.
     """
     used = {**dataclasses.asdict(job.work.optimizer), "optimizer": job.work.optimizer.name}
     used["local_epochs"] = job.work.epochs
@@ -108,8 +108,9 @@ def check_declared(job: Job, where: str, label: str) -> None:
 
 
 def _check_classes(evaluation: EvaluationSection, classes: int) -> None:
-    """Raise ``ConfigError`` for settings of figures that are not defined for the label; ``classes`` is 0 for a real
-    label."""
+    """Raise ``ConfigError`` if the settings of ``evaluation`` request metrics that are not defined for a label with
+    this number of ``classes``, or 0 for a real number.
+    """
     kind = f"the label has {classes} classes" if classes else "the label is a number"
     if classes != 2 and evaluation.clinical not in (None, ClinicalSection()):
         raise ConfigError(f"evaluation.clinical: its figures are for two classes, but {kind}; remove the section")
@@ -121,10 +122,11 @@ def _check_classes(evaluation: EvaluationSection, classes: int) -> None:
 
 
 def check_job(job: Job, federation: Federation, where: str = "strategy") -> Job:
-    """Return the job with its calibrated privacy guarantee. Raises ``ConfigError`` if it cannot run on this federation.
+    """Return the job with its privacy guarantee, whose noise has been computed. Raises ``ConfigError`` if the job
+    cannot run on this federation.
 
-    ``where`` is the configuration field of its strategy; if that field lists several strategies, errors also name the
-    strategy's label.
+    ``where`` is the configuration field of the job's strategy. If that field lists several strategies, errors also name
+    the strategy's label.
     """
     label = "" if where == "strategy" else f" (strategy '{job.name}')"
     try:

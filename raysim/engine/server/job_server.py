@@ -50,9 +50,9 @@ from raysim.virtual_time.unreliable import scheduler
 
 
 class JobServer:
-    """The server of a ``job``, from its beginning or from the state ``since``.
+    """The server of a ``job``, from its beginning or from the state ``since`` in a checkpoint.
 
-    :class:`raysim.engine.server.coordinator.JobRun` runs its rounds.
+    Its rounds are run by :class:`raysim.engine.server.coordinator.JobRun`.
     """
 
     view: FederationView
@@ -137,7 +137,9 @@ class JobServer:
         """The ids of the hospitals called for an update in each round; None for a round that needed no updates."""
 
     def register(self) -> None:
-        """Enter into the ledger what hospitals report before the run: sizes, preprocessing sums and class counts."""
+        """Record in the traffic ledger what hospitals report before the run: sizes, sums for preprocessing, and class
+        counts.
+        """
         self.traffic.ledger.add(0, "size", self.everyone, 1)
         if self.federation.preprocessing_scalars:
             noisy = bool(self.federation.preprocessing_noise)
@@ -146,8 +148,9 @@ class JobServer:
             self._register_sum(LabelCounts.name, len(self.federation.classes), self.first.labels is not None)
 
     def _register_sum(self, kind: str, scalars: int, noisy: bool) -> None:
-        """Record that every hospital has sent ``scalars`` for a sum. A ``noisy`` sum is a secure sum if this is
-        configured."""
+        """Record that every hospital has sent ``scalars`` numbers for a sum. A ``noisy`` sum is a secure sum if secure
+        aggregation is configured.
+        """
         secure = self.pipeline.secure if noisy else None
         if secure is None:
             self.traffic.ledger.add(0, kind, self.everyone, scalars)
@@ -155,27 +158,35 @@ class JobServer:
             self.traffic.summed(kind, self.everyone, *secure.of_setup(len(self.everyone), scalars))
 
     def begin(self, round: int) -> None:
-        """Begin a ``round``; all later messages are recorded under it."""
+        """Begin a ``round``. Later messages are recorded under this round."""
         self.view = replace(self.view, round=round)
         self.traffic.begin(round)
         self.calls.begin(round)
 
     def model_rows(self) -> dict[str, Ids]:
-        """Return the models that hospitals use at present: each hospital's model row, by name."""
+        """Return, by name, the models that hospitals use at present: for each hospital an index of the server's models,
+        or a code for its own model.
+        """
         return with_fine_tuned(self.strategy_model_rows(), self.job)
 
     def strategy_model_rows(self) -> dict[str, Ids]:
-        """Return the strategy's models by name. Calls that the strategy makes for this are not counted as traffic."""
+        """Return, by name, the model that each hospital uses, without fine-tuned models. Calls that the strategy makes
+        for this are not counted as traffic.
+        """
         return self.strategy.serve(replace(self.view, call=self.measure), self.state)
 
     def newcomers(self) -> Newcomers | None:
-        """Return the strategy's rule for hospitals without training rows; None without a rule or such hospitals."""
+        """Return the strategy's rule that assigns hospitals without training rows to clusters. None if there is no
+        rule, or no such hospital.
+        """
         if self.state.cluster is None or len(self.view.trainable) == len(self.view.sizes):
             return None
         return self.strategy.newcomers(replace(self.view, call=self.measure), self.state)
 
     def place_newcomers(self) -> None:
-        """Assign hospitals without training rows to clusters by the strategy's rule, which receives no labels."""
+        """Assign hospitals without training rows to clusters by the strategy's rule. The rule receives none of their
+        labels.
+        """
         rule, cluster = self.newcomers(), self.state.cluster
         if rule is None or cluster is None:
             return
@@ -187,15 +198,15 @@ class JobServer:
         self.state = replace(self.state, cluster=cluster)
 
     def call(self, call: Call) -> Answers:
-        """Return the answers to a call that the strategy or the selection sends outside a round's updates. Count its
-        bytes and time.
+        """Send the client program of ``call`` to hospitals, before the first round or apart from a round's updates, and
+        return their answers. Count the bytes and the time.
         """
         answers = self.pipeline.answers(self.measure(call))
         self.scheduler.questions_answered(call.ids, *self.traffic.answered(call))
         return answers
 
     def measure(self, call: Call) -> Answers:
-        """Return the answers to a call as :meth:`call` does, but without counting bytes or time."""
+        """Return the answers that :meth:`call` returns, but do not count bytes or time."""
         check_immediate(call, self.view.sizes, self.job.name)
         return self.hospitals.answers(call, self.view.round, self.job.name)
 
@@ -209,9 +220,11 @@ class JobServer:
         call: ProgramCall | None = None,
         steps: tuple[HospitalStep, ...] = (),
     ) -> RoundPlan:
-        """Return the message of a round: the measurements, and the ``problem`` that hospitals ``ids`` minimise.
+        """Return the instructions of a round for all hospitals: what they measure, and the ``problem`` that hospitals
+        ``ids`` minimise.
 
-        With client programs, hospitals ``ids`` answer the ``call`` instead. ``steps`` process what they send.
+        If the strategy uses a client program, hospitals ``ids`` run the ``call`` instead of training. ``steps`` process
+        what they send.
         """
         precision = self.job.work.precision
         if problem is not None:
@@ -237,15 +250,17 @@ class JobServer:
         )
 
     def measurements(self, round: int, measured: Measurement) -> list[Measured]:
-        """Send a message in which hospitals measure the models of a ``round``, and return their measurements."""
+        """Let hospitals measure the models of a ``round``, and return their measurements, one element for each
+        process.
+        """
         return [partial.measured for partial in self.hospitals.play(self.plan(round, self.state, measured=measured))]
 
 
 def hides(job: Job) -> bool:
-    """Return whether the server may receive only sums over hospitals.
+    """Return whether hospitals' messages must be hidden, so that the server may receive only sums over hospitals.
 
-    A guarantee for patients does not cover choices that a hospital makes from all its rows. Hospitals send these
-    choices, and they are reported as not private.
+    A guarantee for patients does not require this: hospitals may send choices that they make from all their rows, and
+    the report lists these choices as not private.
     """
     if job.privacy is not None:
         return job.privacy.unit == "hospital"
@@ -253,8 +268,9 @@ def hides(job: Job) -> bool:
 
 
 def weighted(work: Work, federation: Federation, first: FirstAnswers) -> Work:
-    """Return ``work`` with ``balanced`` class weights replaced by numbers, which are computed from all training
-    rows."""
+    """Return ``work`` with ``balanced`` class weights replaced by numbers. They are computed from the numbers of
+    training rows of each class at all hospitals.
+    """
     if work.class_weights != "balanced":
         return work
     counts: NDArray[Any] | None = first.labels

@@ -1,4 +1,7 @@
-"""Steps after the last round of any strategy: fine-tuning of the headline model, and its recalibration."""
+"""Steps after the last round of any strategy: fine-tuning of the headline model, and its recalibration.
+
+The headline model is the last of the models that hospitals use under the strategy.
+"""
 
 from __future__ import annotations
 
@@ -21,19 +24,21 @@ receives."""
 
 
 def headline(serve: Mapping[str, Ids]) -> tuple[str, Ids]:
-    """Return the name of the last model in ``serve``, and each hospital's model row."""
+    """Return the main model, which is the last in ``serve``: its name, and the index of the model that each hospital
+    uses.
+    """
     return list(serve.items())[-1]
 
 
 def with_fine_tuned(serve: dict[str, Ids], job: Job) -> dict[str, Ids]:
-    """Return ``serve`` plus the fine-tuned models, if the ``job`` has fine-tuning."""
+    """Return ``serve`` with the fine-tuned models added, if the ``job`` has fine-tuning."""
     if job.last.fine_tuning is None:
         return serve
     return serve | {PERSONAL: np.full(len(headline(serve)[1]), OWN)}
 
 
 def check_fine_tuned(job: Job, serve: Mapping[str, Ids], *, private: bool) -> None:
-    """Raise ``ConfigError`` if the headline model to be fine-tuned is not one of the server's models."""
+    """Raise ``ConfigError`` if fine-tuning is configured, but the main model is not stored at the server."""
     if job.last.fine_tuning is None:
         return
     rows = headline(serve)[1]
@@ -46,7 +51,9 @@ def check_fine_tuned(job: Job, serve: Mapping[str, Ids], *, private: bool) -> No
 
 
 def check_recalibration(job: Job, federation: Federation, model: Model, where: str) -> None:
-    """Raise ``ConfigError`` for a recalibration that this federation or the job's sections do not allow."""
+    """Raise ``ConfigError`` if recalibration is configured, but this federation or other sections of the job do not
+    allow it.
+    """
     asked, field = job.last.recalibration, f"{where}.personalization"
     if asked is None:
         return
@@ -81,6 +88,7 @@ def check_recalibration(job: Job, federation: Federation, model: Model, where: s
 
 
 def existing(serve: dict[str, Ids], remembered: object | None) -> dict[str, Ids]:
-    """Return the models of ``serve`` that exist between rounds. Hospitals' own models exist only once hospitals have
-    stored any."""
+    """Return the models of ``serve`` that exist at present. Models stored at hospitals do not exist before hospitals
+    have stored any (``remembered`` is None).
+    """
     return {name: rows for name, rows in serve.items() if remembered is not None or not (rows == OWN).all()}

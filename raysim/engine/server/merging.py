@@ -14,10 +14,11 @@ from raysim.strategies.base import Ids, LocalProblem, Update
 
 
 def summed(partials: Sequence[PartialResult], sums: int, size: int) -> NDArray[np.int64]:
-    """Add up the sums that actors sent, ``[G, P]`` in steps of the grid; ``sums`` is G and ``size`` P.
+    """Add up the sums that actors sent, and return them as integers in fixed point, ``[G, P]``. ``sums`` is G and
+    ``size`` is P.
 
-    Sums are integers, so that the order of processes does not matter. The rows after the updates contain further
-    numbers.
+    Sums are integers, so that the order of processes does not matter. The first rows are sums of updates; later rows
+    contain further numbers that hospitals send.
     """
     total = np.zeros((sums, size), dtype=np.int64)
     for partial in partials:
@@ -27,9 +28,9 @@ def summed(partials: Sequence[PartialResult], sums: int, size: int) -> NDArray[n
 
 
 def update_of(units: NDArray[np.int64], partials: Sequence[PartialResult], problem: LocalProblem, ids: Ids) -> Update:
-    """Return the update of hospitals ``ids`` that minimised ``problem``, in order of ids.
+    """Return what the server has received from the hospitals ``ids`` that minimised ``problem``, sorted by hospital id.
 
-    The sums of the update are ``units [G, P]``.
+    ``units [G, P]`` are the sums of their updates in fixed point.
     """
     trained = [partial for partial in partials if partial.ids is not None]
     homes = [partial.ids for partial in trained if partial.ids is not None]
@@ -51,7 +52,9 @@ def update_of(units: NDArray[np.int64], partials: Sequence[PartialResult], probl
 
 
 def update_bits(partials: Sequence[PartialResult]) -> NDArray[np.int64] | None:
-    """Return the number of bits of each entry's update, in order of ids, ``[H]``; None if no entry was sent."""
+    """Return the number of bits of each compressed update, sorted by hospital id, ``[H]``. None if there is no such
+    update.
+    """
     parts = [
         (partial.ids, partial.bits) for partial in partials if partial.ids is not None and partial.bits is not None
     ]

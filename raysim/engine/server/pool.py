@@ -14,12 +14,14 @@ StateReferences = Sequence[Any]
 
 
 class Pool(Protocol):
-    """The processes that run hospitals. Every result is in the order of ``served``."""
+    """The processes that run hospitals. Results have one element for each process, in the order of ``served``."""
 
     served: tuple[Ids, ...]
 
     def round(self, plan: RoundPlan, memory: StateReferences | None) -> tuple[list[PartialResult], StateReferences]:
-        """Run a plan in all processes; return the partial results and the hospitals' new memory."""
+        """Send the instructions ``plan`` to all processes. Return the results of the processes, and what hospitals
+        store until the next round. ``memory`` is what they have stored so far.
+        """
 
     def recall(self, memory: StateReferences) -> HospitalStates:
-        """Fetch the hospitals' memory."""
+        """Fetch what hospitals have stored from the processes that hold it."""

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 
 def check_programs(job: Job) -> None:
-    """Raise ``ConfigError`` for sections that apply only to updates if the strategy calls client programs."""
+    """Raise ``ConfigError`` if the strategy runs client programs and the job has sections that apply only to
+    updates.
+    """
     if not job.strategy.uses_programs():
         return
     compressed = job.compression is not None and job.compression.name != "none"
@@ -64,7 +66,9 @@ def check_programs(job: Job) -> None:
 
 
 def _check_private(job: Job, section: PrivacySection) -> None:
-    """Raise ``ConfigError`` for a guarantee that cannot be satisfied by noise on the sums of client programs."""
+    """Raise ``ConfigError`` if noise on the sums of client programs cannot satisfy the privacy guarantee in
+    ``section``.
+    """
     needs = job.strategy.needs
     if needs.kind != "programs" or section.effective_mode not in MODES:
         why = needs.why or "has client programs"
@@ -90,8 +94,8 @@ def _check_private(job: Job, section: PrivacySection) -> None:
 
 
 def check_immediate(call: Call, sizes: Ids, job: str) -> None:
-    """Raise :class:`StrategyError` for a call that the strategy or selection of ``job`` cannot send outside a round's
-    updates.
+    """Raise :class:`StrategyError` if the strategy ``job`` may not make this ``call`` before the first round or apart
+    from a round's updates. ``sizes [N]`` are the hospitals' numbers of training rows.
     """
     try:
         check_call(call, sizes)
@@ -107,7 +111,9 @@ def check_immediate(call: Call, sizes: Ids, job: str) -> None:
 
 
 class ProgramCalls:
-    """The client program calls of a ``job``'s strategy; hospitals have ``sizes [N]`` training rows."""
+    """The calls of client programs by the strategy of a ``job``. ``sizes [N]`` are the hospitals' numbers of training
+    rows.
+    """
 
     def __init__(self, job: Job, sizes: Ids, traffic: Traffic, pipeline: UpdatePipeline) -> None:
         self._job, self._sizes, self._traffic, self._pipeline = job, sizes, traffic, pipeline
@@ -117,14 +123,14 @@ class ProgramCalls:
         """The ids of the hospitals called in this round, ascending."""
 
     def begin(self, round: int) -> None:
-        """Begin a ``round``: reset the count of calls."""
+        """Begin a ``round``: set the number of calls in the round to 0."""
         self._round, self._turns = round, Counter()
         self.called = np.zeros(0, np.int64)
 
     def planned(self, call: Call) -> tuple[ProgramCall, tuple[HospitalStep, ...]]:
-        """Return the call as sent to hospitals, and the steps that process their replies.
+        """Return the call as hospitals receive it, and the steps that process what they send.
 
-        Raises ``ConfigError`` for a call that secure sums or noise cannot hide.
+        Raises ``ConfigError`` if secure aggregation or noise is configured, but cannot hide what this call sends.
         """
         program, hospitals = call.program, len(call.ids)
         number, turn = sum(self._turns.values()), self._turns[program.name]
@@ -144,7 +150,9 @@ class ProgramCalls:
         return planned, self._pipeline.call_steps(self._round, call, number, name)
 
     def training(self, problem: LocalProblem) -> ProgramCall | None:
-        """Return the program that replaces local training for a ``problem``; None means the configured training."""
+        """Return the client program that replaces local training for a ``problem``; None means the built-in
+        training.
+        """
         program = problem.program
         if program is None:
             return None
@@ -154,7 +162,7 @@ class ProgramCalls:
         return ProgramCall(program, name, 0, arrays, {}, {})
 
     def answers(self, call: Call, planned: ProgramCall, partials: Sequence[PartialResult]) -> Answers:
-        """Return the merged answers of a call, and count them as traffic."""
+        """Return the merged answers of all hospitals to a call, and count them as traffic."""
         layout = SumLayout(call.program)
         total = np.zeros(layout.size, np.int64)
         for partial in partials:
@@ -167,8 +175,9 @@ class ProgramCalls:
         return Answers(sums, each, ids, counts)
 
     def _count(self, call: Call, planned: ProgramCall, layout: SumLayout, answered: Ids) -> None:
-        """Count the bytes that each hospital received, and the bytes sent by the hospitals that ``answered``. A
-        call on the pooled rows counts no bytes."""
+        """Count the bytes that each hospital received, and the bytes that the hospitals in ``answered`` sent. If the
+        call ran on the pooled rows, no bytes are counted.
+        """
         program, hospitals = call.program.name, len(call.ids)
         if (call.ids == POOLED).any() or not hospitals:
             return

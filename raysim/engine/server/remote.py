@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 
 class RemoteHospitals:
-    """All hospitals of a job with their memory.
+    """All hospitals of a job, with what they store between rounds.
 
-    The memory is sent with each message or stays in the process that made it. ``private [P]`` are the parameters that
-    never leave a hospital. ``section`` has the noise on statistics.
+    What hospitals store is sent with each message, or remains in the process that created it. ``private [P]`` marks the
+    parameters that never leave a hospital. ``section`` determines the privacy noise on statistics.
     """
 
     remembered: StateReferences | None
@@ -49,16 +49,20 @@ class RemoteHospitals:
         self.remembered = self.dealt(states)
 
     def play(self, plan: RoundPlan) -> list[PartialResult]:
-        """Send the plan to all hospitals, which evaluate and train; return the partial results."""
+        """Send the instructions ``plan`` to all hospitals, which evaluate and train. Return the results, one for each
+        process.
+        """
         partials, memory = self._pool.round(plan, self.remembered)
         if not plan.only_reads and (self.remembered is not None or plan.remembers):
             self.remembered = memory
         return partials
 
     def answers(self, call: Call, round: int, job: str, shares: int = 0) -> Answers:
-        """Return the answers to a call outside the rounds of ``job``'s strategy.
+        """Return hospitals' answers to a call that the strategy ``job`` makes before the first round or apart from a
+        round's updates.
 
-        If each hospital adds only a share of the noise, ``shares`` is the number of hospitals.
+        ``shares`` is 0 if each hospital adds the full noise; otherwise it is the number of hospitals, each of which
+        adds only a share of the noise.
         """
         program, precision = call.program, self._work.precision
         turn, noise = self._turns[program.name, round], statistic_noise(self._section, program)
@@ -91,17 +95,20 @@ class RemoteHospitals:
         return Answers({}, each, ids, np.array([len(ids)]))
 
     def states(self, remembered: StateReferences | None) -> HospitalStates | None:
-        """Fetch the hospitals' memory of the present or of an earlier state; None if hospitals have stored none."""
+        """Fetch the vectors that hospitals stored, at present or in an earlier state. None if hospitals have stored
+        none.
+        """
         return None if remembered is None else self._pool.recall(remembered)
 
     def models(self) -> dict[int, NDArray[Any]]:
-        """Return the hospitals' own models ``[P]``, by id."""
+        """Return the models ``[P]`` that hospitals have stored, by hospital id."""
         states = self.states(self.remembered) or {}
         return {hospital: vectors[MODEL] for hospital, vectors in states.items() if MODEL in vectors}
 
     def dealt(self, states: HospitalStates | None) -> StateReferences | None:
-        """Divide hospitals' memory among the processes that run them. The memory of pooled rows belongs to the first
-        process."""
+        """Divide what hospitals store among the processes that run these hospitals. What belongs to the pooled rows
+        goes to the first process.
+        """
         if states is None:
             return None
         served = [set(ids.tolist()) | ({POOLED} if i == 0 else set()) for i, ids in enumerate(self._pool.served)]
@@ -110,8 +117,9 @@ class RemoteHospitals:
 
 @dataclass(frozen=True, eq=False)
 class RemoteState:
-    """The state of a run after a round, like :class:`RunState`, but hospitals' memory stays in the process that made
-    it."""
+    """The state of a run after a round, like :class:`RunState`, except that what hospitals store is still in the
+    process that created it.
+    """
 
     round: int
     state: State
@@ -124,6 +132,6 @@ class RemoteState:
     attacks: Any = None
 
     def fetched(self, hospitals: RemoteHospitals) -> RunState:
-        """Return the complete state, with the memory of ``hospitals`` fetched."""
+        """Return the complete state, including what hospitals store, which is fetched from their processes."""
         fields = vars(self) | {"best": None if self.best is None else self.best.fetched(hospitals)}
         return RunState(states=hospitals.states(fields.pop("remembered")), **fields)

@@ -1,7 +1,8 @@
 """Checks that a checkpoint fits the run: a changed checkpoint is rejected before any training.
 
-Shapes, counts and finite numbers are checked. Two parts are also checked for removed entries, which would otherwise go
-unnoticed: the residuals that hospitals store under compression, and the ledger from which privacy is computed.
+Shapes, counts and finite numbers are checked. Two parts of a checkpoint are also checked for removed entries, which
+would not cause any error later: the vectors that hospitals store for error feedback under compression, and the traffic
+ledger from which the privacy cost is computed.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ RESIDUAL = re.compile(r"residual of \d{1,9}")
 
 
 def check_resumed(server: JobServer, since: RunState) -> None:
-    """Raise ``ValueError`` for a state that does not belong to this job, or from which an entry was removed."""
+    """Raise ``ValueError`` if the state ``since`` does not belong to this job, or if an entry was removed from it."""
     check_state(since.state, server.view)
     job, hospitals, history = server.job, len(server.everyone), since.history
     for states in (since.states, None if since.best is None else since.best.states):
@@ -52,11 +53,11 @@ def check_resumed(server: JobServer, since: RunState) -> None:
 
 
 def _due(server: JobServer, since: RunState, round: int) -> list[Ids]:
-    """Return the lists of hospitals that had to send an update in ``round``: the list in the checkpoint, and the list
-    of the selection if it can be computed again.
+    """Return which hospitals had to send an update in ``round``, as one or two lists of ids: the list in the checkpoint
+    and, if possible, the list that the client selection gives when it is computed again.
 
-    The selection cannot be computed again if the strategy selects by its own state, or if the selection depends on
-    hospitals' answers.
+    It cannot be computed again if the strategy selects by its own state, or if the selection depends on hospitals'
+    answers.
     """
     stored = None if since.history is None else since.history.cohorts[round - 1]
     due = [NOBODY if stored is None else stored]
@@ -68,7 +69,9 @@ def _due(server: JobServer, since: RunState, round: int) -> list[Ids]:
 
 
 def _setup_again(server: JobServer) -> Ledger:
-    """Compute the ledger of the set-up again. Hospitals answer the same calls, which are not counted as traffic."""
+    """Compute again which messages the traffic ledger must contain before the first round. Hospitals answer the same
+    requests once more; the bytes are not counted.
+    """
 
     def call(call: Call) -> Answers:
         server.traffic.answered(call)
@@ -84,7 +87,7 @@ def _setup_again(server: JobServer) -> Ledger:
 
 
 class _Asked(Exception):
-    """A selection has called hospitals where no call is possible."""
+    """A client selection has requested something from hospitals where no request is possible."""
 
 
 def _unasked(call: Call) -> Answers:
@@ -92,8 +95,8 @@ def _unasked(call: Call) -> Answers:
 
 
 def check_remembered(states: HospitalStates, hospitals: int, size: int, travels: int) -> None:
-    """Raise ``ValueError`` for impossible vectors in the hospitals' memory ``states``. A model has ``size`` scalars, of
-    which ``travels`` are sent.
+    """Raise ``ValueError`` for impossible vectors among those that hospitals store, ``states``. A model has ``size``
+    parameters, of which ``travels`` are sent.
     """
     for hospital, vectors in states.items():
         if not (hospital == POOLED or 0 <= hospital < hospitals):
@@ -119,9 +122,10 @@ def check_remembered(states: HospitalStates, hospitals: int, size: int, travels:
 
 
 def check_residuals(states: HospitalStates | None, history: History, *, all_trained: bool) -> None:
-    """Raise ``ValueError`` unless exactly the hospitals that sent compressed updates have residuals.
+    """Raise ``ValueError`` unless exactly the hospitals that sent compressed updates have stored a vector for error
+    feedback.
 
-    ``all_trained`` says whether every update sent has been used, so that each sender has trained.
+    ``all_trained`` says whether every update that was sent has been used, so that each sender has trained.
     """
     # Training on pooled rows sends no updates, so its residuals have no entry in the ledger.
     owing = {
@@ -140,10 +144,10 @@ def check_residuals(states: HospitalStates | None, history: History, *, all_trai
 
 
 def check_guarantee(history: History, setup: Ledger, due: Callable[[int], Sequence[Ids]], *, always: bool) -> None:
-    """Raise ``ValueError`` if entries have been removed from the ledger of a private run.
+    """Raise ``ValueError`` if entries have been removed from the traffic ledger of a run with a privacy guarantee.
 
     - ``setup``: the ledger of messages before the first round, computed again.
-    - ``due``: a function that returns, for a round, the known lists of hospitals that had to send an update.
+    - ``due``: a function that returns, for a round, one or more lists of the hospitals that had to send an update.
     - ``always``: whether every round in which updates were requested must have an entry.
     """
     known = {(kind, _key(ids), _key(sent)) for t, kind, ids, sent, _ in history.ledger.entries if t == 0}

@@ -1,8 +1,9 @@
 """The steps between hospitals' updates and the strategy, in their fixed order.
 
-Each step has two sides, which are in the same file. The hospital's side changes what leaves the hospital; these sides
-run from first to last. The server's side adapts the problem sent to hospitals and then processes what they return;
-these sides run from last to first. Modules of sections that a job does not have are not imported.
+Steps are, for example, clipping, compression and secure aggregation. Each step has two sides, which are in the same
+file. The hospital's side changes what leaves the hospital; the sides of all steps run from first to last. The server's
+side adapts the local problem before it is sent and then processes what hospitals return; these sides run from last to
+first. Modules of configuration sections that a job does not have are not imported.
 """
 
 from __future__ import annotations
@@ -54,10 +55,10 @@ NOBODY_BAD = np.empty(0, dtype=np.int64)
 
 
 class UpdatePipeline:
-    """The steps of one ``job``, whose models have ``size`` scalars.
+    """The steps between hospitals and the strategy of one ``job``, whose models have ``size`` parameters.
 
-    Parameters ``private [P]`` never leave a hospital. ``guarantee`` is the job's privacy guarantee. ``first`` are the
-    answers that hospitals sent before any round.
+    Parameters marked in ``private [P]`` never leave a hospital. ``guarantee`` is the job's privacy guarantee. ``first``
+    has the noisy statistics that hospitals sent before any round.
     """
 
     def __init__(
@@ -147,14 +148,14 @@ class UpdatePipeline:
 
     @property
     def bad(self) -> Ids:
-        """Return the ids of the Byzantine hospitals, ascending."""
+        """Return the ids of the Byzantine hospitals in ascending order."""
         return NOBODY_BAD if self._byzantine is None else self._byzantine.bad
 
     def setup(self, strategy: Strategy, view: FederationView, measure: Caller) -> State:
         """Return the strategy's state before the first round.
 
-        If Byzantine hospitals lie to enter a cluster, they first learn the honest clusters by calls to ``measure``,
-        which are not counted.
+        Byzantine hospitals may send false descriptions of their data to enter a cluster. They then first find out the
+        clusters of honest hospitals, by requests through ``measure`` that are not counted as traffic.
         """
         if self._byzantine is not None and self._byzantine.lies:
             self._entered = self._target(strategy.setup(replace(view, call=measure)), view.trainable)
@@ -165,38 +166,43 @@ class UpdatePipeline:
         return state
 
     def answers(self, answers: Answers) -> Answers:
-        """Return the answers to a call outside a round's updates. Lies replace the answers of Byzantine hospitals."""
+        """Return the hospitals' answers to a call before the first round or apart from a round's updates. The answers
+        of Byzantine hospitals that lie are replaced by false ones.
+        """
         if self._byzantine is None or self._entered is None:
             return answers
         return self._byzantine.lying(answers, self._entered)
 
     def posed(self, view: FederationView, cohort: ScheduledCohort) -> ScheduledCohort:
-        """Return the cohort with the problem to which the strategy's update refers."""
+        """Return the cohort with the local problem to which the strategy's update refers."""
         for step in self._back:
             cohort = step.posed(view, cohort)
         return cohort
 
     def fitted(self, cohort: ScheduledCohort) -> ScheduledCohort:
-        """Return the cohort with the problem as sent. Raises ``ConfigError`` for a problem that cannot be sent."""
+        """Return the cohort with the local problem as hospitals receive it. Raises ``ConfigError`` if a step does not
+        support the problem.
+        """
         for step in self._back:
             cohort = step.fitted(cohort)
         return cohort
 
     def hospital_steps(self, round: int, problem: LocalProblem, ids: Ids) -> tuple[HospitalStep, ...]:
-        """Return the hospitals' side of all steps, for hospitals ``ids`` that minimise the fitted ``problem`` in a
-        round.
-        """
+        """Return what each step does at the hospitals ``ids``, which minimise ``problem`` in a round, in order."""
         steps = (step.hospital_step(round, problem, ids) for step in self._steps)
         return tuple(step for step in steps if step is not None)
 
     def call_steps(self, round: int, call: Call, number: int, name: str) -> tuple[HospitalStep, ...]:
-        """Return the hospitals' side of all steps for a client program's ``call``; arguments are as in
-        :meth:`Step.call_step`."""
+        """Return what each step does at hospitals for a ``call`` of a client program, in order. The arguments are those
+        of :meth:`Step.call_step`.
+        """
         steps = (step.call_step(round, call, number, name) for step in self._steps)
         return tuple(step for step in steps if step is not None)
 
     def opened_call(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the sums of the last call as the strategy receives them, from the sums of hospitals' messages."""
+        """Return the sums of the last call of a client program as the strategy receives them. ``units`` are the sums of
+        what hospitals sent.
+        """
         for step in self._back:
             units = step.opened_call(units)
         return units
@@ -204,14 +210,18 @@ class UpdatePipeline:
     def sent(
         self, partials: Sequence[PartialResult], problem: LocalProblem, ids: Ids
     ) -> tuple[NDArray[np.int64] | None, int]:
-        """Return the bits of each entry's update, ``[H]`` (None: uncompressed), and further bytes sent down."""
+        """Return the number of bits of each local update, ``[H]``, or None if updates are not compressed or masked.
+        Also return the number of further bytes that the server sends for secure aggregation.
+        """
         hidden = None if self.secure is None else self.secure.sent(problem, ids)
         if hidden is not None:
             return 8 * hidden[0], hidden[1]
         return (None if self._compressed is None else update_bits(partials)), 0
 
     def received(self, round: int, partials: Sequence[PartialResult], problem: LocalProblem, ids: Ids) -> Update:
-        """Return the update of hospitals ``ids`` that minimised the fitted ``problem``, as the server receives it."""
+        """Return what the server receives from the hospitals ``ids`` that minimised ``problem``, with noise and without
+        masks.
+        """
         bit = self._guard is not None and problem.sent is not None and self._guard.bit
         units = summed(partials, max(sum_count(problem, self._size), 1) + bit, self._size)
         for step in self._back:
@@ -219,14 +229,15 @@ class UpdatePipeline:
         return update_of(units, partials, problem, ids)
 
     def further(self, sent: ScheduledCohort, update: Update) -> ScheduledCohort | None:
-        """Return the cohort of the round's next pass, after the ``update`` of the last pass; None after the last
-        pass."""
+        """Return the cohort with which hospitals send their updates of this round once more, given the ``update`` that
+        the server received last. None if they do not send them again.
+        """
         problems = [problem for step in self._back if (problem := step.further(update)) is not None]
         return replace(sent, problem=problems[0]) if problems else None
 
     def learned(self, round: int, update: Update | None, problem: LocalProblem) -> Update | None:
-        """Return the update from which the strategy learns; None if it learns nothing. ``problem`` is the strategy's
-        problem before any change.
+        """Return the update from which the strategy learns; None if it learns nothing from the round. ``problem`` is
+        the local problem as the strategy defined it.
         """
         for step in self._back:
             update = None if update is None else step.learned(round, update, problem)
@@ -234,30 +245,34 @@ class UpdatePipeline:
 
     @property
     def keeps_residuals(self) -> bool:
-        """Whether hospitals store residuals of compression."""
+        """Whether hospitals store vectors for error feedback under compression."""
         return self._compressed is not None and self._compressed.remembers
 
     @property
     def canary_components(self) -> Floats | None:
-        """Return the component of each round's update along each canary, ``[rounds, M]``; None without canaries."""
+        """Return what the server observed of each canary of a privacy audit in each round, ``[rounds, M]``: the
+        component of the update along the canary. None without canaries.
+        """
         return None if self._watch is None else np.array(self._watch.rounds).reshape(len(self._watch.rounds), -1)
 
     def facts(self) -> dict[str, float]:
-        """Return the facts of a finished run that the pipeline's steps report, by name."""
+        """Return numbers on all steps for the summary of a finished run, by name."""
         return {name: value for step in self._back for name, value in step.facts().items()}
 
     @property
     def guaranteed(self) -> Any:
-        """Return the state of the privacy guarantee carried from round to round, in plain values; None without such
-        state."""
+        """Return the state of the privacy guarantee that is carried from round to round and stored in checkpoints; None
+        without such a state.
+        """
         of_guard = None if self._guard is None else self._guard.memory
         first = {name: value for name, value in self._first.memory.items() if value is not None}
         return {"guard": of_guard, "first": first} if of_guard is not None or first else None
 
     @property
     def memory(self) -> dict[str, Any] | None:
-        """Return the state of attacks, rules and secure sums between rounds, in plain values; None without such
-        state."""
+        """Return the state of attacks, robust rules and secure sums that is carried from round to round and stored in
+        checkpoints; None without such a state.
+        """
         if self._byzantine is None and self.secure is None:
             return None
         return {
@@ -266,8 +281,8 @@ class UpdatePipeline:
         }
 
     def resume(self, memory: dict[str, Any] | None, guaranteed: Any) -> None:
-        """Resume from a checkpoint's values of :attr:`memory` and :attr:`guaranteed`. Raises ``ValueError`` for
-        impossible parts.
+        """Continue from the values of :attr:`memory` and :attr:`guaranteed` in a checkpoint. Raises ``ValueError`` for
+        impossible values.
         """
         if self._guard is not None:
             self._guard.resume(None if guaranteed is None else guaranteed["guard"])
@@ -281,8 +296,9 @@ class UpdatePipeline:
             self.secure.resume(memory["secure"])
 
     def _target(self, honest: State, trainable: Ids) -> Ids:
-        """Return the honest hospitals in the cluster that lying hospitals want to enter, which is the cluster with the
-        most honest hospitals."""
+        """Return the honest hospitals of the cluster that lying hospitals try to enter. It is the cluster with the most
+        honest hospitals.
+        """
         if honest.cluster is None:
             raise ConfigError(
                 f"adversary.attack: strategy '{self._job.name}' makes no clusters before training, so "

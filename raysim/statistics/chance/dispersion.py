@@ -1,7 +1,7 @@
 """Figures of dispersion over hospitals, for one federation or many simulated federations at once.
 
-The definitions are in :mod:`raysim.metrics.equity`; some figures need more hospitals here. Hospitals whose figure is
-undefined are left out.
+The figures are defined as in :mod:`raysim.metrics.equity`, but some are computed only for at least ten hospitals.
+Hospitals at which the underlying figure, such as AUROC, is undefined are left out.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ SAME_SIZE = 0.1
 
 @dataclass(frozen=True, eq=False)
 class Dispersion:
-    """The figures of dispersion of ``M`` hospitals.
+    """Computes figures of dispersion, such as the standard deviation and the worst decile, over ``M`` hospitals.
 
-    - ``listed [M]``: whether a hospital may be named the ``lowest``: it has enough rows of the rarer class.
-    - ``log_size [M]``: the logarithm of all rows of each hospital, in training, validation and test.
+    - ``listed [M]``: whether a hospital has enough rows of the rarer class to be reported as the ``lowest``.
+    - ``log_size [M]``: the logarithm of the number of all rows of each hospital, in training, validation and test.
     - ``larger``: whether larger values are better, as for an AUROC; False for an error.
     """
 
@@ -35,20 +35,23 @@ class Dispersion:
 
     @property
     def levels(self) -> frozenset[str]:
-        """The names of figures on the scale of hospitals' own figures, such as the worst decile. Figures of spread do
-        not belong to them."""
+        """The names of figures that are on the scale of a hospital's own figure, such as the worst decile. The standard
+        deviation, the Gini index and the slope on size are not.
+        """
         return LEVELS if self.larger else ERROR_LEVELS
 
     def figures(self, values: Floats) -> dict[str, Floats]:
-        """Return the figures by name, each ``[...]``, for ``values [..., M]``.
+        """Compute figures of dispersion from the hospitals' ``values [..., M]``, over the last axis, each ``[...]`` by
+        name.
 
-        - ``std`` (population) and ``gini``: with at least two hospitals;
-        - ``lowest``: also needs a listed hospital;
-        - ``worst_decile`` and ``p10``: with at least :data:`TENTH` hospitals;
-        - ``size_bias`` (unweighted least-squares slope): with at least :data:`TENTH` hospitals of different sizes.
+        - ``std`` (population) and ``gini``: for at least two hospitals;
+        - ``lowest``: the lowest value among the ``listed`` hospitals, if there are any;
+        - ``worst_decile`` and ``p10``: for at least :data:`TENTH` hospitals;
+        - ``size_bias`` (unweighted least-squares slope on ``log_size``): for at least :data:`TENTH` hospitals whose
+          ``log_size`` has a standard deviation of at least :data:`SAME_SIZE`.
 
-        Other figures are omitted. For errors, where larger is worse, ``highest`` and ``p90`` replace ``lowest`` and
-        ``p10``.
+        A figure whose condition is not met is omitted. For errors, where larger is worse, ``highest`` and ``p90``
+        replace ``lowest`` and ``p10``.
         """
         hospitals = values.shape[-1]
         if hospitals < 2:

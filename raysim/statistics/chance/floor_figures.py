@@ -15,15 +15,17 @@ from raysim.statistics.chance.inversion import SAME, Estimate, at
 
 @dataclass(frozen=True)
 class FigureAndFloor:
-    """A figure of dispersion, compared with its distribution if all hospitals were served equally.
+    """A figure of dispersion over hospitals, compared with its distribution under equal service, that is, if all
+    hospitals had the same true performance.
 
-    - ``value``: the figure on the test rows. ``floor``: its mean under equal service; ``low`` to ``high``: 95 % range.
-    - ``p``: the share of simulations under equal service that are as bad or worse (``size_bias``: as far from the floor
-      on either side).
-    - ``true``: the noise-free figure of these hospitals that the estimated spread implies. The interval of ``true``
-      adds the variance of the estimated spread and the variance of chance differences between hospitals with this
-      spread. For a figure on the scale of AUROC, the variance of the common AUROC is added too.
-    - ``excess``: the part of the figure that is due to the spread.
+    - ``value``: the figure on the test rows.
+    - ``floor``: its mean under equal service. ``low`` to ``high``: its 95 % range under equal service.
+    - ``p``: the share of simulations under equal service in which the figure is at least as bad; for ``size_bias``, the
+      share in which it is at least as far from the floor, on either side.
+    - ``true``: the figure of these hospitals without noise, as implied by the estimated true spread between hospitals.
+      Its interval adds the variance of the estimated spread and the variance of chance differences between hospitals
+      with this spread. For a figure on the scale of AUROC, the variance of the common AUROC is added too.
+    - ``excess``: the part of the figure that is due to the true spread.
 
     ``true`` and ``excess`` of ``size_bias`` are NaN, because a spread that is unrelated to size implies no slope.
     """
@@ -47,10 +49,11 @@ def compared_with_floor(
     *,
     worse_when_lower: bool,
 ) -> FigureAndFloor:
-    """Compare a figure with its floor.
+    """Compare a figure of dispersion with its noise floor, that is, its distribution if hospitals do not differ.
 
-    ``observed [T, B]`` are simulated values of the figure at each spread in ``taus``; ``true`` is the noise-free
-    figure.
+    ``value`` is the figure on the test rows. ``observed [T, B]`` are ``B`` simulated values of it at each of the true
+    spreads ``taus``, of which the first is 0. ``true`` is the estimate of the figure without noise, and ``tau`` that of
+    the spread. ``worse_when_lower`` says whether lower values of the figure are worse.
     """
     equal = observed[0]
     floor = float(equal.mean())
@@ -68,12 +71,16 @@ def compared_with_floor(
 def noise_free_figure(
     true: Floats, level: Floats | float, level_se: float, tau: Estimate, taus: Sequence[float], most: float
 ) -> Estimate:
-    """Estimate the noise-free figure of these hospitals from simulated ones at each tau, ``true [T, B]``.
+    """Estimate a figure of dispersion of these hospitals without noise. ``true [T, B]`` are its noise-free values in
+    ``B`` simulated federations at each of the true spreads ``taus``.
 
-    ``level [T, B]`` is the common figure of each simulation, known with standard error ``level_se``. For figures of
-    spread it is 0. The distance of the figure from the level has a mean and a standard deviation at each tau. Each
-    half-width of the interval is the root of the sum of three squares: of the uncertainty of tau, of 1.96 times this
-    standard deviation, and of 1.96 times ``level_se``. The limits of the interval lie within 0 and ``most``.
+    ``tau`` is the estimated spread, at which simulated values are interpolated. ``level [T, B]`` is the weighted mean
+    of the hospitals' true figures in each simulation; its standard error is ``level_se``. Both are 0 for the standard
+    deviation and the Gini index.
+
+    At each spread, the figure minus the level has a mean and a standard deviation over simulations. Each half-width of
+    the interval is the root of the sum of three squares: of the uncertainty of ``tau``, of 1.96 times this standard
+    deviation, and of 1.96 times ``level_se``. The limits of the interval lie within 0 and ``most``.
     """
     apart = true - level
     low, centre, high = at(tau, taus, apart.mean(axis=1))
@@ -88,6 +95,7 @@ def noise_free_figure(
 
 
 def share_as_extreme(extreme: NDArray[np.bool_]) -> float:
-    """Return the p-value from whether each simulation is ``extreme``; the observed federation counts as one
-    simulation."""
+    """Return the p-value of the observed figure: the share of simulations in which the figure is as ``extreme`` as
+    observed. The observed federation counts as one of the simulations.
+    """
     return float((1 + extreme.sum()) / (extreme.size + 1))

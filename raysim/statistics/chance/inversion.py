@@ -1,7 +1,7 @@
 """Test inversion: the true spreads between hospitals that are compatible with the observed statistic.
 
-The statistic is simulated at a grid of spreads. A spread is in the interval if the observed value is in the middle 95 %
-of its simulations.
+The statistic is simulated for each true spread on a grid. A spread is in the interval if the observed value is in the
+middle 95 % of the values simulated with this spread.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ rounding."""
 
 
 class Estimate(NamedTuple):
-    """An estimate with its 95 % interval."""
+    """An estimate with the limits of its 95 % interval."""
 
     low: float
     estimate: float
@@ -31,11 +31,11 @@ class Estimate(NamedTuple):
 
 
 def invert(q: float, simulated: Floats, taus: Sequence[float]) -> Estimate:
-    """Return the estimate and the interval of the spread for the statistic ``q``, from ``simulated [T, B]``
-    at ``taus [T]``.
+    """Estimate the true spread between hospitals, with its 95 % interval, from the observed statistic ``q``.
 
-    A spread is in the interval if between 2.5 % and 97.5 % of its simulated values are at least ``q``; the estimate is
-    the spread at which half of them are. The shares are made monotonic and interpolated linearly.
+    ``simulated [T, B]`` are ``B`` simulated values of the statistic at each of the spreads ``taus [T]``. A spread is in
+    the interval if between 2.5 % and 97.5 % of the values simulated at this spread are at least ``q``. The estimate is
+    the spread at which half of them are. These shares are made monotonic over the spreads and interpolated linearly.
     """
     share = np.maximum.accumulate((simulated >= q - SAME * q).mean(axis=1))
     tail = (1 - LEVEL) / 2
@@ -43,24 +43,27 @@ def invert(q: float, simulated: Floats, taus: Sequence[float]) -> Estimate:
 
 
 def at(tau: Estimate, taus: Sequence[float], values: Floats) -> Estimate:
-    """Interpolate ``values [T]``, known at ``taus``, at the estimate and the limits of ``tau``.
+    """Interpolate ``values [T]``, given at the spreads ``taus [T]``, at the estimate ``tau`` and at both of its limits.
 
-    An infinite spread has the value of the largest tau.
+    If the spread is infinite, the value at the largest of ``taus`` is used.
     """
     return Estimate(*(float(np.interp(t, taus, values)) for t in tau))
 
 
 def visible(simulated: Floats, taus: Sequence[float]) -> float:
-    """Return the smallest spread whose interval excludes 0 in 80 % of simulations, or infinity.
+    """Return the smallest true spread at which the interval of the spread excludes 0 in 80 % of simulations. It is
+    infinite if this is the case for none of the spreads ``taus [T]``.
 
-    ``simulated [T, B]`` are simulated values at ``taus``.
+    ``simulated [T, B]`` are ``B`` simulated values of the statistic at each of ``taus``.
     """
     critical = np.quantile(simulated[0], (1 + LEVEL) / 2, method="higher")
     return _crossing(np.maximum.accumulate((simulated > critical).mean(axis=1)), taus, POWER)
 
 
 def _crossing(share: Floats, taus: Sequence[float], level: float) -> float:
-    """Return where an ascending ``share [T]`` reaches ``level``: 0 if it starts above, infinite if it stays below."""
+    """Return the spread at which the ascending ``share [T]`` reaches ``level``, interpolated between ``taus [T]``. It
+    is 0 if the first share is at least ``level``, and infinite if the last is below.
+    """
     if share[0] >= level:
         return 0.0
     if share[-1] < level:

@@ -1,9 +1,10 @@
 """The noise floor: differences between hospitals under equal service, and the true spread beyond it.
 
 Hospitals with few events differ in AUROC by chance. raysim simulates federations in which every hospital has the same
-true AUROC and ROC shape, with the tested numbers of rows, and records each figure of dispersion. The test uses Q, the
-weighted sum of squares around the mean. Inverting this test over true spreads gives an interval of the spread. The
-noise-free value of every figure is derived from this one interval, so that figures cannot contradict each other.
+true AUROC and ROC shape, with the same numbers of rows as the tested hospitals. In each simulation it computes figures
+of dispersion over hospitals. The test uses Q, the weighted sum of squares around the mean. Inverting this test over
+true spreads gives an interval of the spread. The noise-free value of every figure is derived from this one interval, so
+that figures cannot contradict each other.
 
 The floor assumes one ROC shape for all hospitals; prevalence and the level of scores may differ. The interval assumes
 that hospitals' true AUROCs are normal on the logit scale and unrelated to size. Definitions and coverage:
@@ -46,22 +47,24 @@ STAGE = 3
 
 @dataclass(frozen=True, eq=False)
 class NoiseFloor:
-    """The noise floor of one figure over hospitals: a model's AUROC, or an error.
+    """How much a model's AUROC or error differs between hospitals, compared with equal service: simulations in which
+    all hospitals have the same true value.
 
-    - ``figure``: the name of the figure. ``common``: its value at every hospital under equal service, that is, if
-      hospitals do not differ. ``hospitals``: the number of judged hospitals, whose figure is defined.
-    - ``q`` and ``p``: Q, and twice the share of simulations under equal service with a Q at least as large (twice,
-      because the interval of ``tau`` has two sides).
+    - ``figure``: the name of the figure, AUROC or an error. ``common``: its true value at every hospital under equal
+      service. ``hospitals``: the number of hospitals at which the figure is defined.
+    - ``q``: the statistic Q, the weighted sum of squares of hospitals' figures around their mean. ``p``: twice the
+      share of simulations under equal service with a Q at least as large (twice, because the interval of ``tau`` has
+      two sides).
     - ``tau``: the true standard deviation over hospitals of the figure's logit (of an error: its logarithm). Its
       ``high`` is infinite if every spread of the grid is compatible with the data.
-    - ``demonstrated``: whether a difference between hospitals is demonstrated: ``tau`` excludes 0, and ``p`` is below
-      .05.
+    - ``demonstrated``: whether a difference between hospitals is demonstrated: the interval of ``tau`` excludes 0, and
+      ``p`` is below .05.
     - ``visible``: the smallest tau that would be demonstrated in 80 % of simulated federations; infinite if it is above
       the grid.
     - ``figures``: the figures of :class:`raysim.statistics.chance.dispersion.Dispersion`, by name.
-    - ``larger``: whether larger figures are better; False for an error.
+    - ``larger``: whether larger values of the figure are better; False for an error.
 
-    With fewer than three judged hospitals there are no figures, and all numbers are NaN.
+    With fewer than three hospitals there are no ``figures``, and ``q``, ``p``, ``tau`` and ``visible`` are NaN.
     """
 
     figure: str
@@ -104,7 +107,9 @@ class NoiseFloor:
         return f"{apart}; {excluded}" if excluded else apart
 
     def _range(self, tau: float) -> tuple[str, str]:
-        """Return the range of the true figure at 95 % of hospitals; empty texts if it is undefined."""
+        """Return the range of the true figure at 95 % of hospitals as two texts, which are empty if the range is
+        undefined.
+        """
         if not np.isfinite([self.common, tau]).all() or (self.larger and not 0 < self.common < 1):
             return "", ""
         low, high = (true_range if self.larger else true_error_range)(self.common, tau)
@@ -121,11 +126,13 @@ def noise_floor(
     draws: int = DRAWS,
     taus: Sequence[float] = TAUS,
 ) -> NoiseFloor:
-    """Compute the noise floor of the AUROC at ``H`` hospitals from the sums that each hospital sends.
+    """Compare the differences between ``H`` hospitals' AUROCs with differences by chance, from the sums that each
+    hospital sends.
 
-    ``sizes [H]`` are all rows of each hospital (for ``size_bias``). ``minimum_events`` is the number of rows of the
-    rarer class that a hospital needs to be named the lowest. The test and the spread use every judged hospital.
-    ``taus`` ascend from 0. Compared strategies share their simulations if they use one :class:`Chance`.
+    ``sizes [H]`` are the numbers of all rows of each hospital (for ``size_bias``). ``minimum_events`` is the number of
+    rows of the rarer class that a hospital needs to be reported as the lowest. The test and the spread use every
+    hospital with a defined AUROC. ``taus``, the true spreads that are simulated, ascend from 0. Several strategies
+    share simulations if they use the same :class:`Chance`.
     """
     curve = common_curve(sums)
     judged = curve.judged
@@ -156,16 +163,16 @@ def error_floor(
     draws: int = DRAWS,
     taus: Sequence[float] = TAUS,
 ) -> NoiseFloor:
-    """Compute the noise floor of the mean absolute error at ``H`` hospitals.
+    """Compare the differences between ``H`` hospitals' mean absolute errors with differences by chance.
 
-    Each hospital sends its mean absolute error and its root mean square error over ``rows [H]``. ``errors_of_all [N]``
-    are the absolute errors of the rows of all judged hospitals, in any order, with the precision of a histogram. Under
-    equal service errors have one distribution everywhere. Every permutation of errors over hospitals is then as likely
-    as the observed one, for any distribution. Hospitals without rows, or with an error that is not finite, are not
-    judged. If errors are constant within every hospital, there is no floor.
+    Each hospital sends its mean absolute error and its root mean square error over ``rows [H]``. Hospitals without
+    rows, or with an error that is not finite, are left out. ``errors_of_all [N]`` are the absolute errors of all rows
+    of the other hospitals, in any order, with the precision of a histogram. If hospitals do not differ, errors have the
+    same distribution everywhere. Every permutation of errors over hospitals is then as likely as the observed one, for
+    any distribution. If errors are constant within every hospital, nothing is tested.
 
     Other arguments are the same as for :func:`noise_floor`. Raises ``ValueError`` if the number of errors is not the
-    number of rows of the judged hospitals.
+    number of rows of the hospitals that are not left out.
     """
     mae, rmse = np.asarray(mean_absolute, dtype=np.float64), np.asarray(root_mean_square, dtype=np.float64)
     n = np.asarray(rows, dtype=np.int64)
@@ -197,7 +204,9 @@ def _against(
     draw: Callable[[Sequence[float]], Iterable[SimulatedFederations]],
     taus: Sequence[float],
 ) -> NoiseFloor:
-    """Compute the floor of ``values [M]`` with ``variance [M]``; ``draw`` simulates federations at ``taus``."""
+    """Compare the differences between hospitals' ``values [M]``, which have the variances ``variance [M]``, with
+    differences by chance. ``draw`` simulates federations with the true spreads ``taus``.
+    """
     if not len(taus) or taus[0] != 0 or np.any(np.diff(taus) <= 0):
         raise ValueError(f"taus: {tuple(taus)} do not ascend from 0")
     if len(values) < FEWEST:
@@ -247,10 +256,11 @@ def _against(
 
 
 class _Stage(NamedTuple):
-    """Statistics of ``B`` simulated federations at ``t`` spreads, each ``[t, B]``.
+    """Statistics of ``B`` simulated federations at each of ``t`` true spreads, each ``[t, B]``.
 
-    ``q`` is the statistic Q, and ``level`` is the weighted mean of hospitals' true figures. ``observed`` has the
-    figures of dispersion by name on simulated rows; ``true`` has them without noise.
+    ``q`` is the statistic Q, and ``level`` is the weighted mean of hospitals' true figures. ``observed`` are the
+    figures of dispersion over hospitals, by name, computed on simulated rows; ``true`` are the same figures without
+    noise.
     """
 
     q: Floats
@@ -279,14 +289,19 @@ def _stage(blocks: Iterable[SimulatedFederations], weights: Floats, dispersion: 
 
 
 def weighted_squares(auroc: Floats, weights: Floats) -> Floats:
-    """Return Q, ``[...]``, of ``auroc [..., M]`` for fixed ``weights [M]``: ``sum w (A - mean_w A)^2``."""
+    """Return Q, the weighted sum of squares of ``M`` hospitals' AUROCs around their weighted mean, ``sum w (A - mean_w
+    A)^2``.
+
+    ``auroc`` is ``[..., M]``, ``weights`` are ``[M]``, and the result is ``[...]``.
+    """
     mean = auroc @ weights / weights.sum()
     return np.asarray(np.square(auroc - mean[..., None]) @ weights)
 
 
 def true_range(common: float, tau: float) -> tuple[float, float]:
-    """Return the range of 95 % of hospitals' true AUROC. Logits have spread ``tau``, and the mean AUROC is
-    ``common``."""
+    """Return the range of the true AUROCs of 95 % of hospitals. Their logits are normal with standard deviation
+    ``tau``, and their mean is ``common``.
+    """
     if not np.isfinite(tau):
         return float("nan"), float("nan")
     (mu,) = centres(common, [tau])
@@ -294,8 +309,9 @@ def true_range(common: float, tau: float) -> tuple[float, float]:
 
 
 def true_error_range(common: float, tau: float) -> tuple[float, float]:
-    """Return the range of 95 % of hospitals' true errors. Logarithms have spread ``tau``, and the mean error is
-    ``common``."""
+    """Return the range of the true errors of 95 % of hospitals. Their logarithms are normal with standard deviation
+    ``tau``, and their mean is ``common``.
+    """
     if not np.isfinite(tau):
         return float("nan"), float("nan")
     middle = common * float(np.exp(-(tau**2) / 2))

@@ -1,7 +1,7 @@
 """Simulate federations with given numbers of rows: hospitals' figures under chance alone, or chance and a true spread.
 
-Scores for AUROC are normal with one shape for all hospitals. All spreads use the same normal numbers, so that results
-differ only by the spread.
+For AUROC, scores are normal, with one ROC shape for all hospitals. The same normal numbers are used for all true
+spreads, so that results differ only because of the spread.
 """
 
 from __future__ import annotations
@@ -32,15 +32,18 @@ NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(64)
 
 
 class SimulatedFederations(NamedTuple):
-    """Figures of ``b`` simulated federations at ``T`` spreads, ``[T, b, H]``: ``observed`` is measured on simulated
-    rows, ``true`` is without noise."""
+    """Figures, such as AUROC, of ``H`` hospitals in ``b`` simulated federations at each of ``T`` true spreads, ``[T, b,
+    H]``. ``observed`` is measured on simulated rows, ``true`` is without noise.
+    """
 
     observed: Floats
     true: Floats
 
 
 def centres(common: float, taus: ArrayLike) -> Floats:
-    """Return ``mu [T]`` for ``taus [T]`` so that ``expit(mu + tau z)``, z standard normal, has the mean ``common``."""
+    """Return ``mu [T]``, one for each of the spreads ``taus [T]``, such that ``expit(mu + tau z)`` has the mean
+    ``common``; ``z`` is standard normal.
+    """
     spreads = np.asarray(taus, dtype=np.float64)
     weights = WEIGHTS / WEIGHTS.sum()
     # The mean is closer to 1/2 than expit(mu): its logit is smaller by a factor of at most sqrt(1 + tau^2).
@@ -62,12 +65,13 @@ def federations(
     draws: int,
     rng: np.random.Generator | Chance,
 ) -> Iterator[SimulatedFederations]:
-    """Simulate ``draws`` federations in blocks, with ``events [H]`` and ``non_events [H]`` at each hospital, above 0.
+    """Simulate the AUROC of ``H`` hospitals in ``draws`` federations, yielded in blocks. The hospitals have ``events
+    [H]`` and ``non_events [H]`` rows of each class, all above 0.
 
-    At each of ``taus [T]`` a hospital's true AUROC is ``expit(mu + tau z)``, with ``mu`` from ``middles [T]``, which
-    :func:`centres` computes for the common AUROC. Scores of non-events are standard normal, scores of events have the
-    standard deviation ``event_sd``. A tau of 0 is equal service. Calls with the same :class:`Chance` use the same
-    random numbers.
+    At each of the true spreads ``taus [T]``, a hospital's true AUROC is ``expit(mu + tau z)`` with ``z`` standard
+    normal. ``mu`` is in ``middles [T]``, which :func:`centres` computes for the common AUROC. Scores of non-events are
+    standard normal; scores of events are normal with the standard deviation ``event_sd``. With a tau of 0, all
+    hospitals have the same true AUROC. Calls with the same :class:`Chance` use the same random numbers.
     """
     chance = rng if isinstance(rng, Chance) else Chance(lambda: rng)
     m, n = np.asarray(events, dtype=np.int64), np.asarray(non_events, dtype=np.int64)
@@ -98,10 +102,12 @@ def federations(
 
 
 class Scores(NamedTuple):
-    """Normal scores of ``b`` federations, sorted within each hospital.
+    """Standard normal scores of the rows of ``b`` simulated federations with ``H`` hospitals, sorted within each
+    hospital.
 
-    ``commoner [b, C]`` are the scores of the class with more rows; hospitals are :data:`GAP` apart. ``rarer [b, R]``
-    are the scores of the other class. ``hospital [b, H]`` is the normal deviate of each hospital.
+    ``commoner [b, C]`` are the scores of the class with more rows at a hospital; the scores of neighbouring hospitals
+    are :data:`GAP` apart. ``rarer [b, R]`` are the scores of the other class. ``hospital [b, H]`` is a normal number
+    for each hospital, from which its true AUROC is computed.
     """
 
     commoner: Floats
@@ -110,9 +116,10 @@ class Scores(NamedTuple):
 
 
 class Deals(NamedTuple):
-    """Permutations of rows over hospitals in ``b`` federations.
+    """Permutations of ``N`` rows over ``H`` hospitals in ``b`` simulated federations.
 
-    ``order [b, N]`` is the permutation of all rows, and ``hospital [b, H]`` the normal deviate of each hospital.
+    ``order [b, N]`` is the permutation of all rows. ``hospital [b, H]`` is a normal number for each hospital, from
+    which its true error is computed.
     """
 
     order: Ints
@@ -120,10 +127,11 @@ class Deals(NamedTuple):
 
 
 class Chance:
-    """A source of random numbers that restarts the stream of ``generator`` for each model.
+    """A source of random numbers that gives every model the same ones: it restarts the stream of ``generator`` for each
+    model.
 
-    If one block contains all simulations, it is stored for the next model with the same counts, because sampling and
-    sorting are most of the work.
+    If all simulations fit into one block, the block is kept and reused for the next model with the same numbers of
+    rows, because sampling and sorting are most of the work.
     """
 
     def __init__(self, generator: Callable[[], np.random.Generator]) -> None:
@@ -132,7 +140,9 @@ class Chance:
         self._stored: list[Any] = []
 
     def scores(self, of_commoner: Ints, of_rarer: Ints, hospitals: int, draws: int, size: int) -> Iterator[Scores]:
-        """Yield scores of ``draws`` federations, ``size`` at a time, for rows of these hospitals."""
+        """Yield normal scores for ``draws`` federations, ``size`` federations at a time. ``of_commoner`` and
+        ``of_rarer`` have the hospital of each row of the class with more rows and of the other class.
+        """
 
         def block(rng: np.random.Generator, federations: int) -> Scores:
             commoner, rarer = (
@@ -145,7 +155,9 @@ class Chance:
         yield from self._blocks(counts, block, draws, size)
 
     def deals(self, rows: int, hospitals: int, draws: int, size: int) -> Iterator[Deals]:
-        """Yield ``draws`` permutations of ``rows`` rows over ``hospitals``, ``size`` at a time."""
+        """Yield random permutations of ``rows`` rows over ``hospitals`` for ``draws`` federations, ``size`` federations
+        at a time.
+        """
 
         def block(rng: np.random.Generator, federations: int) -> Deals:
             order = rng.permuted(np.broadcast_to(np.arange(rows), (federations, rows)), axis=1)
@@ -156,8 +168,9 @@ class Chance:
     def _blocks(
         self, counts: tuple[bytes | int, ...], block: Callable[[np.random.Generator, int], T], draws: int, size: int
     ) -> Iterator[T]:
-        """Yield ``draws`` federations, ``size`` at a time. A block that contains all federations is stored under
-        ``counts``."""
+        """Yield ``draws`` federations, ``size`` at a time. If they fit into one block, it is kept, and yielded again to
+        the next caller with the same ``counts``.
+        """
         if counts == self._counts:
             yield from self._stored
             return
@@ -172,13 +185,15 @@ class Chance:
 def errors(
     rows: ArrayLike, pooled: ArrayLike, within: float, taus: ArrayLike, draws: int, rng: np.random.Generator | Chance
 ) -> Iterator[SimulatedFederations]:
-    """Simulate the mean absolute error over each hospital's ``rows [H]``; the counterpart of :func:`federations`.
+    """Simulate the mean absolute errors of hospitals with ``rows [H]``; the counterpart of :func:`federations`.
 
-    Under equal service, the ``pooled [N]`` errors of all rows, not all 0, are permuted over hospitals: every
-    permutation is as likely as the observed one, for any distribution. At every other spread in ``taus [T]``, a
-    hospital's true error is log-normal. The mean of a true error is the mean of all errors, and tau is the standard
-    deviation of its logarithm. Errors of rows, relative to the true error, have the shape of the pooled distribution,
-    and a standard deviation of at most ``within``, the standard deviation within a hospital.
+    ``pooled [N]`` are the errors of all rows; they must not all be 0. At a spread of 0 they are permuted over
+    hospitals. If hospitals do not differ, every permutation is as likely as the observed one, for any distribution.
+
+    At every other spread ``tau`` in ``taus [T]``, a hospital's true error is log-normal: its mean is the mean of all
+    errors, and the standard deviation of its logarithm is ``tau``. The errors of its rows, divided by the true error,
+    have the shape of the pooled distribution. Their standard deviation is at most ``within``, the standard deviation
+    within a hospital.
     """
     chance = rng if isinstance(rng, Chance) else Chance(lambda: rng)
     n, every = np.asarray(rows, dtype=np.int64), np.asarray(pooled, dtype=np.float64)
@@ -198,7 +213,9 @@ def errors(
 
 
 def _ascending(scores: Floats, hospital: Ints) -> Floats:
-    """Return ``scores [b, n]`` sorted within each hospital; lookups in this order use the processor's cache well."""
+    """Return ``scores [b, n]`` sorted within each hospital; searching for scores in this order uses the processor's
+    cache well.
+    """
     scores += GAP * hospital
     scores.sort(axis=1)
     scores -= GAP * hospital

@@ -1,9 +1,9 @@
 """Calibration in the large at each hospital, and the number of hospitals at which risks are demonstrably wrong.
 
-The number of a hospital's events is tested exactly against the predicted risks of its rows: it is Poisson-binomial, the
-sum of independent events with different probabilities (Hong 2013). The number of hospitals with wrong risks, and their
-names, are corrected for multiplicity (:mod:`raysim.statistics.several`). Even with perfect risks, some hospitals'
-intervals of observed over expected events exclude 1. Definitions: ``docs/statistics.md``.
+Each hospital's number of events is tested against the predicted risks of its rows. If the risks are right, this number
+is Poisson-binomial, the sum of independent events with different probabilities (Hong 2013). The number of hospitals
+with wrong risks, and the list of them, are corrected for multiplicity (:mod:`raysim.statistics.several`). Without this
+correction, some hospitals would appear to be wrong even with perfect risks. Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ AT_A_TIME = 256
 
 
 class HospitalCalibration(NamedTuple):
-    """Calibration in the large of ``H`` hospitals under one model; with several seeds, means over seeds.
+    """Calibration in the large of ``H`` hospitals under one model; with several training seeds, means over seeds.
 
-    - ``observed`` and ``expected`` events among ``rows``, ``[H]``; NaN if a prediction is not a number.
+    - ``observed`` and ``expected`` numbers of events among ``rows``, ``[H]``; NaN if a prediction is NaN.
     - ``ratio``: observed over expected, ``low`` to ``high`` its 95 % interval, ``[H]``; NaN if no event is expected.
-    - ``p``: exact, two-sided p-value of the events under the predicted risks, ``[H]``; NaN without rows. With several
-      seeds, it is the largest of the seeds' p-values.
-    - ``state [H]``: ``off``: risks are demonstrably wrong, by Holm's procedure over hospitals. ``within``: the interval
-      lies in :data:`TOLERATED`. ``open``: neither. The text is empty where ``p`` is NaN.
+    - ``p``: two-sided p-value of the number of events if the predicted risks are right, ``[H]``; NaN without rows. With
+      several seeds, it is the largest of the seeds' p-values.
+    - ``state [H]``: ``off`` if risks are demonstrably wrong, by Holm's procedure over hospitals; ``within`` if the
+      interval lies in :data:`TOLERATED`; otherwise ``open``. The text is empty where ``p`` is NaN.
     """
 
     observed: Floats
@@ -57,17 +57,19 @@ class HospitalCalibration(NamedTuple):
 
     @property
     def bound(self) -> Bound:
-        """Return how many hospitals, and which, have demonstrably wrong risks."""
+        """A lower bound on the number of hospitals whose risks are demonstrably wrong, with the indices of some of
+        them.
+        """
         return bound(self.p)
 
     def share(self, state: State) -> float:
-        """Return the share of hospitals in ``state``, among hospitals with a state; NaN if none has one."""
+        """Return the share of hospitals in ``state``, among those whose state is not empty; NaN if there are none."""
         having = sum(each != "" for each in self.state)
         return self.state.count(state) / having if having else float("nan")
 
 
 def calibration_by_hospital(counts: ScoreCounts) -> HospitalCalibration:
-    """Compute the calibration of each hospital from ``counts`` of one model and seed."""
+    """Compute the calibration in the large of each hospital from ``counts``, its scores under one trained model."""
     rows, observed = unless_broken(counts, counts.rows), unless_broken(counts, counts.events)
     expected = expected_events(counts)
     ratio = observed / np.where(expected > 0, expected, np.nan)
@@ -83,8 +85,8 @@ def calibration_by_hospital(counts: ScoreCounts) -> HospitalCalibration:
 def calibration_over_seeds(seeds: Sequence[HospitalCalibration]) -> HospitalCalibration:
     """Combine the calibration of the same hospitals over training ``seeds``, at least one.
 
-    Figures are means over the seeds that define them. A hospital's p is the largest over seeds: its state is ``off``
-    only if the risks are wrong in every seed.
+    Figures are means over the seeds that define them. A hospital's p-value is the largest over seeds, so that risks
+    count as wrong (``off``) only if every seed demonstrates it.
     """
     if len(seeds) == 1:
         return seeds[0]
@@ -96,19 +98,22 @@ def calibration_over_seeds(seeds: Sequence[HospitalCalibration]) -> HospitalCali
 
 
 def events_p(observed: float, risks: ArrayLike, rows: ArrayLike) -> float:
-    """Return the two-sided p-value of ``observed`` events among ``rows [B]`` with ``risks [B]`` each.
+    """Return the two-sided p-value of ``observed`` events if there are ``rows [B]`` rows with the predicted risk
+    ``risks [B]``, for each of ``B`` groups.
 
-    It is twice the smaller tail, at most 1. It is NaN without rows, or if ``observed`` or a risk is NaN.
+    It is twice the smaller of the two tail probabilities, at most 1. It is NaN without rows, or if ``observed`` or a
+    risk is NaN.
     """
     below, above = events_tails(observed, risks, rows)
     return float(min(1.0, 2.0 * min(below, above))) if below == below else below
 
 
 def events_tails(observed: float, risks: ArrayLike, rows: ArrayLike) -> tuple[float, float]:
-    """Return the probabilities of at most ``observed`` events, and of at least as many; see :func:`events_p`.
+    """Return the probabilities of at most ``observed`` events, and of at least as many, among ``rows [B]`` rows with
+    the predicted risk ``risks [B]``, for each of ``B`` groups.
 
-    They are exact up to :data:`LARGE` rows, by the characteristic function. With more rows, the normal approximation
-    with a continuity correction is used.
+    The probabilities are exact up to :data:`LARGE` rows, by the characteristic function. With more rows, the normal
+    approximation with a continuity correction is used.
     """
     p, n = np.asarray(risks, dtype=np.float64), np.asarray(rows, dtype=np.int64)
     total = int(n.sum())
@@ -124,7 +129,7 @@ def events_tails(observed: float, risks: ArrayLike, rows: ArrayLike) -> tuple[fl
 
 
 def _events(risks: Floats, rows: NDArray[np.int64], total: int) -> Floats:
-    """Return the probability of each number of events, ``[total + 1]``."""
+    """Return the probability of each number of events from 0 to ``total``, the number of all rows, ``[total + 1]``."""
     frequency = np.exp(2j * np.pi * np.arange((total + 1) // 2 + 1) / (total + 1))
     size, turn = np.ones(len(frequency)), np.zeros(len(frequency))
     for start in range(0, len(risks), AT_A_TIME):

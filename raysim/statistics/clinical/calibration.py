@@ -1,9 +1,9 @@
 """Calibration of predicted probabilities: calibration in the large, calibration slope, the calibration error in bins,
 and their combination over hospitals.
 
-All functions use groups of rows with one prediction each: raw rows are groups of one, and a histogram of scores gives a
-group for each bin (:func:`from_histogram`). Sources: Cox 1958 (intercept and slope); Murphy 1973 (the parts of the
-Brier score). Definitions: ``docs/statistics.md``.
+Functions take groups of rows that have the same prediction. Single rows are groups of one, and a histogram of scores
+gives one group for each bin (:func:`from_histogram`). Sources: Cox 1958 (intercept and slope); Murphy 1973 (the parts
+of the Brier score). Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ BINNED_ROWS = 100
 
 
 class Groups(NamedTuple):
-    """Groups of rows that share one prediction: its logit, the number of rows, and the number of events, ``[B]``
-    each."""
+    """``B`` groups of rows with the same prediction: its ``logit``, the number of ``rows`` and the number of
+    ``events``, ``[B]`` each.
+    """
 
     logit: Floats
     rows: Floats
@@ -53,7 +54,7 @@ class Groups(NamedTuple):
 
 @dataclass(frozen=True)
 class Coefficient:
-    """An estimate with its standard error and 95 % interval. All numbers are NaN if the estimate is not finite."""
+    """An estimated coefficient with its standard error and 95 % interval. All are NaN if the estimate is not finite."""
 
     estimate: float
     se: float
@@ -71,7 +72,7 @@ class Coefficient:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Calibration of predictions.
+    """The calibration of predicted probabilities ``p`` for an outcome ``y``.
 
     - ``in_the_large``: the intercept ``a`` of ``logit P(y) = a + logit p``. Above 0, predicted risks are too low.
     - ``intercept`` and ``slope``: ``a`` and ``b`` of ``logit P(y) = a + b logit p``. With a slope below 1, predictions
@@ -85,10 +86,12 @@ class Calibration:
 
 @dataclass(frozen=True)
 class CalibrationError:
-    """The expected calibration error with its 95 % interval, and its distribution by chance alone at these counts.
+    """The expected calibration error with its 95 % interval, and the error of perfectly calibrated predictions by
+    chance.
 
-    - ``value``, ``low`` to ``high``: the error, and an interval for the error of further patients of the same kind.
-    - ``floor``, ``floor_high``: mean and 95th percentile of the error of perfectly calibrated predictions.
+    - ``value``, ``low`` to ``high``: the error, and an interval for the error in other patients of the same population.
+    - ``floor``, ``floor_high``: the mean and the 95th percentile of the error if predictions are perfectly calibrated,
+      with the same number of rows in each bin.
 
     All five are NaN for fewer than 100 rows.
     """
@@ -101,8 +104,9 @@ class CalibrationError:
 
 
 def from_histogram(histogram: ScoreHistogram) -> Groups:
-    """Return a histogram's bins as groups. The prediction of a group is the bin's middle, which is less than .002 from
-    a row's probability."""
+    """Return the bins of a histogram of scores as groups of rows with the same prediction, the middle of the bin. It
+    differs from the probability of each row in the bin by less than .002.
+    """
     low, high = edges(histogram.bins)
     # The bin of an infinite margin has no other margins; its other end is not a number.
     middle = np.where(np.isinf(low), low, np.where(np.isinf(high), high, (low + high) / 2))
@@ -111,17 +115,20 @@ def from_histogram(histogram: ScoreHistogram) -> Groups:
 
 
 def edges(bins: NDArray[np.uint16]) -> tuple[Floats, Floats]:
-    """Return the lowest and the highest margin of each of a histogram's ``bins [B]``; NaN for the bin of NaN
-    margins."""
+    """Return the lowest and the highest margin (log odds) in each of a histogram's ``bins [B]``, ``[B]`` each; NaN for
+    the bin of NaN margins.
+    """
     first = bins.astype(np.uint32) << np.uint32(16)
     return _margin(first), _margin(first | np.uint32(0xFFFF))
 
 
 def calibration(groups: Groups) -> Calibration:
-    """Compute intercept and slope of one hospital, or of all hospitals together.
+    """Compute the calibration in the large, intercept and slope for the rows of one hospital, or of all hospitals
+    together.
 
-    Intercept and slope are NaN with one class only, if the predictions separate the classes, or if a prediction is 0, 1
-    or NaN. Print the coefficients of a single hospital only if it has :data:`ENOUGH` events and non-events.
+    All three are NaN if only one class is present, or if a prediction is 0, 1 or NaN. Intercept and slope are NaN also
+    if the predictions separate the classes or are all equal. Print the coefficients of a single hospital only if it has
+    at least :data:`ENOUGH` events and as many non-events.
     """
     rows, events = float(groups.rows.sum()), float(groups.events.sum())
     nothing = Coefficient(NAN, NAN)
@@ -134,8 +141,9 @@ def calibration(groups: Groups) -> Calibration:
 
 
 class Bins(NamedTuple):
-    """A hospital's message for calibration in bins: for each bin, the number of rows, the sum of predictions, and the
-    number of events, ``[BINS]``."""
+    """Sums that a hospital sends for its calibration error: for each of ``BINS`` bins of predicted probability, the
+    number of rows, the sum of predictions, and the number of events, ``[BINS]`` each.
+    """
 
     rows: Floats
     predicted: Floats
@@ -143,7 +151,9 @@ class Bins(NamedTuple):
 
 
 def binned(groups: Groups, bins: int = BINS) -> Bins:
-    """Compute the sums over bins of equal width; sums of several hospitals can be added."""
+    """Compute the number of rows, sum of predictions and number of events in each of ``bins`` bins of equal width
+    between 0 and 1. The results of several hospitals can be added.
+    """
     p = expit(groups.logit)
     of = bin_of(p, bins)
     rows, predicted, events = (
@@ -153,18 +163,19 @@ def binned(groups: Groups, bins: int = BINS) -> Bins:
 
 
 def bin_of(probabilities: Floats, bins: int = BINS) -> NDArray[np.int64]:
-    """Return the bin of equal width of each of ``probabilities [n]``."""
+    """Return the index of the bin of each of ``probabilities [n]``; the ``bins`` have equal width and cover 0 to 1."""
     # A probability at a bin's edge may have lost its last bit when it was converted to a logit and back.
     return np.minimum((probabilities * bins + 1e-12).astype(np.int64), bins - 1)
 
 
 def calibration_error(bins: Bins, rng: np.random.Generator, draws: int = 1000) -> CalibrationError:
-    """Compute the mean distance of predictions from events over ``bins``, weighted by rows, with interval and floor.
+    """Compute the expected calibration error with its interval and its value by chance. The error is the mean distance
+    of predictions from shares of events over ``bins``, weighted by rows.
 
-    For the floor, each bin's events are sampled with the predicted probability. The interval extends on each side by
-    the larger of two numbers: the 95th percentile of the simulated errors, and the 95th percentile of the total
-    deviation of all bins' events from their expectation (:func:`_missed`). By the triangle inequality chance cannot
-    change the error by more than this deviation.
+    For the value by chance, each bin's events are sampled ``draws`` times with the predicted probability. The interval
+    extends on each side by the larger of two numbers: the 95th percentile of the simulated errors, and the 95th
+    percentile of the total deviation of all bins' events from their expectation (:func:`_missed`). By the triangle
+    inequality, chance cannot change the error by more than this deviation.
     """
     filled = bins.rows > 0
     n, predicted, events = (values[filled] for values in bins)
@@ -178,10 +189,12 @@ def calibration_error(bins: Bins, rng: np.random.Generator, draws: int = 1000) -
 
 
 def _missed(rows: Floats, events: Floats) -> float:
-    """Return the 95th percentile of the sum over bins of absolute deviations of events from their expectation.
+    """Return the 95th percentile of the sum over bins of absolute deviations of the number of events from its
+    expectation.
 
-    Deviations are treated as normal, with the variance of the observed share. Half an event and half another row are
-    added to each of the bins ``rows [B]``, so that a bin without events is not treated as certain.
+    Deviations are treated as normal, with the variance that follows from the observed share of events. To compute this
+    share, half an event and half a row without the event are added to each of the bins ``rows [B]``. A bin without
+    events is therefore not treated as certain.
     """
     share = (events + 0.5) / (rows + 1)
     return float(np.quantile(_distances(len(rows)) @ np.sqrt(rows * share * (1 - share)), LEVEL))
@@ -189,15 +202,18 @@ def _missed(rows: Floats, events: Floats) -> float:
 
 @cache
 def _distances(bins: int) -> Floats:
-    """Return the absolute values of standard normal numbers, ``[10000, bins]``; they are the same for all data."""
+    """Return ``10000`` samples of the absolute values of ``bins`` standard normal numbers, ``[10000, bins]``; they are
+    the same in every call.
+    """
     return np.asarray(np.abs(stream(0, "calibration error").standard_normal((10_000, bins))))
 
 
 def _fit(groups: Groups, columns: Floats, offset: Floats | float) -> list[Coefficient]:
-    """Fit a logistic regression on ``columns [d, B]`` by Newton's method, with standard errors from the information.
+    """Fit a logistic regression on ``columns [d, B]`` by Newton's method. Standard errors follow from the information
+    matrix.
 
-    A margin that is extremely large dominates the information at coefficients of 0, so that steps are tiny far from the
-    optimum. A fit that ends there is recognised by its gradient, and is repeated from a slope of 1.
+    With an extremely large margin, Newton's method started at coefficients of 0 can stop far from the optimum, because
+    its steps become tiny. This is recognised by the gradient, and the fit is repeated from a slope of 1.
     """
     for start in np.eye(len(columns))[[-1]] * np.arange(2)[:, None]:
         fitted = _fit_from(start, groups, columns, offset)
@@ -207,7 +223,7 @@ def _fit(groups: Groups, columns: Floats, offset: Floats | float) -> list[Coeffi
 
 
 def _fit_from(start: Floats, groups: Groups, columns: Floats, offset: Floats | float) -> list[Coefficient] | None:
-    """Return the fit that begins at coefficients ``start [d]``; None if it does not end at the optimum."""
+    """Return the fit that starts at coefficients ``start [d]``, or None if it does not end at the optimum."""
     beta = start.copy()
     for _ in range(STEPS):
         p = expit(offset + beta @ columns)
@@ -230,7 +246,7 @@ def _fit_from(start: Floats, groups: Groups, columns: Floats, offset: Floats | f
 
 
 def _margin(ordered: NDArray[np.uint32]) -> Floats:
-    """Return the float32 margins of sortable integers (see :func:`raysim.metrics.segments.sortable`)."""
+    """Return the float32 margins from which :func:`raysim.metrics.segments.sortable` makes the integers ``ordered``."""
     positive = ordered >> np.uint32(31) == 1
     bits = np.where(positive, ordered ^ np.uint32(1 << 31), ~ordered).astype(np.uint32)
     with np.errstate(invalid="ignore"):  # the upper end of the bin of an infinite margin is not a number

@@ -1,8 +1,8 @@
 """Clinical figures of predictions by hospital: calibration, decisions at a threshold, and net benefit.
 
-Everything follows from hospitals' counts of their scores (:class:`raysim.metrics.score_counts.ScoreCounts`). Each
-function works on the hospitals of its counts; :meth:`ScoreCounts.together` adds them up. Undefined figures are NaN,
-with the reason in words. Definitions: ``docs/metrics.md``.
+All figures are computed from hospitals' counts of their scores (:class:`raysim.metrics.score_counts.ScoreCounts`).
+Functions return one value for each hospital in the counts; :meth:`ScoreCounts.together` gives the counts of all
+hospitals as those of one. Undefined figures are NaN, with the reason in words. Definitions: ``docs/metrics.md``.
 """
 
 from __future__ import annotations
@@ -53,13 +53,15 @@ FLOOR_DRAWS = 1000
 
 
 class ClinicalFigure(NamedTuple):
-    """One figure of ``H`` hospitals.
+    """One clinical figure, such as sensitivity or calibration slope, at each of ``H`` hospitals.
 
-    - ``name``: the name of the figure. ``at``: the configured threshold or share; NaN if the figure has none.
+    - ``name``: the name of the figure. ``at``: the configured threshold, sensitivity or specificity to which it refers;
+      NaN if there is none.
     - ``threshold``: the lowest probability that is classified as positive; NaN if the figure has no threshold or it
       could not be chosen.
     - ``value [H]`` with its 95 % interval ``low [H]`` to ``high [H]``; NaN if undefined, or if there is no interval.
-    - ``of [H]``: the number of rows in the denominator. ``undefined [H]``: the reason for a missing value, else empty.
+    - ``of [H]``: the number of rows in the denominator. ``undefined [H]``: the reason if the value is NaN, otherwise
+      empty.
     """
 
     name: str
@@ -80,11 +82,12 @@ def figures(
     rng: np.random.Generator,
     scored: Sequence[Groups] | None = None,
 ) -> list[ClinicalFigure]:
-    """Compute every figure of each hospital of ``counts``: calibration, decisions at ``thresholds``, and at ``points``.
+    """Compute all clinical figures of each of the ``H`` hospitals in ``counts``: calibration, decisions at
+    ``thresholds``, and sensitivity or specificity at the operating ``points``.
 
     ``counts`` must contain the number of rows above each of ``thresholds``; ``bins`` is the number of bins of the
-    calibration error. ``scored [H]`` are the scores of each hospital's rows. Without them, coefficients and expected
-    events are computed from the middles of bins, and differ by up to the width of a bin.
+    calibration error. ``scored [H]`` are the exact scores of each hospital's rows. Without them, calibration
+    coefficients and expected events are computed from the middles of the histogram's bins, and are approximate.
     """
     return [
         *_coefficients(counts, scored),
@@ -96,7 +99,9 @@ def figures(
 
 
 def calibration_metrics(counts: ScoreCounts, bins: int) -> dict[str, float]:
-    """Compute the calibration of all rows together: slope, intercept in the large, and calibration error."""
+    """Compute the calibration of the rows of all hospitals together: slope, calibration in the large, and calibration
+    error.
+    """
     together = counts.together()
     large, _, slope = _coefficients(together)
     sums = binned(together, bins)
@@ -110,7 +115,7 @@ def calibration_metrics(counts: ScoreCounts, bins: int) -> dict[str, float]:
 
 
 def _coefficients(counts: ScoreCounts, scored: Sequence[Groups] | None = None) -> list[ClinicalFigure]:
-    """Compute intercept in the large, intercept and slope of the hospitals with enough rows of either class."""
+    """Compute the calibration in the large, intercept and slope of each hospital with enough events and other rows."""
     events, rows = counts.events, counts.rows
     reason = _reasons(
         counts, {FEW_OF_A_CLASS: np.minimum(events, rows - events) < ENOUGH, ONE_CLASS: _one_class(counts)}
@@ -142,9 +147,9 @@ def _observed_over_expected(counts: ScoreCounts, scored: Sequence[Groups] | None
 
 
 def _calibration_errors(counts: ScoreCounts, bins: int, rng: np.random.Generator) -> list[ClinicalFigure]:
-    """Compute the expected calibration error of each hospital, and its floor.
+    """Compute the expected calibration error of each hospital, and its value by chance.
 
-    The floor is the mean and the 95th percentile of the error of perfectly calibrated predictions.
+    The value by chance is the mean and the 95th percentile of the error of perfectly calibrated predictions.
     """
     reason = _reasons(counts, {FEW_ROWS: counts.rows < BINNED_ROWS})
     sums = binned(counts, bins)
@@ -179,9 +184,10 @@ def _decisions(counts: ScoreCounts, t: int, threshold: float) -> list[ClinicalFi
 
 
 def _at_point(counts: ScoreCounts, point: OperatingPoint, rng: np.random.Generator) -> ClinicalFigure:
-    """Compute sensitivity (or specificity) at the operating point.
+    """Compute each hospital's sensitivity, or specificity, at the threshold of an operating ``point``.
 
-    A hospital's figure may be measured on the rows on which the threshold was chosen.
+    If there is one hospital (or all hospitals as one) and the threshold was chosen on the evaluated rows, the interval
+    includes the choice of the threshold.
     """
     predicted = counts.bins >= point.bin
     if point.of_events:
@@ -212,7 +218,11 @@ def _share(
 
 
 def _reasons(counts: ScoreCounts, why: dict[str, NDArray[np.bool_]]) -> Words:
-    """Return why a figure is undefined at each hospital, ``[H]``: the last reason in ``why`` that is true, or empty."""
+    """Return the reason why a figure is undefined at each hospital, ``[H]``, or an empty text.
+
+    ``why`` says for each reason at which hospitals it holds. The last reason that holds is returned; no rows, and
+    predictions that are NaN, come after all reasons in ``why``.
+    """
     reason = np.full(len(counts.filled), "", dtype=object)
     for words, holds in [*why.items(), (NO_ROWS, counts.rows == 0), (BROKEN, counts.broken)]:
         reason[holds] = words

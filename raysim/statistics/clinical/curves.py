@@ -1,7 +1,7 @@
 """Curves of a clinical report by hospital: observed against predicted risk, and net benefit by threshold.
 
-They follow from hospitals' counts of their scores; :meth:`ScoreCounts.together` treats all hospitals as one.
-Definitions: ``docs/metrics.md``.
+Curves are computed from hospitals' counts of their scores; :meth:`ScoreCounts.together` gives the counts of all
+hospitals as those of one. Definitions: ``docs/metrics.md``.
 """
 
 from __future__ import annotations
@@ -28,10 +28,12 @@ HOSPITAL_CURVE = CURVE[4::5]
 
 
 class CalibrationBins(NamedTuple):
-    """Rows of ``H`` hospitals by predicted risk, in ``K`` bins of equal width between 0 and 1.
+    """The calibration plot of ``H`` hospitals: their rows by predicted risk, in ``K`` bins of equal width between 0 and
+    1.
 
-    All fields are ``[H, K]``: ``rows``, ``events``, the mean ``predicted`` risk, and the ``observed`` share of events
-    with its interval. In empty bins all except the counts are NaN.
+    All fields are ``[H, K]``: the numbers of ``rows`` and ``events``, the mean ``predicted`` risk, and the ``observed``
+    share of events with its 95 % interval ``low`` to ``high``. In empty bins all except the numbers of rows and events
+    are NaN.
     """
 
     rows: Floats
@@ -43,7 +45,9 @@ class CalibrationBins(NamedTuple):
 
 
 def calibration_bins(counts: ScoreCounts, bins: int) -> CalibrationBins:
-    """Compute the calibration plot of each hospital. All figures are NaN if a prediction is not a number."""
+    """Compute the calibration plot of each hospital with a number of ``bins``. All figures of a hospital are NaN if one
+    of its predictions is NaN.
+    """
     sums = binned(counts, bins)
     rows = np.where(sums.rows > 0, sums.rows, np.nan)
     limits = share_interval(sums.events, sums.rows)
@@ -51,10 +55,10 @@ def calibration_bins(counts: ScoreCounts, bins: int) -> CalibrationBins:
 
 
 class NetBenefits(NamedTuple):
-    """Net benefit of ``H`` hospitals at ``T`` thresholds, ``[H, T]`` each; NaN without rows.
+    """Net benefit at each of ``H`` hospitals and ``T`` thresholds, ``[H, T]`` each; NaN without rows.
 
-    The fields are the net benefit of acting on the model, the limits of its interval, and the net benefit of acting on
-    everyone.
+    ``value`` is the net benefit of acting on the model, ``low`` to ``high`` its 95 % interval, and ``everyone`` the net
+    benefit of acting on every patient.
     """
 
     value: Floats
@@ -64,17 +68,19 @@ class NetBenefits(NamedTuple):
 
 
 def net_benefit_curve(counts: ScoreCounts, thresholds: Floats) -> NetBenefits:
-    """Compute each hospital's decision curve at ``thresholds [T]``, moved to the nearest edges of bins."""
+    """Compute each hospital's decision curve, its net benefit at each of ``thresholds [T]``. Thresholds are moved to
+    the nearest edges of the bins in which scores were counted.
+    """
     events, rows = unless_broken(counts, counts.events), unless_broken(counts, counts.rows)
     hits, alarms = (np.stack(each, axis=1) for each in zip(*predicted_at(counts, thresholds), strict=True))
     return NetBenefits(*net_benefits(hits, alarms, events[:, None], rows[:, None], thresholds))
 
 
 def predicted_at(counts: ScoreCounts, thresholds: Floats) -> Iterator[tuple[Floats, Floats]]:
-    """Yield for each threshold how many events and how many other rows of each hospital are called (classified as
-    positive), ``[H]`` each.
+    """Yield for each threshold the numbers of events and of other rows that are classified as positive at each
+    hospital, ``[H]`` each.
 
-    Thresholds are moved to the nearest edges of bins.
+    Thresholds are moved to the nearest edges of the bins in which scores were counted.
     """
     for first in _first_bins(thresholds):
         predicted = counts.bins >= first
@@ -82,22 +88,28 @@ def predicted_at(counts: ScoreCounts, thresholds: Floats) -> Iterator[tuple[Floa
 
 
 def probabilities(counts: ScoreCounts) -> Floats:
-    """Return the predicted risk at each bin's middle, ``[B]``; 0 for the bin of NaN, which is not used."""
+    """Return the predicted risk at the middle of each of the ``B`` bins of ``counts``, ``[B]``; 0 for the bin of
+    predictions that are NaN.
+    """
     return np.asarray(np.nan_to_num(expit(_middles(counts).logit)))
 
 
 def expected_events(counts: ScoreCounts) -> Floats:
-    """Return the expected number of events of each hospital, ``[H]``; NaN if a prediction is not a number."""
+    """Return the sum of predicted risks at each hospital, ``[H]``, its expected number of events; NaN if a prediction
+    is NaN.
+    """
     return unless_broken(counts, counts.sums((counts.positives + counts.negatives) * probabilities(counts)))
 
 
 def _middles(counts: ScoreCounts) -> Groups:
-    """Return the bins of all hospitals, concatenated, as groups whose predictions are the middles of bins."""
+    """Return the bins of all hospitals, concatenated, as groups of rows whose prediction is the middle of their bin."""
     return from_histogram(counts.histogram)
 
 
 def binned(counts: ScoreCounts, bins: int) -> Bins:
-    """Return rows, the sum of predictions and events of each hospital by bins of equal width, ``[H, bins]``."""
+    """Return for each hospital the number of rows, the sum of predictions and the number of events in each of ``bins``
+    bins of equal width between 0 and 1, ``[H, bins]`` each.
+    """
     p, hospitals = probabilities(counts), len(counts.filled)
     cell = np.repeat(np.arange(hospitals), counts.filled) * bins + bin_of(p, bins)
     rows = (counts.positives + counts.negatives).astype(np.float64)
@@ -109,13 +121,14 @@ def binned(counts: ScoreCounts, bins: int) -> Bins:
 
 
 def unless_broken(counts: ScoreCounts, values: NDArray[Any]) -> Floats:
-    """Return ``values [H]``, with NaN for hospitals at which a prediction is not a number."""
+    """Return ``values [H]``, one per hospital, with NaN for hospitals at which a prediction is NaN."""
     return np.where(counts.broken, np.nan, values).astype(np.float64)
 
 
 def _first_bins(thresholds: Floats) -> Floats:
-    """Return for each threshold the first bin whose rows are classified as positive: the bin whose lower edge is
-    nearest."""
+    """Return for each threshold the lowest bin whose rows are classified as positive: the bin whose lower edge is
+    nearest to the threshold.
+    """
     logits = np.log(thresholds) - np.log1p(-thresholds)
     inside = (sortable(logits.astype(np.float32)) >> 16).astype(np.uint16)
     low, high = edges(inside)

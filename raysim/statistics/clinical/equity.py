@@ -1,8 +1,8 @@
 """Equity between hospitals in each clinical figure, and a test of their differences against chance.
 
-If a figure has a best value, such as a slope of 1, its distance from the best value is compared. Shares have a noise
-floor. This floor is simulated with equal hospitals, which all have the share of all rows together, and their own
-numbers of rows. Definitions: ``docs/metrics.md``.
+If a figure has a best value, such as 1 for the calibration slope, hospitals' distances from the best value are
+compared. For figures that are shares of rows, differences by chance are simulated: hospitals have their own numbers of
+rows, and all have the same true share, that of the rows of all hospitals together. Definitions: ``docs/metrics.md``.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ SHARES = ("sensitivity", "specificity", "ppv", "npv", "sensitivity_at_specificit
 
 
 class ClinicalEquity(NamedTuple):
-    """One figure over hospitals.
+    """How one clinical figure differs between hospitals.
 
-    - ``figure``, ``at`` and ``threshold`` as in :class:`ClinicalFigure`; ``measure``: ``value``, or ``distance`` if the
-      distance from the best value is compared.
+    - ``figure``, ``at`` and ``threshold`` are as in :class:`ClinicalFigure`. ``measure`` is ``distance`` if hospitals'
+      distances from the figure's best value are compared, otherwise ``value``.
     - ``over``: the result of :func:`raysim.metrics.equity.over_hospitals`, whose ``mean`` is weighted by rows.
-    - ``floor_std`` and ``floor_worst_decile``: the mean standard deviation and worst decile of simulated hospitals with
-      equal shares. ``p``: the probability that such hospitals differ at least as much. These three are NaN if unknown,
-      and for fewer than three hospitals.
+    - ``floor_std`` and ``floor_worst_decile``: the mean standard deviation and worst decile of simulated hospitals that
+      differ only by chance. ``p``: the probability that such hospitals differ at least as much as observed. A number
+      that is not computed for the figure is NaN, as are all three for fewer than three hospitals.
     """
 
     figure: str
@@ -67,8 +67,9 @@ class ClinicalEquity(NamedTuple):
 def clinical_equity(
     counts: ScoreCounts, figures: Sequence[ClinicalFigure], stays: NDArray[np.int64], rng: np.random.Generator
 ) -> list[ClinicalEquity]:
-    """Compute equity over hospitals for each of the ``figures`` that are defined. ``stays [H]`` are all rows of a
-    hospital."""
+    """Summarise over ``H`` hospitals each of the ``figures`` for which equity is defined. ``stays [H]`` are the numbers
+    of all rows of the hospitals.
+    """
     rows, equities = counts.rows, []
     for figure in figures:
         chance = (NAN, NAN, NAN)
@@ -92,11 +93,12 @@ def clinical_equity(
 
 def calibration_chance(hospitals: Sequence[Groups], rng: np.random.Generator, draws: int = 1000) -> float:
     """Return the probability that hospitals with equal calibration would differ from each other at least as much as
-    these.
+    these ``hospitals``.
 
-    Compared are observed and expected events. Every hospital's events are simulated from the predictions after one
-    common recalibration, so that hospitals with few events can be included. The result is NaN for fewer than three
-    hospitals with rows, or if a prediction is 0 or 1.
+    Hospitals' observed numbers of events are compared with the expected ones. Each hospital's events are simulated from
+    its predictions, which are first recalibrated by one intercept common to all hospitals. Hospitals with few events
+    can therefore be included. The result is NaN for fewer than three hospitals with rows, if all rows have one class,
+    or if a prediction is 0 or 1.
     """
     full = [groups for groups in hospitals if len(groups.rows)]
     if len(full) < FEWEST:
@@ -128,15 +130,18 @@ def calibration_chance(hospitals: Sequence[Groups], rng: np.random.Generator, dr
 
 
 def _groups(counts: ScoreCounts) -> list[Groups]:
-    """Return the bins of each hospital with rows whose predictions are all numbers."""
+    """Return the histogram bins of each hospital as groups of rows. Hospitals without rows, or with a prediction that
+    is NaN, are left out.
+    """
     together, offsets = from_histogram(counts.histogram), counts.offsets.tolist()
     judged = np.flatnonzero((counts.rows > 0) & ~counts.broken).tolist()
     return [Groups(*(part[offsets[h] : offsets[h + 1]] for part in together)) for h in judged]
 
 
 def _binomial(figure: ClinicalFigure, rng: np.random.Generator) -> tuple[float, float, float]:
-    """Return the mean standard deviation and the mean worst decile over simulations of equal hospitals, and the p-value
-    of equality."""
+    """Simulate hospitals with equal true shares. Return the mean over simulations of the standard deviation and of the
+    worst decile of hospitals' shares, and the p-value of equal shares.
+    """
     defined = np.isfinite(figure.value)
     of = figure.of[defined].astype(np.int64)
     right = np.rint(figure.value[defined] * of)

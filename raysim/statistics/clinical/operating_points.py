@@ -26,13 +26,14 @@ BOOTSTRAP = 300
 
 @dataclass(frozen=True)
 class OperatingPoint:
-    """The threshold that reaches a given share of one class, the same for all hospitals.
+    """A threshold that reaches a given sensitivity or specificity, the same for all hospitals.
 
-    - ``figure``: the evaluated figure, which is a share of the other class; ``at``: the given share.
-    - ``of_events``: whether the evaluated figure is a share of events.
-    - ``bin``: the first bin of scores that is classified as positive; ``threshold``: its lowest probability. The bin
-      and the threshold are NaN with too few rows to choose a threshold. The bin is infinite, and the threshold is 1, if
-      only classifying no row as positive is specific enough.
+    - ``figure``: the figure that is evaluated at the threshold, ``sensitivity_at_specificity`` or
+      ``specificity_at_sensitivity``. ``at``: the specificity, or sensitivity, that the threshold reaches.
+    - ``of_events``: whether the evaluated figure is a share of events, that is, a sensitivity.
+    - ``bin``: the lowest bin of scores that is classified as positive; ``threshold``: its lowest probability. Both are
+      NaN if there are too few rows to choose a threshold. If the specificity is reached only by classifying no row as
+      positive, the bin is infinite and the threshold 1.
     - ``same_rows``: whether the threshold was chosen on the evaluated rows.
     """
 
@@ -47,10 +48,11 @@ class OperatingPoint:
 def operating_points(
     counts: ScoreCounts, validation: ScoreCounts | None, specificity: float, sensitivity: float
 ) -> tuple[OperatingPoint, OperatingPoint]:
-    """Return the thresholds that reach ``specificity``, and ``sensitivity``, over all hospitals.
+    """Return the threshold that reaches ``specificity`` over the rows of all hospitals, and the one that reaches
+    ``sensitivity``.
 
-    They are chosen on ``validation`` rows. If ``validation`` is None, they are chosen on the rows of ``counts``, which
-    is optimistic.
+    They are chosen on ``validation`` rows. If ``validation`` is None, they are chosen on the rows of ``counts``.
+    Figures on these rows are then optimistic.
     """
     chosen = (counts if validation is None else validation).together()
     groups = _by_bin(chosen)
@@ -71,11 +73,13 @@ def operating_points(
 def with_the_threshold_chosen_again(
     counts: ScoreCounts, point: OperatingPoint, rng: np.random.Generator
 ) -> tuple[float, float]:
-    """Return the interval of a share whose threshold is chosen again on every bootstrap sample of either class.
+    """Return the 95 % bootstrap interval of a sensitivity or specificity, with the threshold chosen again in every
+    sample.
 
-    In a sample of ``n`` rows, the threshold is the ``k``-th score. This is the score of row ``n u`` of the sorted
-    original rows, where ``u`` is the ``k``-th smallest of ``n`` uniform numbers, and therefore has a beta distribution.
-    The count of the other class beyond the threshold is binomial.
+    Events and other rows are resampled separately. In a sample of ``n`` rows of the class from which the threshold is
+    chosen, the threshold is the ``k``-th score. This is the score of row ``n u`` of the sorted original rows, where
+    ``u`` is the ``k``-th smallest of ``n`` uniform numbers, and therefore has a beta distribution. The number of rows
+    of the other class beyond the threshold is binomial.
     """
     judged, chosen = counts.positives, counts.negatives
     if not point.of_events:
@@ -92,6 +96,6 @@ def with_the_threshold_chosen_again(
 
 
 def _by_bin(counts: ScoreCounts) -> Groups:
-    """Return one group for each bin. The index of the bin replaces the logit, because only the order is used."""
+    """Return the rows of each bin as a group. The index of the bin replaces the logit: only the order is used."""
     rows = (counts.positives + counts.negatives).astype(np.float64)
     return Groups(counts.bins.astype(np.float64), rows, counts.positives.astype(np.float64))

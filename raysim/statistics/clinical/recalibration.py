@@ -1,9 +1,10 @@
 """Recalibration of risks by hospital: ``logit p' = a + b logit p``, fitted on rows that are not used for training.
 
-All methods use one estimator: the mode of the likelihood of a hospital's rows times normal priors on ``a`` and ``b``.
-Without priors it is maximum likelihood. With a prior that all hospitals share it is empirical Bayes: a hospital with
-few rows is close to the prior mean, and a hospital without rows has the prior mean. Sources: Vergouwe and others 2017
-(the closed test); Laplace's approximation of the marginal likelihood. Definitions: ``docs/statistics.md``.
+All methods compute the mode of the likelihood of a hospital's rows times normal priors on ``a`` and ``b``. Without
+priors, the mode is the maximum likelihood estimate. With a prior that is estimated from all hospitals, it is the
+empirical Bayes estimate: at a hospital with few rows it is close to the prior mean, and without rows it is the prior
+mean. Sources: Vergouwe and others 2017 (the closed test); Laplace's approximation of the marginal likelihood.
+Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -55,11 +56,12 @@ UNTRAINED = "never trained"
 
 
 class Rows(NamedTuple):
-    """Rows of ``H`` hospitals, or groups of rows that share one prediction.
+    """Rows of ``H`` hospitals with their predictions and outcomes. Each entry is a single row, or a group of rows of
+    one hospital with the same prediction.
 
     - ``margin [n]``: the logit of the prediction.
     - ``rows [n]`` and ``events [n]``: the numbers of rows and events in the group; ``rows`` is 1 for a single row.
-    - ``hospital [n]``: the group's hospital, 0 to ``hospitals - 1``.
+    - ``hospital [n]``: the index of the hospital, 0 to ``hospitals - 1``.
     """
 
     margin: Floats
@@ -69,18 +71,18 @@ class Rows(NamedTuple):
     hospitals: int
 
     def sums(self, values: Floats) -> Floats:
-        """Return the sum of ``values [n]`` at each hospital, ``[H]``."""
+        """Return the sum of ``values [n]``, one per row or group of rows, at each hospital, ``[H]``."""
         return np.bincount(self.hospital, values, self.hospitals).astype(np.float64, copy=False)
 
     @property
     def counts(self) -> tuple[Floats, Floats]:
-        """Return each hospital's rows and events, ``[H]`` each."""
+        """The number of rows and the number of events of each hospital, ``[H]`` each."""
         return self.sums(self.rows), self.sums(self.events)
 
 
 @dataclass(frozen=True)
 class Prior:
-    """The common distribution of hospitals' intercepts: ``mean`` and ``variance`` of a normal distribution."""
+    """The normal prior of hospitals' recalibration intercepts, with its ``mean`` and ``variance``."""
 
     mean: float
     variance: float
@@ -88,9 +90,11 @@ class Prior:
 
 @dataclass(frozen=True, eq=False)
 class Shifts:
-    """The recalibration of ``H`` hospitals: ``intercept [H]`` (a) and ``slope [H]`` (b, above 0).
+    """The recalibration ``logit p' = a + b logit p`` at each of ``H`` hospitals: ``intercept [H]`` (a) and ``slope
+    [H]`` (b, above 0).
 
-    ``reason [H]`` explains why a hospital's risks, or its slope, did not change; empty if it was fitted as configured.
+    ``reason [H]`` says why a hospital's risks, or its slope, were left unchanged; it is empty if they were fitted as
+    configured.
     """
 
     intercept: Floats
@@ -99,15 +103,15 @@ class Shifts:
 
     @property
     def unchanged(self) -> NDArray[np.bool_]:
-        """The hospitals whose risks did not change, ``[H]``."""
+        """Whether recalibration leaves each hospital's risks unchanged, ``[H]``."""
         return np.asarray((self.intercept == 0) & (self.slope == 1))
 
 
 def rows_of(margins: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> Rows:
-    """Build rows from concatenated ``margins [n]`` and ``y [n]``; hospital ``h`` has rows ``offsets[h]:offsets[h +
-    1]``.
+    """Build rows from concatenated ``margins [n]`` (logits of predictions) and outcomes ``y [n]``; hospital ``h`` has
+    the rows ``offsets[h]:offsets[h + 1]``.
 
-    Margins that are NaN are left out.
+    Rows whose margin is NaN are left out.
     """
     z, bounds = np.asarray(margins, dtype=np.float64), np.asarray(offsets, dtype=np.int64)
     hospital = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
@@ -115,14 +119,19 @@ def rows_of(margins: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> Rows:
 
 
 def grouped(margin: Floats, rows: Floats, events: Floats, hospital: Ints, hospitals: int) -> Rows:
-    """Build groups of rows. Margins that are NaN are left out, and infinite margins are replaced by very large ones."""
+    """Build groups of rows from their margins (logits of predictions), numbers of rows and events, and hospitals.
+
+    Groups whose margin is NaN are left out. Margins are clipped to the absolute value :data:`LARGEST`.
+    """
     defined = ~np.isnan(margin)
     limited = np.clip(margin[defined], -LARGEST, LARGEST)
     return Rows(limited, rows[defined], events[defined], hospital[defined], hospitals)
 
 
 def log_likelihood(of: Rows, intercept: Floats, slope: Floats) -> Floats:
-    """Return the log likelihood ``[H]`` of each hospital's rows under its ``intercept [H]`` and ``slope [H]``."""
+    """Return the log likelihood of each hospital's rows after recalibration with its ``intercept [H]`` and ``slope
+    [H]``, ``[H]``.
+    """
     eta = intercept[of.hospital] + slope[of.hospital] * of.margin
     with np.errstate(invalid="ignore"):  # for hospitals without a finite solution
         return of.sums(-of.events * np.logaddexp(0, -eta) - (of.rows - of.events) * np.logaddexp(0, eta))
@@ -131,11 +140,12 @@ def log_likelihood(of: Rows, intercept: Floats, slope: Floats) -> Floats:
 def mode(
     of: Rows, prior: Prior | None, slope_variance: float | None, start: Floats | None = None
 ) -> tuple[Floats, Floats]:
-    """Return the posterior mode ``a [H]`` and ``b [H]`` of each hospital; NaN if it is not finite.
+    """Return the posterior modes of the recalibration intercept ``a [H]`` and slope ``b [H]`` of each of ``H``
+    hospitals; NaN if a mode is not finite.
 
     ``prior`` is the prior of ``a``; None means no prior. ``slope_variance`` is the variance of the prior of ``b``,
     whose mean is 1: with 0, ``b`` is fixed at 1, and None means no prior. A hospital without rows has the prior's mean.
-    ``start [H]`` is the starting value of ``a``.
+    ``start [H]`` is the value of ``a`` at which the search starts.
     """
     mean = 0.0 if prior is None else prior.mean
     a, b = np.full(of.hospitals, mean) if start is None else start, np.ones(of.hospitals)
@@ -159,10 +169,11 @@ def mode(
 
 
 def _shift(of: Rows, prior: Prior | None, start: Floats) -> Floats:
-    """Return the posterior mode ``a [H]`` with ``b`` fixed at 1; NaN if it is not finite.
+    """Return the posterior mode of each hospital's recalibration intercept ``a``, with the slope fixed at 1, ``[H]``;
+    NaN if it is not finite.
 
-    The derivative of the likelihood decreases in ``a``, so its sign gives the side of the mode. A Newton step beyond
-    the known bracket is replaced by bisection.
+    The derivative of the posterior decreases in ``a``, so its sign tells on which side of ``a`` the mode lies. A Newton
+    step beyond the known bracket is replaced by bisection.
     """
     mean, held = (0.0, 0.0) if prior is None else (prior.mean, 1 / prior.variance)
     a, low, high = start.copy(), np.full(of.hospitals, -np.inf), np.full(of.hospitals, np.inf)
@@ -184,9 +195,10 @@ def _shift(of: Rows, prior: Prior | None, start: Floats) -> Floats:
 
 
 def _newton(of: Rows, a: Floats, b: Floats, mean: float, held_a: float, held_b: float) -> tuple[Floats, Floats]:
-    """Return the next Newton step of each hospital in ``a`` and ``b``, ``[H]`` each, cut to ``LONGEST``.
+    """Return the next Newton step of each hospital's intercept ``a`` and slope ``b``, ``[H]`` each, shortened to at
+    most ``LONGEST``.
 
-    The step is NaN if the rows do not determine the coefficients.
+    The step is NaN if the hospital's rows do not determine the coefficients.
     """
     p = expit(a[of.hospital] + b[of.hospital] * of.margin)
     residual, weight = of.events - of.rows * p, of.rows * p * (1 - p)
@@ -205,7 +217,7 @@ def _newton(of: Rows, a: Floats, b: Floats, mean: float, held_a: float, held_b: 
 def _ascended(
     value: Callable[[Floats, Floats], Floats], a: Floats, b: Floats, step_a: Floats, step_b: Floats
 ) -> tuple[Floats, Floats]:
-    """Return ``a`` and ``b`` after a step, halved separately by hospital until ``value`` does not decrease."""
+    """Return ``a`` and ``b`` after a step. Each hospital's step is halved until its ``value`` does not decrease."""
     before, size = value(a, b), np.ones_like(a)
     before -= ROUNDING * np.abs(before)
     for _ in range(HALVINGS):
@@ -220,9 +232,10 @@ def _ascended(
 
 
 def estimated_prior(of: Rows) -> Prior:
-    """Return the prior that maximises the likelihood of all hospitals' rows, by Laplace's approximation over ``TAUS``.
+    """Return the prior of hospitals' intercepts that maximises the likelihood of all hospitals' rows. The likelihood is
+    computed by Laplace's approximation for each standard deviation in ``TAUS``.
 
-    Mean and variance are 0 if all rows have one class.
+    Mean and variance are 0 if all rows have one class, or if no finite intercept fits all rows together.
     """
     rows, events = of.counts
     present = rows > 0
@@ -246,8 +259,10 @@ def estimated_prior(of: Rows) -> Prior:
 
 
 def _marginal(of: Rows, a: Floats, prior: Prior, present: NDArray[np.bool_]) -> float:
-    """Return the log marginal likelihood of all rows under a ``prior``, by Laplace's approximation at the modes ``a
-    [H]``."""
+    """Return the log marginal likelihood of all rows under a ``prior`` of hospitals' intercepts. Laplace's
+    approximation is used at the posterior modes ``a [H]``. Only hospitals that are ``present [H]``, which have rows,
+    are counted.
+    """
     likelihood = log_likelihood(of, a, np.ones(of.hospitals))
     if prior.variance:
         p = expit(a[of.hospital] + of.margin)
@@ -258,16 +273,17 @@ def _marginal(of: Rows, a: Floats, prior: Prior, present: NDArray[np.bool_]) -> 
 
 
 def fit(of: Rows, method: Method, prior: Prior | None = None) -> Shifts:
-    """Compute the recalibration of each hospital by ``method``; ``eb`` shrinks to ``prior``.
+    """Compute the recalibration ``logit p' = a + b logit p`` of each hospital by ``method``.
 
-    - ``eb``: ``b`` is 1 and ``a`` is the mode under ``prior``. It is also defined for one row, one class, and no rows.
+    - ``eb``: ``b`` is 1 and ``a`` is the posterior mode under ``prior``. It is also defined for one row, one class, and
+      no rows.
     - ``intercept``: ``b`` is 1, and ``a`` is fitted by maximum likelihood.
     - ``logistic``: ``a`` and ``b`` are fitted by maximum likelihood.
-    - ``closed``: no change, intercept alone, or both: the smallest model that a sequence of likelihood-ratio tests at 5
-      % accepts.
+    - ``closed``: the smallest of three models that is not rejected by a sequence of likelihood-ratio tests at 5 %: no
+      change, ``a`` alone, or ``a`` and ``b``.
 
-    With one class, without rows, or if risks separate the classes, methods other than ``eb`` change nothing. A slope of
-    at most 0 would reverse the ranking. In that case ``b`` is 1, and ``a`` is fitted again.
+    With one class, without rows, or without a finite solution, methods other than ``eb`` change nothing. A fitted slope
+    of at most 0 would reverse the ranking. In that case ``b`` is 1, and ``a`` is fitted again.
     """
     if method == "eb":
         if prior is None:
@@ -304,14 +320,15 @@ def _no_reason(of: Rows) -> Words:
 
 
 def _only(of: Rows, some: NDArray[np.bool_]) -> Rows:
-    """Return ``of`` with only the rows of the hospitals marked in ``some [H]``; the other hospitals remain, without
-    rows."""
+    """Return the rows ``of`` the hospitals marked in ``some [H]``; the other hospitals remain, but without rows."""
     selected = some[of.hospital]
     return Rows(of.margin[selected], of.rows[selected], of.events[selected], of.hospital[selected], of.hospitals)
 
 
 def _checked(of: Rows, a: Floats, b: Floats, reason: Words) -> Shifts:
-    """Return the recalibration ``a`` and ``b`` where both are finite; elsewhere 0 and 1, which change nothing."""
+    """Return the recalibration with intercepts ``a`` and slopes ``b``. At hospitals where one of them is not finite,
+    they are replaced by 0 and 1, which change nothing.
+    """
     lost = ~(np.isfinite(a) & np.isfinite(b))
     reason[lost & (reason == "")] = SEPARATED
     return Shifts(np.where(lost, 0.0, a), np.where(lost, 1.0, b), reason)

@@ -25,14 +25,14 @@ ENOUGH_ROWS = 3
 
 @dataclass(frozen=True)
 class Benefit:
-    """The effect of recalibration at ``hospitals`` with events, on rows that the fit did not use.
+    """The effect of recalibration at ``hospitals`` hospitals that have events, on rows that were not used to fit it.
 
     - ``log_loss``: the change of the mean log loss of a row; below 0, risks get better.
-    - ``off`` and ``off_after``: the mean distance of observed from expected events, ``|ln O/E|``, before and after
-      recalibration.
+    - ``off`` and ``off_after``: the mean over hospitals of ``|ln O/E|``, the distance of observed (O) from expected (E)
+      events, before and after recalibration.
     - ``labelled``: the number of labelled rows per fit at the median hospital.
 
-    All figures are NaN if nothing could be evaluated.
+    If no hospital could be evaluated, ``log_loss``, ``off`` and ``off_after`` are NaN, and the other two are 0.
     """
 
     log_loss: float
@@ -43,16 +43,18 @@ class Benefit:
 
 
 def from_counts(counts: ScoreCounts) -> Rows:
-    """Return hospitals' counts as groups of rows whose prediction is the middle of their bin."""
+    """Return hospitals' counts of their scores as groups of rows whose prediction is the middle of their bin."""
     groups = from_histogram(counts.histogram)
     hospital = np.repeat(np.arange(len(counts.filled)), counts.filled)
     return grouped(groups.logit, groups.rows, groups.events, hospital, len(counts.filled))
 
 
 def benefit(counts: ScoreCounts, method: Method, rng: np.random.Generator) -> Benefit:
-    """Estimate the effect of ``method`` from ``counts`` of validation rows under the model to be recalibrated.
+    """Estimate the effect of recalibration by ``method``, from ``counts`` of the validation rows' scores under the
+    model that is to be recalibrated.
 
-    Each half is used once for the fit and once for the evaluation; ``ln O/E`` is undefined for a half without events.
+    The rows are split at random into two halves. Each half is used once for the fit and once for the evaluation. A
+    hospital without events in a half has no ratio of observed to expected events there.
     """
     halves = _halves(from_counts(counts), rng)
     before, after, rows, off, labelled = 0.0, 0.0, 0.0, [], []
@@ -77,10 +79,11 @@ def benefit(counts: ScoreCounts, method: Method, rng: np.random.Generator) -> Be
 
 
 def recommended(spread: float, rarer: NDArray[Any]) -> bool:
-    """Return whether recalibration is worth its labelled rows.
+    """Return whether recalibration is worth the labelled rows that it needs.
 
     Two conditions must hold. Hospitals' calibration demonstrably differs: ``spread``, the p-value of this difference,
-    is at most .05. The median hospital has at least three validation rows of its ``rarer [H]`` class.
+    is at most .05. The median hospital has at least three validation rows of its rarer class; ``rarer [H]`` are these
+    numbers of rows.
     """
     return bool(spread <= ALPHA and len(rarer) and np.median(rarer) >= ENOUGH_ROWS)
 
@@ -91,7 +94,7 @@ def rarer_class(counts: ScoreCounts) -> Ints:
 
 
 def _halves(of: Rows, rng: np.random.Generator) -> tuple[Rows, Rows]:
-    """Split the rows of every hospital at random into two halves whose sizes differ by at most one row."""
+    """Split the rows of every hospital at random into two halves, whose sizes differ by at most one row."""
     events, others = of.events.astype(np.int64), (of.rows - of.events).astype(np.int64)
     group = np.concatenate([np.repeat(np.arange(len(of.rows)), counts) for counts in (events, others)])
     event = np.arange(len(group)) < events.sum()
@@ -107,7 +110,9 @@ def _halves(of: Rows, rng: np.random.Generator) -> tuple[Rows, Rows]:
 
 
 def _off(of: Rows, intercept: Floats, slope: Floats) -> Floats:
-    """Return ``|ln O/E|`` of each hospital after recalibration, ``[H]``; NaN without events."""
+    """Return ``|ln O/E|`` of observed (O) and expected (E) events at each hospital after recalibration, ``[H]``; NaN
+    without events.
+    """
     observed = of.counts[1]
     expected = of.sums(of.rows * expit(intercept[of.hospital] + slope[of.hospital] * of.margin))
     with np.errstate(divide="ignore", invalid="ignore"):

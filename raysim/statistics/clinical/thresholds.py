@@ -25,10 +25,12 @@ ONE_ROW = 1 - 1e-9
 def net_benefits(
     true_positive: ArrayLike, false_positive: ArrayLike, events: ArrayLike, rows: ArrayLike, probability: ArrayLike
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """Compute net benefit per row: true positives minus false positives times the odds of ``probability``, in (0, 1).
+    """Compute the net benefit per row: true positives minus false positives times the odds of the threshold
+    ``probability``, which is between 0 and 1.
 
-    Returns the net benefit of acting on the model, the limits of its interval, and the net benefit of acting on
-    everyone; acting on no one has 0. Arguments are arrays of counts. The results are NaN without rows.
+    Returns the net benefit of acting on the model, the lower and upper limit of its 95 % interval, and the net benefit
+    of acting on everyone. The net benefit of acting on no one is 0. The other arguments are arrays of numbers of rows.
+    The results are NaN without rows.
     """
     t = np.asarray(probability, dtype=np.float64)
     if not ((t > 0) & (t < 1)).all():
@@ -47,11 +49,12 @@ def gained(
     rows: NDArray[Any],
     probability: float,
 ) -> tuple[Floats, Floats]:
-    """Compute the gain in net benefit over the better default (acting on everyone or on no one), and its variance,
-    ``[H]``.
+    """Compute the gain in net benefit over the better default (acting on everyone or on no one), and the variance of
+    this gain, one entry per hospital, ``[H]`` each.
 
     Arguments are the same as for :func:`net_benefits`. A row's gain is its benefit minus its benefit under the default.
-    The variance of the mean of these gains is ``s^2/n``. Both results are NaN below two rows.
+    The variance of the mean of ``n`` rows' gains is their sample variance divided by ``n``. Both results are NaN for
+    fewer than two rows.
     """
     odds = probability / (1 - probability)
     n = np.where(rows > 1, rows, np.nan)
@@ -66,10 +69,12 @@ def gained(
 
 
 def threshold_at_specificity(groups: Groups, specificity: float) -> float:
-    """Return the smallest logit of ``groups`` at which at least this share of non-events is classified as negative.
+    """Return the smallest logit at which at least a share ``specificity`` of the non-events in ``groups`` is classified
+    as negative.
 
-    It is one threshold for all hospitals. Choose it on validation rows: on test rows it is optimistic. It is infinite
-    if only a threshold that classifies no row as positive is specific enough. It is NaN with no or too few non-events.
+    With the groups of all hospitals it is one threshold for all. Choose it on validation rows: on test rows it is
+    optimistic. It is infinite if only a threshold that classifies no row as positive is specific enough. It is NaN if
+    the specificity would allow less than one false positive.
     """
     order = np.argsort(groups.logit)
     logits, misses = groups.logit[order], (groups.rows - groups.events)[order]
@@ -84,9 +89,11 @@ def threshold_at_specificity(groups: Groups, specificity: float) -> float:
 
 
 def threshold_at_sensitivity(groups: Groups, sensitivity: float) -> float:
-    """Return the largest logit of ``groups`` at which at least this share of events is classified as positive.
+    """Return the largest logit at which at least a share ``sensitivity`` of the events in ``groups`` is classified as
+    positive.
 
-    See :func:`threshold_at_specificity`. It is NaN with no or too few events.
+    Choose it on validation rows: on test rows it is optimistic. It is NaN if the sensitivity would allow less than one
+    false negative.
     """
     m = float(groups.events.sum())
     if not m or m * (1 - sensitivity) < ONE_ROW:

@@ -1,8 +1,8 @@
 """The net benefit of acting on a model, compared with acting on all patients or on none.
 
-The difference is a mean over rows. Its interval over hospitals like these is computed like the interval of a difference
-between models (:mod:`raysim.statistics.differences.paired`). Source of net benefit: Vickers and Elkin 2006.
-Definitions: ``docs/statistics.md``.
+This difference in net benefit is a mean over rows. Its interval for a population of similar hospitals is computed like
+that of a difference between models (:mod:`raysim.statistics.differences.paired`). Source of net benefit: Vickers and
+Elkin 2006. Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -19,15 +19,17 @@ from raysim.statistics.differences.paired import Limits, Paired, paired
 
 
 class Usefulness(NamedTuple):
-    """The value of acting on a model, as the mean over seeds.
+    """The gain in net benefit of acting on a model, as the mean over training seeds.
 
-    - ``at``: the threshold; ``default``: the better of acting on all patients and on none at this threshold.
-    - ``value`` and ``limits``: net benefit minus the net benefit of ``default``, in true positives per row.
-    - ``worth``: the ranges of thresholds in which acting on the model has a larger net benefit over all rows than
-      acting on everybody and than acting on nobody. A range is a pair of the first and the last threshold, in steps of
-      .01.
-    - ``demonstrated``: the ranges in which the interval of this gain excludes 0 at every threshold. The intervals are
-      not simultaneous.
+    - ``at``: the threshold. ``default``: whether acting on everybody or on nobody has the larger net benefit at this
+      threshold.
+    - ``value`` and ``limits``: the net benefit of acting on the model minus that of ``default``, in true positives per
+      row, and its interval.
+    - ``worth``: the ranges of thresholds at which acting on the model has a larger net benefit over the rows of all
+      hospitals than both acting on everybody and acting on nobody. A range is a pair of the first and the last
+      threshold, in steps of .01.
+    - ``demonstrated``: the ranges of thresholds at each of which the interval of this gain is above 0. The intervals
+      are not simultaneous.
     - ``seeds``: the number of seeds.
     """
 
@@ -41,7 +43,8 @@ class Usefulness(NamedTuple):
 
 
 def usefulness(seeds: Sequence[ScoreCounts], thresholds: Sequence[float], at: float) -> Usefulness:
-    """Compute usefulness at the threshold ``at`` from a model's counts at the same hospitals in each seed.
+    """Compute the gain in net benefit of acting on a model at the threshold ``at``, from the hospitals' counts of its
+    scores in each training seed.
 
     ``thresholds`` are the probabilities at which rows were counted. Raises ``ValueError`` if ``at`` is not one of them.
     """
@@ -64,10 +67,11 @@ def usefulness(seeds: Sequence[ScoreCounts], thresholds: Sequence[float], at: fl
 def _gain(
     seeds: Sequence[ScoreCounts], at: float, predicted: Sequence[tuple[NDArray[Any], NDArray[Any]]]
 ) -> tuple[Paired, bool]:
-    """Return the net benefit at a threshold minus that of the better default, and whether this default is acting on
-    everybody.
+    """Return the net benefit of acting on the model at threshold ``at`` minus that of the better default, and whether
+    this default is acting on everybody (True) or on nobody.
 
-    ``predicted`` has, for each seed, the numbers of called events and of other called rows, ``[H]`` each.
+    ``predicted`` has, for each seed, the numbers of events and of other rows that are classified as positive at each
+    hospital, ``[H]`` each.
     """
     odds = at / (1 - at)
     events = np.stack([unless_broken(counts, counts.events) for counts in seeds])
@@ -89,7 +93,9 @@ def _limits(pair: Paired) -> Limits:
 
 
 def _ranges(among: NDArray[np.bool_]) -> tuple[tuple[float, float], ...]:
-    """Return the first and last threshold of each run of consecutive thresholds in the mask ``among [99]``."""
+    """Return the first and the last threshold of each run of consecutive thresholds that are True in ``among [99]``;
+    the thresholds are .01 to .99.
+    """
     padded = np.concatenate([[False], among, [False]])
     first, last = np.flatnonzero(padded[1:] & ~padded[:-1]), np.flatnonzero(~padded[1:] & padded[:-1]) - 1
     return tuple((float(CURVE[a]), float(CURVE[b])) for a, b in zip(first, last, strict=True))

@@ -1,7 +1,8 @@
 """Power of a planned comparison to detect a difference between methods, a spread between hospitals, or a slope on size.
 
-Federations are simulated under a normal model and tested like real ones, with the interval for hospitals like these,
-with Q, and with the slope of gains. The model and its limits: ``docs/design.md``.
+Federations are simulated under a normal model and tested like real ones: differences by their interval for other
+hospitals, the spread by the statistic Q, and the slope of gains on hospitals' size. The model and its limits:
+``docs/design.md``.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ SLOPES = 400
 
 @dataclass(frozen=True, eq=False)
 class Sites:
-    """The planned hospitals and the assumptions about them.
+    """The ``H`` planned hospitals and the assumptions about them.
 
     - ``events``, ``non_events`` ``[H]``: test rows of both classes, at least one each.
-    - ``auroc``: the AUROC of the methods. ``correlation``: the correlation of two methods' chance errors on the same
-      rows.
-    - ``hospital_sd``: standard deviation over hospitals of the true difference. ``seed_sd``: its standard deviation
-      over training seeds.
+    - ``auroc``: the true AUROC of both methods. ``correlation``: the correlation of two methods' chance errors on the
+      same rows.
+    - ``hospital_sd``: the standard deviation over hospitals of the true difference between two methods. ``seed_sd``:
+      the standard deviation over training seeds of this difference.
     """
 
     events: Floats
@@ -53,38 +54,43 @@ class Sites:
 
     @property
     def variance(self) -> Floats:
-        """The variance over patients of each hospital's difference of two AUROCs, ``[H]``."""
+        """The variance of the difference of two methods' AUROCs at each hospital that is due to its sample of patients,
+        ``[H]``.
+        """
         one: Floats = hanley_mcneil(self.auroc, self.events, self.non_events)
         return 2.0 * (1.0 - self.correlation) * one
 
 
 @dataclass(frozen=True, eq=False)
 class Draws:
-    """Differences of two methods in simulated federations whose true difference is 0, with their intervals.
+    """Measured differences of two methods in ``R`` simulated federations, in which their true difference is 0.
 
-    - ``differences [R]``: the mean over hospitals, weighted by rows. ``reaches [R]``: half the width of each interval.
+    - ``differences [R]``: the mean difference over hospitals, weighted by rows.
+    - ``reaches [R]``: half the width of the interval of each difference.
     """
 
     differences: Floats
     reaches: Floats
 
     def power(self, difference: float) -> float:
-        """Return the share of federations that demonstrate a true ``difference``, in either direction."""
+        """Return the share of federations in which the interval excludes 0 if the true difference is ``difference``."""
         return float((np.abs(self.differences + difference) > self.reaches).mean())
 
     def visible(self, share: float) -> float:
-        """Return the smallest true difference that a ``share`` of federations demonstrates."""
+        """Return the smallest true difference that is demonstrated in a ``share`` of federations."""
         # The interval of a sample is above 0 if the true difference exceeds this bound.
         return float(np.quantile(self.reaches - self.differences, share))
 
     @property
     def half_width(self) -> float:
-        """Return the median half-width of an interval."""
+        """The median half-width of the intervals of the difference."""
         return float(np.median(self.reaches))
 
 
 def differences(sites: Sites, seeds: int, draws: int = DRAWS) -> Draws:
-    """Simulate federations in which two methods are equally good on average, compared with ``seeds`` training seeds."""
+    """Simulate the comparison of two methods that are equally good on average, with ``seeds`` training seeds, in
+    ``draws`` federations.
+    """
     rng, hospitals = stream(0, "design of differences"), len(sites.rows)
     rows = np.broadcast_to(sites.rows, (seeds, hospitals))
     patients = sites.rows**2 * seeds**2 * sites.variance  # summed over seeds, which test the same patients
@@ -100,7 +106,9 @@ def differences(sites: Sites, seeds: int, draws: int = DRAWS) -> Draws:
 
 
 def spread_power(sites: Sites, spread: float, draws: int = DRAWS) -> float:
-    """Return the share of federations that detect a standard deviation ``spread`` of hospitals' true AUROCs."""
+    """Return the share of ``draws`` simulated federations in which the test with the statistic Q detects that
+    hospitals' true AUROCs have the standard deviation ``spread``.
+    """
     variance = COMMON_CURVE * np.asarray(hanley_mcneil(sites.auroc, sites.events, sites.non_events))
     rng = stream(0, "design of spread")
     y = rng.standard_normal((draws, len(variance))) * np.sqrt(variance + spread**2)
@@ -110,10 +118,11 @@ def spread_power(sites: Sites, spread: float, draws: int = DRAWS) -> float:
 
 
 def slope_power(sites: Sites, halving: float, draws: int = SLOPES) -> float:
-    """Return the share of federations that demonstrate a slope of gains on size.
+    """Return the share of ``draws`` simulated federations in which a slope of gains on the logarithm of size is
+    demonstrated.
 
-    ``halving`` is the increase of the gain if a hospital is half as large. The share is NaN for fewer than ten
-    hospitals, or hospitals of one size, for which there is no slope.
+    ``halving`` is the increase of the true gain if a hospital is half as large. The share is NaN for fewer than ten
+    hospitals, or hospitals of one size, for which no slope is computed.
     """
     rng, x = stream(0, "design of slope"), np.log(sites.rows)
     true = -halving / np.log(2.0) * (x - x.mean())

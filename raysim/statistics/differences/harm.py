@@ -1,8 +1,8 @@
 """The number of hospitals at which one model is demonstrably worse, or better, than another.
 
-Each hospital's difference of AUROC is tested in both directions, with two variances
-(:mod:`raysim.statistics.differences.one_hospital`); the larger p-value is used. With fewer than ten rows of the rarer
-class the p-value is 1, and the hospital remains among the tested ones. The numbers of hospitals, and their names, are
+Each hospital's difference in AUROC is tested in both directions. Two estimates of its variance are used
+(:mod:`raysim.statistics.differences.one_hospital`), and the larger p-value counts. A hospital with fewer than ten rows
+of the rarer class has a p-value of 1, and still counts as tested. The numbers of hospitals, and the list of them, are
 corrected for multiplicity (:mod:`raysim.statistics.several`).
 
 Definitions: ``docs/statistics.md``.
@@ -27,10 +27,10 @@ ENOUGH = 10
 
 
 class Harm(NamedTuple):
-    """The hospitals that demonstrably lose (``losses``) or gain (``gains``). Losses and gains are tested at a level of
-    5 % each.
+    """The hospitals at which one model has a demonstrably lower AUROC than another (``losses``), and those at which it
+    has a demonstrably higher one (``gains``). Losses and gains are each tested at a level of 5 %.
 
-    ``too_few``: the number of hospitals with a difference, but with too few rows of the rarer class for a test.
+    ``too_few``: the number of hospitals with a defined difference, but with too few rows of the rarer class for a test.
     """
 
     losses: Bound
@@ -39,10 +39,11 @@ class Harm(NamedTuple):
 
 
 class OneSided(NamedTuple):
-    """One-sided p-values of each hospital's ``difference [H]``: for a ``loss`` (below 0) and for a ``gain`` (above 0),
-    ``[H]``.
+    """One-sided p-values of the difference in AUROC at each of ``H`` hospitals: ``loss`` for a ``difference [H]`` below
+    0 and ``gain`` for one above 0, ``[H]`` each.
 
-    They are NaN if the difference is undefined, and 1 where ``few [H]`` marks too few rows for a test.
+    A p-value is NaN if the difference is undefined, and 1 where ``few [H]`` says that there are too few rows for a
+    test.
     """
 
     difference: Floats
@@ -52,10 +53,11 @@ class OneSided(NamedTuple):
 
 
 def harm(models: Sequence[Sent], against: Sequence[Sent]) -> Harm:
-    """Test which hospitals a model harms, and which gain.
+    """Test at which hospitals a model has a lower AUROC than another, and at which a higher one.
 
-    ``models [S]`` and ``against [S]`` have the same seeds and hospitals. A hospital's p-value is the largest over
-    seeds, without seeds in which it is undefined: every other seed has to demonstrate the difference.
+    ``models [S]`` are the hospitals' messages for the model in ``S`` training seeds, and ``against [S]`` those for the
+    other model, with the same seeds and hospitals. A hospital's p-value is the largest over the seeds in which its
+    difference is defined. Every such seed therefore has to demonstrate the difference.
     """
     seeds = [one_sided(one, other) for one, other in zip(models, against, strict=True)]
     # ``fmax`` ignores the NaN of seeds in which the difference is undefined.
@@ -64,7 +66,7 @@ def harm(models: Sequence[Sent], against: Sequence[Sent]) -> Harm:
 
 
 def one_sided(model: Sent, against: Sent) -> OneSided:
-    """Test each hospital in one seed."""
+    """Test at each hospital whether ``model`` has a lower or a higher AUROC than ``against``, in one training seed."""
     seed = one_seed(model, against)
     judged = np.isfinite(seed.difference)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -77,9 +79,11 @@ def one_sided(model: Sent, against: Sent) -> OneSided:
 
 
 def _tail(statistic: Floats, draws: float = np.inf) -> Floats:
-    """Return the probability of a value below ``statistic``; 1 for a difference of 0 without a variance.
+    """Return the probability of a value below ``statistic``, a difference divided by its standard error; 1 if it is
+    NaN, as for a difference of 0 with a variance of 0.
 
-    If the variance was estimated from ``draws`` numbers, Student's t with ``draws`` degrees of freedom is used.
+    The distribution is normal. If the variance was estimated from ``draws`` numbers, it is Student's t with ``draws``
+    degrees of freedom.
     """
     below = ndtr(statistic) if np.isinf(draws) else stdtr(draws, statistic)
     return np.where(np.isnan(statistic), 1.0, below)

@@ -1,13 +1,13 @@
 """The difference of two models' AUROC at each hospital separately, from the hospital's messages.
 
-There are two variances over a hospital's patients, and the larger one is used.
+The variance over a hospital's patients is estimated in two ways, and the larger estimate is used.
 
 - The own variance is DeLong's variance of the difference, from sketches of both models
   (:mod:`raysim.statistics.discrimination.sketches`). The own variance is accurate with many patients, and often too
   small with few.
-- The common variance is proportional to ``1 / events + 1 / non-events``, with a factor averaged over all hospitals. The
-  common variance does not depend on a hospital's few patients, but is too small where two models agree less than
-  elsewhere.
+- The common variance is proportional to ``1 / events + 1 / non-events``, with a factor averaged over all hospitals. It
+  does not depend on a hospital's few patients. It is too small at a hospital at which the two models agree less than at
+  other hospitals.
 
 An interval made from the intervals of the two models would be up to several times as wide. Definitions and coverage:
 ``docs/statistics.md``.
@@ -30,17 +30,21 @@ from raysim.statistics.over_seeds import OverSeeds, mean_of, squared_reach
 
 
 class Sent(NamedTuple):
-    """The messages of ``H`` hospitals for one model in one seed: sums over pairs of rows, and ``sketches [H, B]``."""
+    """The messages of ``H`` hospitals about one model trained with one seed: ``pairs``, sums over pairs of rows that
+    give the AUROC, and ``sketches [H, B]``, from which variances are estimated.
+    """
 
     pairs: PairSums
     sketches: NDArray[np.float32]
 
 
 class OneSeed(NamedTuple):
-    """The ``difference [H]`` of two models in one seed, with its two variances ``own [H]`` and ``common [H]``.
+    """The difference in AUROC of two models with one training seed, at each of ``H`` hospitals.
 
-    All three are NaN if the AUROC of one of the models is undefined. ``rarer [H]``: the number of rows of the rarer
-    class. ``sums [H, B]``: the sketches of the difference.
+    - ``difference [H]``, and two estimates of its variance, ``own [H]`` and ``common [H]``. All three are NaN if the
+      AUROC of one of the models is undefined.
+    - ``rarer [H]``: the number of rows of the rarer class.
+    - ``sums [H, B]``: the sketches of the difference, from which ``own`` is estimated.
     """
 
     difference: Floats
@@ -51,7 +55,11 @@ class OneSeed(NamedTuple):
 
 
 def one_seed(model: Sent, against: Sent) -> OneSeed:
-    """Compute ``model - against`` at each hospital; ``common`` is NaN unless a hospital has two rows of each class."""
+    """Compute the AUROC of ``model`` minus that of ``against`` at each hospital, with two estimates of its variance,
+    for one training seed.
+
+    ``common`` is NaN unless a hospital has at least two rows of each class.
+    """
     difference = u_statistics(model.pairs).auroc - u_statistics(against.pairs).auroc
     judged = np.isfinite(difference)
     sums = np.where(judged[:, None], model.sketches.astype(np.float64) - against.sketches, np.nan)
@@ -64,13 +72,14 @@ def one_seed(model: Sent, against: Sent) -> OneSeed:
 
 
 def gain(models: Sequence[Sent], against: Sequence[Sent]) -> OverSeeds:
-    """Compute the mean difference over seeds at each hospital, with its 95 % interval.
+    """Compute the mean over seeds of the difference in AUROC of two models at each hospital, with its 95 % interval.
 
-    Both arguments have the same seeds and hospitals. The variances of patients and of seeds are added, each with its
-    own t quantile. Patients who are tested in several seeds count once: averaging over seeds reduces the common
-    variance by the same factor as the own variance. Limits are cut to -1 and 1. The observed AUROC of ``against`` would
-    give narrower limits, but with few events it is often 1 although the true AUROC is not. Limits are NaN if a class
-    has one row and no hospital has more.
+    ``models`` and ``against`` are the hospitals' messages about each model, with the same seeds and hospitals. The
+    variances due to patients and to seeds are added, each multiplied by the square of its own t quantile. Patients who
+    are tested in several seeds count once: averaging over seeds reduces the common variance by the same factor as the
+    own variance. Limits are clipped to between -1 and 1. The observed AUROC of ``against`` would give narrower limits,
+    but with few events it is often 1 although the true AUROC is not. Limits are NaN for a hospital with only one row of
+    a class, if no hospital has two rows of each class.
     """
     seeds = [one_seed(one, other) for one, other in zip(models, against, strict=True)]
     each = np.stack([seed.difference for seed in seeds])

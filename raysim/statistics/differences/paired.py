@@ -1,10 +1,11 @@
 """The difference of two strategies at the same hospitals, with an interval for other hospitals, patients and seeds.
 
-The default interval is for hospitals like these (``population``): it answers which strategy a federation should use.
-The interval for exactly these hospitals (``fixed``) treats hospitals as given. Differences between hospitals include
-differences between patients, so the variance is the larger of the two and not their sum. Seeds are few, and their
-variance is uncertain: each part of an interval has the t quantile of its own degrees of freedom, so that it covers
-whichever part is larger.
+The default interval (``population``) is for a population of similar hospitals: it answers which strategy a federation
+should use. The interval for exactly these hospitals (``fixed``) treats hospitals as given. Differences between
+hospitals include differences between patients. The variance due to both is therefore the larger of the two variances
+and not their sum. Seeds are few, and the variance due to them is uncertain. The variances due to hospitals and to seeds
+are therefore each multiplied by the square of the t quantile of their own degrees of freedom. The interval then covers
+the true difference whichever of the two is larger.
 
 Sources: the cluster-robust variance HC2 with its degrees of freedom, Bell and McCaffrey 2002; the interval from
 variances of unequal certainty, Banerjee 1961. Definitions: ``docs/statistics.md``.
@@ -40,24 +41,25 @@ BISECTIONS = 50
 
 
 class Limits(NamedTuple):
-    """The limits of an interval; NaN if there is none."""
+    """The limits of an interval; both are NaN if there is no interval."""
 
     low: float
     high: float
 
     @property
     def shows(self) -> bool:
-        """Whether a difference is demonstrated: the interval excludes 0."""
+        """Whether the interval excludes 0, that is, whether it demonstrates a difference."""
         return self.low > 0 or self.high < 0
 
 
 @dataclass(frozen=True, eq=False)
 class Paired:
-    """A difference of AUROC, ``first - second``, over the ``hospitals`` and ``seeds`` with both AUROCs.
+    """The difference in AUROC of two models, ``first - second``, over the ``hospitals`` and ``seeds`` at which both
+    AUROCs are defined.
 
-    - ``difference``: the mean weighted by test rows.
-    - ``hospital_variance`` (V_h): the variance due to hospitals, including their patients and their part of training
-      noise; NaN for one hospital.
+    - ``difference``: the mean over hospitals and seeds, weighted by test rows.
+    - ``hospital_variance`` (V_h): the variance of this mean due to the choice of hospitals. It includes the variance
+      due to their patients, and due to effects of training seeds on single hospitals. It is NaN for one hospital.
     - ``patient_variance`` (V_p): the variance due to patients alone; NaN if it was not given.
     - ``seed_variance`` (V_s): the variance due to training seeds. With one seed, V_s is 0, and the interval does not
       cover differences between seeds.
@@ -74,22 +76,30 @@ class Paired:
 
     @property
     def equal(self) -> bool:
-        """Whether the two models are equal: all differences are 0, and nothing is tested."""
+        """Whether the two models are equal: their AUROCs are the same at every hospital and seed, and nothing is
+        tested.
+        """
         return self.hospitals > 0 and self.difference == 0 and self._largest() + self.seed_variance == 0
 
     @property
     def of_training(self) -> bool:
-        """Whether the difference allows claims about strategies: with one seed, the effect of the seed is unknown."""
+        """Whether the difference allows claims about strategies and not only about trained models, which needs several
+        seeds.
+        """
         return self.seeds > 1
 
     @property
     def variance(self) -> float:
-        """The variance for hospitals like these: ``max(V_h, V_p) + V_s``; NaN for one hospital."""
+        """The variance of the difference over similar hospitals, patients and seeds: the larger of the variances due to
+        hospitals and to patients, plus the variance due to seeds. It is NaN for one hospital.
+        """
         return self._largest() + self.seed_variance if self.hospitals > 1 else NAN
 
     @property
     def p(self) -> float:
-        """The two-sided p-value of no difference for hospitals like these; 1 for equal models, NaN for one hospital."""
+        """The two-sided p-value of no difference in a population of similar hospitals; 1 for a difference of 0, NaN for
+        one hospital.
+        """
         if self.hospitals > 1 and self.difference == 0:
             return 1.0
         if not self.variance > 0:
@@ -101,14 +111,19 @@ class Paired:
         return math.exp(high)
 
     def population(self, alpha: float = ALPHA) -> Limits:
-        """The interval for hospitals like these; NaN for one hospital, or if nothing varies."""
+        """Return the interval of the difference for a population of similar hospitals, at level ``1 - alpha``.
+
+        It is 0 to 0 for equal models, and NaN for one hospital.
+        """
         if self.equal and self.hospitals > 1:
             return Limits(0.0, 0.0)
         reach = self._reach(alpha) if self.variance > 0 else NAN
         return Limits(self.difference - reach, self.difference + reach)
 
     def fixed(self) -> Limits:
-        """The interval for exactly these hospitals with other patients and seeds; NaN if V_p was not given."""
+        """Return the 95 % interval of the difference at exactly these hospitals, for other patients and training seeds.
+        It is NaN if the variance due to patients was not given.
+        """
         if self.equal:
             return Limits(0.0, 0.0)
         reach = math.sqrt(Z**2 * self.patient_variance + self._seed_reach(ALPHA / 2))
@@ -116,14 +131,17 @@ class Paired:
 
     @property
     def visible(self) -> float:
-        """The smallest difference that 80 % of such comparisons would demonstrate; 0 for equal models, NaN for one
-        hospital."""
+        """The smallest true difference that would be demonstrated in 80 % of comparisons with the same variance. It is
+        0 for equal models, and NaN for one hospital.
+        """
         if self.equal and self.hospitals > 1:
             return 0.0
         return self._reach(ALPHA) + self._reach(2 * (1 - POWER)) if self.variance > 0 else NAN
 
     def notes(self) -> list[str]:
-        """Caveats for readers of the interval for hospitals like these."""
+        """Return warnings for readers about the interval of ``population``, such as one that there are few hospitals or
+        seeds.
+        """
         notes = []
         if self.hospitals == 1:
             notes.append("one hospital: nothing is known about other hospitals")
@@ -141,7 +159,7 @@ class Paired:
         return notes
 
     def _reach(self, alpha: float) -> float:
-        """Return half the width of the interval for hospitals like these at a level of ``1 - alpha``."""
+        """Return half the width of the interval of ``population`` at level ``1 - alpha``."""
         hospitals = float(stdtrit(self.df, alpha / 2)) ** 2 * self._largest()
         return math.sqrt(hospitals + self._seed_reach(alpha / 2))
 
@@ -154,9 +172,11 @@ class Paired:
 
 
 def paired(first: ArrayLike, second: ArrayLike, rows: ArrayLike, *, patients: ArrayLike | None = None) -> Paired:
-    """Compute the difference of two models' AUROC, each ``[S, H]``, on the same numbers of test rows, ``rows [S, H]``.
+    """Compute the mean difference in AUROC of two models, with its variances, over ``H`` hospitals and ``S`` training
+    seeds.
 
-    A hospital and seed with a NaN, or without rows, is left out. ``patients [H]`` are the values of
+    ``first`` and ``second`` are the models' AUROCs, ``[S, H]``, and ``rows [S, H]`` the numbers of test rows of both. A
+    hospital is left out in a seed in which an AUROC is NaN or it has no rows. ``patients [H]`` are the results of
     :func:`raysim.statistics.discrimination.sketches.patient_part`. Every number is NaN if no hospital has both AUROCs.
     Raises ``ValueError`` for shapes that do not match.
     """
@@ -190,5 +210,7 @@ def paired(first: ArrayLike, second: ArrayLike, rows: ArrayLike, *, patients: Ar
 
 
 def equivalent(interval: Limits, within: float = EQUIVALENT) -> bool:
-    """Return whether the interval excludes differences of ``within`` or more; this is stricter than containing 0."""
+    """Return whether the ``interval`` of a difference excludes all differences of ``within`` or more, in both
+    directions. It is not enough that the interval contains 0.
+    """
     return -within < interval.low and interval.high < within

@@ -1,9 +1,9 @@
 """Correct the limits and the estimate of the best of many tried models for the search.
 
-The best of ``N`` candidates looks better than it is. The interval of the best against a reference is therefore adjusted
-by Holm's procedure for all candidates tried, and not only for those reported. The estimate of the best is reduced by
-the average gain that the best of these models has from being chosen, over bootstrap samples of hospitals. This
-correction removes about two thirds of the bias. Simulations: ``docs/judge.md``.
+The best of ``N`` candidates looks better than it is, because it was chosen. The interval of its difference from a
+reference is therefore adjusted by Holm's procedure for all candidates tried, and not only for those reported. The
+estimate of the difference is reduced by the average gain from being chosen, in bootstrap samples of hospitals. This
+reduction removes about two thirds of the bias. Simulations: ``docs/judge.md``.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ DRAWS = 199
 
 @dataclass(frozen=True)
 class Searched:
-    """The best of several models after a search.
+    """The best of several models after a search, compared with a reference.
 
-    - ``best``: the index of the best model among the models compared with the reference.
-    - ``estimate``: the difference of the best model from the reference; ``corrected``: this difference minus the gain
+    - ``best``: the index of the best model in the list of models.
+    - ``estimate``: the difference of the best model from the reference. ``corrected``: this difference minus the gain
       from being chosen.
-    - ``limits``: the interval of every model, adjusted for ``tried`` candidates.
+    - ``limits``: the interval of each model's difference from the reference, adjusted for ``tried`` candidates.
     """
 
     best: int
@@ -39,9 +39,11 @@ class Searched:
 
 
 def adjusted_for(differences: Sequence[Paired], tried: int) -> tuple[Limits, ...]:
-    """Return intervals of ``K`` differences from one reference, adjusted for ``tried >= K`` candidates.
+    """Return the intervals of the ``differences`` of ``K`` models from one reference, adjusted by Holm's procedure for
+    all ``tried >= K`` candidates of a search.
 
-    Candidates that are not reported are treated as ranked first: Holm's factors are ``N, N - 1, ...``.
+    The level of the reported models is divided by Holm's factors ``tried``, ``tried - 1``, ..., as if their p-values
+    were the smallest of all candidates'.
     """
     tested = [k for k, pair in enumerate(differences) if pair.variance > 0]
     limits, rejecting, level = [pair.population() for pair in differences], True, ALPHA / tried
@@ -54,11 +56,12 @@ def adjusted_for(differences: Sequence[Paired], tried: int) -> tuple[Limits, ...
 
 
 def selection_gain(figures: NDArray[np.float64], rows: NDArray[np.float64]) -> float:
-    """Return how much better the best of ``K`` models looks because it was chosen, as a mean over bootstrap samples.
+    """Return how much better the best of ``K`` models looks because it was chosen, as a mean over bootstrap samples of
+    hospitals (with normal multipliers).
 
-    ``figures [K, H]`` are each model's difference from the reference at each hospital, averaged over seeds; ``rows
-    [H]`` are weights. Hospitals with a NaN in any model are left out. The gain is 0 for fewer than two hospitals or
-    models.
+    ``figures [K, H]`` are each model's difference from the reference at each of ``H`` hospitals, averaged over seeds;
+    ``rows [H]`` are the hospitals' weights. Hospitals with a NaN for any model are left out. The gain is 0 for fewer
+    than two hospitals or models.
     """
     defined = np.isfinite(figures).all(axis=0) & (rows > 0)
     if defined.sum() < 2 or len(figures) < 2:
@@ -75,7 +78,12 @@ def selection_gain(figures: NDArray[np.float64], rows: NDArray[np.float64]) -> f
 def searched(
     differences: Sequence[Paired], figures: NDArray[np.float64], rows: NDArray[np.float64], tried: int
 ) -> Searched:
-    """Return the best of the models, each compared with one reference, after ``tried`` candidates."""
+    """Return the best of several models after a search over ``tried`` candidates, with corrected estimate and
+    intervals.
+
+    ``differences`` are the models' differences from one reference; ``figures`` and ``rows`` are those of
+    :func:`selection_gain`.
+    """
     best = int(np.argmax([-np.inf if np.isnan(pair.difference) else pair.difference for pair in differences]))
     estimate = differences[best].difference
     gain = max(0.0, selection_gain(figures, rows))

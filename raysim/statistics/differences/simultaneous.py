@@ -1,8 +1,9 @@
 """Simultaneous intervals of many differences, and the strategies that they do not exclude as the best.
 
 Intervals are adjusted by Holm's procedure: the probability of any false claim of a difference is at most 5 %, for any
-dependence between strategies. Sampling the largest t statistic with random signs for hospitals and seeds would be a
-little narrower, and has far more errors with few seeds (``docs/statistics.md``). Source: Holm 1979.
+dependence between strategies. A bootstrap of the largest t statistic, with random signs for hospitals and seeds, would
+give slightly narrower intervals. With few seeds it makes false claims far more often (``docs/statistics.md``). Source:
+Holm 1979.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from raysim.statistics.differences.paired import Limits, Paired
 
 
 def adjusted(differences: Sequence[Paired]) -> list[Limits]:
-    """Return the intervals of ``differences`` for hospitals like these, in the same order, adjusted for their number.
+    """Return the intervals of several ``differences``, in the same order, adjusted for their number by Holm's
+    procedure. The intervals are for a population of similar hospitals.
 
-    An interval excludes 0 exactly if Holm's procedure rejects. Intervals of equal models are 0 to 0 and are not
-    counted; a difference without a variance has NaN limits and is not counted either.
+    An interval excludes 0 exactly if Holm's procedure rejects that the difference is 0. The interval of equal models is
+    0 to 0, and a difference without a variance has NaN limits. Neither is counted as a test.
     """
     intervals = [pair.population() for pair in differences]
     tested = [k for k, pair in enumerate(differences) if pair.variance > 0]
@@ -35,11 +37,11 @@ def adjusted(differences: Sequence[Paired]) -> list[Limits]:
 
 
 def not_dominated(better: ArrayLike) -> Flags:
-    """Return which of ``K`` strategies no other dominates, ``[K]``, from ``better [K, K, D]`` over ``D`` objectives.
+    """Return for each of ``K`` strategies whether no other strategy dominates it, ``[K]``.
 
-    ``better[a, b, d]`` is true if an interval demonstrates that ``a`` is better than ``b`` on objective ``d``. A
-    strategy dominates another strategy if it is demonstrably better on at least one objective, and demonstrably worse
-    on none.
+    ``better[a, b, d]`` of ``better [K, K, D]`` is true if an interval demonstrates that strategy ``a`` is better than
+    ``b`` on objective ``d`` of ``D``. A strategy dominates another strategy if it is demonstrably better on at least
+    one objective, and demonstrably worse on none.
     """
     some = np.asarray(better, dtype=bool).any(axis=2)
     return np.asarray(~(some & ~some.T).any(axis=0))

@@ -1,8 +1,9 @@
 """The difference of two models' worst decile at the same hospitals, for other hospitals and other training seeds.
 
-Hospitals are resampled in pairs, because a quantile has no variance formula. Seeds are too few to resample. The
-variance due to seeds is the variance of the seeds' own differences. It has the t quantile of its degrees of freedom,
-and is added as in :mod:`raysim.statistics.differences.paired`. Coverage: ``docs/statistics.md``.
+Hospitals are resampled (bootstrap), each with the figures of both models, because a quantile has no variance formula.
+Seeds are too few to resample. The variance due to seeds is estimated from the differences in each seed. It is
+multiplied by the square of a t quantile and added, as in :mod:`raysim.statistics.differences.paired`. Coverage:
+``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -26,12 +27,13 @@ def worst_decile_difference(
     draws: int = 2000,
     level: float = LEVEL,
 ) -> Limits:
-    """Return the interval of the difference between two models' worst deciles, ``first`` minus ``second``.
+    """Return the interval of the difference between two models' worst deciles over ``H`` hospitals, ``first`` minus
+    ``second``.
 
-    The figures of hospitals ``first`` and ``second``, and the numbers of ``rows``, are ``[S, H]``. A hospital and seed
-    with a NaN, or without rows, is left out; ``larger`` says whether larger figures are better. With one seed the
-    interval is for the trained models, and does not cover differences between seeds. It is NaN for fewer than two
-    hospitals.
+    ``first`` and ``second`` are the models' figures at each hospital, and ``rows`` the numbers of test rows, ``[S, H]``
+    for ``S`` training seeds. ``larger`` says whether larger figures are better. A hospital is left out in a seed in
+    which a figure is NaN or it has no rows. With one seed, the interval is for the trained models and does not cover
+    differences between seeds. It is NaN for fewer than two hospitals.
     """
     a, b, r = (np.atleast_2d(np.asarray(x, dtype=np.float64)) for x in (first, second, rows))
     defined = (r > 0) & np.isfinite(a) & np.isfinite(b)

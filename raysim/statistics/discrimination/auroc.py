@@ -1,9 +1,11 @@
 """The AUROC of each hospital, its variance, and the covariance of several models on the same rows.
 
-There are two estimators of the variance. DeLong's estimator uses the placement of every row among the rows of the other
-class. DeLong's estimate needs two events and two non-events, and is 0 if the AUROC is 0 or 1. The U-statistic is
-exactly unbiased. The U-statistic is a sum of three components, which can be averaged over hospitals
-(:mod:`raysim.statistics.discrimination.common_curve`).
+The variance has two estimators.
+
+- DeLong's estimator uses the placement of each row: the share of rows of the other class that it is ranked correctly
+  against. It needs two events and two non-events, and is 0 if the AUROC is 0 or 1.
+- The U-statistic is exactly unbiased. It is a sum of three components, which can be averaged over hospitals
+  (:mod:`raysim.statistics.discrimination.common_curve`).
 
 Sources: DeLong, DeLong and Clarke-Pearson 1988; the fast form by ranks is Sun and Xu 2014; the components are Hoeffding
 1948. Definitions: ``docs/statistics.md``.
@@ -25,10 +27,11 @@ from raysim.metrics.segments import Segments, cumulative, floating
 class Placements:
     """The influence of each row on the AUROC of its hospital, for ``K`` models on ``n`` rows of ``H`` hospitals.
 
-    - ``auroc [K, H]``: NaN with one class only, or with a NaN score in the hospital's rows.
-    - ``influence [K, n]``: ``(V10 - A) / m`` for an event, ``(V01 - A) / n`` for a non-event; NaN if the AUROC is NaN.
-    - ``event [n]``: whether the row is an event; ``offsets [H + 1]``: the first row of each hospital.
-    - ``events [H]`` (m) and ``non_events [H]`` (n).
+    - ``auroc [K, H]``: A, NaN with one class only, or with a NaN score in the hospital's rows.
+    - ``influence [K, n]``: ``(V - A) / c``, where V is the share of the hospital's rows of the other class that the row
+      is ranked correctly against, and c the hospital's number of rows of the row's own class; NaN if the AUROC is NaN.
+    - ``event [n]``: whether the row is an event. ``offsets [H + 1]``: the first row of each hospital, and the end.
+    - ``events [H]`` and ``non_events [H]``: each hospital's numbers of rows with and without the event.
     """
 
     auroc: Floats
@@ -41,12 +44,12 @@ class Placements:
 
 @dataclass(frozen=True, eq=False)
 class DeLong:
-    """AUROC of ``K`` models at ``H`` hospitals with DeLong's covariance.
+    """The AUROC of ``K`` models at ``H`` hospitals, with DeLong's covariance between models.
 
     - ``auroc [K, H]``: NaN where undefined.
     - ``covariance [H, K, K]``: NaN for fewer than two events or two non-events; 0 where a model's AUROC is 0 or 1, or
       all its scores tie.
-    - ``events [H]`` and ``non_events [H]``.
+    - ``events [H]`` and ``non_events [H]``: each hospital's numbers of rows with and without the event.
     """
 
     auroc: Floats
@@ -56,13 +59,15 @@ class DeLong:
 
     @property
     def variance(self) -> Floats:
-        """The variance of each model's AUROC at each hospital, ``[K, H]``."""
+        """DeLong's variance of each model's AUROC at each hospital, ``[K, H]``."""
         return np.diagonal(self.covariance, axis1=1, axis2=2).T
 
     def difference(self, first: int, second: int) -> tuple[Floats, Floats]:
-        """Return the difference ``first - second`` of two models and its variance, each ``[H]``.
+        """Return the AUROC of model ``first`` minus that of model ``second`` at each hospital, and its variance,
+        ``[H]`` each.
 
-        The variance is exactly 0 if both models order the rows alike: they are then equal, and nothing is tested.
+        The variance is exactly 0 if both models rank the rows in the same order. They are then equal, and nothing is
+        tested.
         """
         c = self.covariance
         variance = c[:, first, first] + c[:, second, second] - 2.0 * c[:, first, second]
@@ -70,18 +75,19 @@ class DeLong:
 
 
 class PairSums(NamedTuple):
-    """A hospital's message for the variance of its AUROC, ``[H]`` each. The four sums are multiplied by four, so that
-    they are whole numbers.
+    """What each of ``H`` hospitals sends for its AUROC and its variance: sums over pairs of an event and a non-event,
+    ``[H]`` each.
 
-    Let psi be 1 for an event with a higher score than a non-event, 1/2 for a tie and 0 otherwise.
+    Let psi be 1 if the event has the higher score of the two, 1/2 for a tie and 0 otherwise. The four sums are
+    multiplied by four, so that they are whole numbers.
 
-    - ``first``: the sum of psi over all pairs of an event and a non-event;
-    - ``squares``: the sum of psi squared;
-    - ``same_event``: the sum of psi psi' over ordered pairs of different non-events with one event;
-    - ``same_non_event``: the same with the classes exchanged;
+    - ``first``: the sum of psi over all pairs;
+    - ``squares``: the sum of psi squared over all pairs;
+    - ``same_event``: the sum of psi psi' over all ordered pairs of different non-events, each with the same event;
+    - ``same_non_event``: the sum of psi psi' over all ordered pairs of different events, each with the same non-event;
     - ``events`` and ``non_events``: the numbers of rows.
 
-    A hospital with a NaN score has -1 in all four sums, and is not ``judged``.
+    A hospital with a NaN score has -1 in all four sums, and its AUROC is undefined.
     """
 
     events: Ints
@@ -93,17 +99,19 @@ class PairSums(NamedTuple):
 
     @property
     def judged(self) -> NDArray[np.bool_]:
-        """Whether the AUROC of each hospital is defined, ``[H]``: it has both classes, and no NaN score."""
+        """Whether the AUROC of each hospital is defined, ``[H]``: it has rows of both classes, and no NaN score."""
         return (self.events > 0) & (self.non_events > 0) & (self.first >= 0)
 
 
 @dataclass(frozen=True, eq=False)
 class UStatistics:
-    """Unbiased estimates from :class:`PairSums`, ``[H]`` each; all except ``auroc`` are NaN for m or n below 2.
+    """The AUROC of each of ``H`` hospitals, and unbiased estimates from :class:`PairSums`, ``[H]`` each. With ``m``
+    events and ``n`` non-events, all except ``auroc`` are NaN if ``m`` or ``n`` is below 2.
 
-    - ``auroc``: A. ``squared``: an unbiased estimate of the square of the true AUROC.
-    - ``pair``, ``event``, ``non_event``: the components xi11, xi10 and xi01, covariances of psi with psi' on the same
-      pair, on the same event, and on the same non-event. The components may be negative.
+    - ``auroc``: the AUROC A. ``squared``: an unbiased estimate of the square of the true AUROC.
+    - ``pair``, ``event``, ``non_event``: the components xi11, xi10 and xi01 of the variance. They are covariances of
+      psi (1 if an event is ranked above a non-event) with itself, between pairs with the same event, and between pairs
+      with the same non-event. They may be negative.
     - ``variance``: ``[xi11 + (n - 1) xi10 + (m - 1) xi01] / (m n)``, which also equals ``A^2 - squared``; may be
       negative.
     """
@@ -117,11 +125,11 @@ class UStatistics:
 
 
 def placements(scores: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> Placements:
-    """Compute the placements of the rows of ``H`` hospitals under ``K`` models.
+    """Compute the AUROC of ``K`` models at ``H`` hospitals, and the influence of each row on it.
 
     ``scores`` is ``[n]`` for one model or ``[K, n]`` (float32 and float64 keep their precision), ``y [n]`` is 0 or 1,
-    and hospital ``h`` has rows ``offsets[h]:offsets[h + 1]``. Raises ``ValueError`` for shapes that do not match and
-    for other labels.
+    and hospital ``h`` has the rows ``offsets[h]:offsets[h + 1]``. Raises ``ValueError`` for shapes that do not match
+    and for other labels.
     """
     z, event, segments = _checked(scores, y, offsets)
     ids = segments.ids()
@@ -143,7 +151,9 @@ def placements(scores: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> Placement
 
 
 def delong(placed: Placements) -> DeLong:
-    """Compute the AUROC of the models at each hospital and DeLong's covariance, from the placements of the rows."""
+    """Compute the AUROC of each model at each hospital and DeLong's covariance from ``placed``, the influence of each
+    row.
+    """
     segments = Segments(placed.offsets, np.diff(placed.offsets))
     ids = segments.ids()
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -161,7 +171,10 @@ def delong(placed: Placements) -> DeLong:
 
 
 def pair_sums(scores: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> PairSums:
-    """Compute the exact sums over pairs of rows by hospital for one model's ``scores``; see :func:`placements`."""
+    """Compute exactly the sums over pairs of an event and a non-event that each hospital sends for one model.
+
+    ``scores [n]``, ``y`` and ``offsets`` are as in :func:`placements`.
+    """
     z, event, segments = _checked(scores, y, offsets)
     if len(z) != 1:
         raise ValueError(f"scores: shape {z.shape} is not [n], for one model")
@@ -182,10 +195,11 @@ def pair_sums(scores: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> PairSums:
 
 
 def delong_of_sums(sums: PairSums) -> tuple[Floats, Floats]:
-    """Compute the AUROC of each hospital and its DeLong variance, ``[H]`` each, from the hospitals' messages.
+    """Compute the AUROC of each of ``H`` hospitals and its DeLong variance, ``[H]`` each, from the sums that hospitals
+    send.
 
-    The result equals that of :func:`delong` from rows, because ``sum V10^2 = (same_event + squares) / n^2``; both are
-    NaN in the same cases.
+    The result equals that of :func:`delong`, which needs the rows, because the sum of squared placements of events is
+    ``(same_event + squares) / n^2``. AUROC and variance are NaN in the same cases as there.
     """
     m, n = (np.where(sums.judged, count, np.nan).astype(np.float64) for count in (sums.events, sums.non_events))
     first, squares, event, non_event = (np.asarray(sum_, np.float64) / 4.0 for sum_ in sums[2:])
@@ -198,7 +212,7 @@ def delong_of_sums(sums: PairSums) -> tuple[Floats, Floats]:
 
 
 def u_statistics(sums: PairSums) -> UStatistics:
-    """Compute AUROC, its unbiased variance and that variance's components at each hospital."""
+    """Compute the AUROC at each hospital, an unbiased estimate of its variance, and the components of this variance."""
     m, n = sums.events.astype(np.float64), sums.non_events.astype(np.float64)
     first, squares, same_event, same_non_event = (
         np.where(sums.judged, values, np.nan) / 4.0
@@ -216,7 +230,8 @@ def u_statistics(sums: PairSums) -> UStatistics:
 
 
 def variance_from_components(pair: Any, event: Any, non_event: Any, events: Any, non_events: Any) -> Any:
-    """Return ``[xi11 + (n - 1) xi10 + (m - 1) xi01] / (m n)`` (Hoeffding), with ``m`` events and ``n`` non-events.
+    """Return the variance of an AUROC, ``[xi11 + (n - 1) xi10 + (m - 1) xi01] / (m n)`` (Hoeffding), with ``m`` events
+    and ``n`` non-events. The components xi11, xi10 and xi01 are ``pair``, ``event`` and ``non_event``.
 
     The formula is exact for any numbers of events and non-events.
     """
@@ -238,14 +253,15 @@ def _corrected(count: Floats) -> Floats:
 
 
 def _whole_sums(values: Ints, segments: Segments) -> Ints:
-    """Return the sum of integer ``values`` over each segment, ``[H]``."""
+    """Return the exact sum of integer ``values`` over each segment (hospital), ``[H]``."""
     running = np.zeros(len(values) + 1, dtype=np.int64)
     np.cumsum(values, out=running[1:])
     return np.diff(running[segments.offsets])
 
 
 def _won(scores: NDArray[Any], event: NDArray[np.bool_], segments: Segments, ids: Ints) -> tuple[Ints, Ints]:
-    """Return for each row twice the sum of psi over its pairs, and the number of ties among them, ``[n]`` each.
+    """Return for each row twice the number of rows of the other class that it is ranked correctly against, where a tie
+    counts one half, and the number of these ties, ``[n]`` each.
 
     Both results are whole numbers, so that rows with equal scores have exactly equal results.
     """

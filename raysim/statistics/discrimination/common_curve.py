@@ -1,9 +1,10 @@
 """One ROC shape for all hospitals: a variance of each hospital's AUROC that does not depend on this AUROC.
 
-DeLong's variance is undefined at a hospital with one event, and 0 at a hospital with an AUROC of 1. Under the common
-shape both hospitals have a positive variance, from components averaged over the hospitals that define them. The
-averages are unbiased for any distribution of scores, also if hospitals differ. Simulations use two normal distributions
-that have the same ratio of components. Definitions: ``docs/statistics.md``.
+DeLong's variance is undefined at a hospital with one event, and 0 at a hospital with an AUROC of 1. If all hospitals
+have the same ROC shape, the variance of an AUROC follows at such hospitals too, and is positive. It is computed from
+the three components of the variance, averaged over the hospitals at which they are defined. The averages are unbiased
+for any distribution of scores, also if hospitals differ. In simulations, scores have two normal distributions with the
+same ratio of components. Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -34,10 +35,11 @@ BISECTIONS = 50
 
 @dataclass(frozen=True, eq=False)
 class CommonCurve:
-    """The common curve of all hospitals under equal service.
+    """The AUROC of each of ``H`` hospitals, with its variance if all hospitals have the same ROC curve (the common
+    curve).
 
-    - ``judged [H]``: whether a hospital has both classes and no NaN score. Other hospitals have NaN in the fields
-      below.
+    - ``judged [H]``: whether a hospital has both classes and no NaN score. Other hospitals have NaN in ``auroc`` and
+      ``variance``.
     - ``auroc [H]``: each hospital's own AUROC. ``variance [H]``: its variance under the common curve.
     - ``common``: the common AUROC, the mean weighted by ``1 / variance``, at least :data:`EDGE` from 0 and 1.
     - ``event_sd``: the standard deviation of events' scores divided by that of non-events' scores (sigma).
@@ -53,8 +55,11 @@ class CommonCurve:
 
 
 def common_curve(sums: PairSums) -> CommonCurve:
-    """Compute the common curve of ``H`` hospitals from their messages. All results are NaN without a judged
-    hospital."""
+    """Compute the common ROC curve of ``H`` hospitals, and the variances of their AUROCs under it, from the sums that
+    they send.
+
+    If no hospital has a defined AUROC, all AUROCs and variances are NaN.
+    """
     judged = sums.judged
     m, n = (np.where(judged, count, np.nan) for count in (sums.events, sums.non_events))
     each = u_statistics(sums)
@@ -70,16 +75,18 @@ def common_curve(sums: PairSums) -> CommonCurve:
 
 
 def binormal_components(t: Any, event_sd: Any) -> tuple[Any, Any]:
-    """Return the components of an event and of a non-event (xi10, xi01) of normal scores with AUROC ``t``."""
+    """Return two components of the variance of an AUROC ``t``, xi10 of an event and xi01 of a non-event, if scores are
+    normal and those of events have ``event_sd`` times the standard deviation of those of non-events.
+    """
     h = ndtri(t)
     return _orthant(h, event_sd**2 / (1 + event_sd**2)) - t * t, _orthant(h, 1 / (1 + event_sd**2)) - t * t
 
 
 def binormal_event_sd(auroc: float, event: float, non_event: float) -> float:
-    """Return the standard deviation of events' normal scores, relative to non-events', at which the components have the
-    ratio of ``event`` to ``non_event``.
+    """Return the ratio of standard deviations of events' and non-events' normal scores at which the components of the
+    variance of ``auroc`` have the ratio of ``event`` to ``non_event``.
 
-    It is 1 if both components are 0, as with one row of each class.
+    The ratio of standard deviations is between ``1 / WIDEST`` and :data:`WIDEST`. It is 1 if both components are 0.
     """
     if not event + non_event > 0:
         return 1.0
@@ -93,8 +100,9 @@ def binormal_event_sd(auroc: float, event: float, non_event: float) -> float:
 
 
 def _pooled(pair: Floats, event: Floats, non_event: Floats, weight: Floats) -> tuple[float, float, float] | None:
-    """Return the components' weighted means over hospitals that have them; None with too few rows or without
-    variation."""
+    """Return the means over hospitals of the three components of the variance of an AUROC, weighted by ``weight``.
+    Hospitals at which they are undefined are left out. The result is None with too few rows, or if scores do not vary.
+    """
     defined = np.isfinite(pair) & (weight > 0)
     if weight[defined].sum() < LEAST:
         return None
@@ -112,6 +120,7 @@ def _mean(auroc: Floats, variance: Floats) -> float:
 
 
 def _orthant(h: Any, correlation: Any) -> Any:
-    """Return the probability that two standard normal variables with ``correlation`` are both below ``h`` (Owen
-    1956)."""
+    """Return the probability that two standard normal variables with a given ``correlation`` are both below ``h`` (Owen
+    1956).
+    """
     return ndtr(h) - 2.0 * owens_t(h, np.sqrt((1 - correlation) / (1 + correlation)))

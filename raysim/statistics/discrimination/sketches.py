@@ -2,11 +2,13 @@
 
 The variance of a difference needs the covariance of two AUROCs. A hospital samples ``B`` normal numbers for each of its
 patients, once for all models and training seeds, and does not send them. For every model it sends ``B`` sums over test
-rows; each term is the row's influence times the patient's number. The mean product of two models' sums estimates
-DeLong's covariance of their AUROCs. Nothing else about the rows can be read from them (Johnson and Lindenstrauss 1984).
+rows: each term is the row's influence on the AUROC times one of its patient's numbers. The mean product of two models'
+sums estimates DeLong's covariance of their AUROCs. Nothing else about the rows can be read from the sums (Johnson and
+Lindenstrauss 1984).
 
 A patient has the same numbers in every seed, so the sums of several seeds may be added before squaring. A patient who
-is tested in three seeds is then counted once, with three influences. Rows of one patient are added in the same way.
+is tested in three seeds is then counted once, with the sum of three influences. Several rows of one patient are treated
+in the same way.
 """
 
 from __future__ import annotations
@@ -32,12 +34,13 @@ HOSPITALS = 4096
 
 
 def sketches(placed: Placements, hospitals: ArrayLike, patients: ArrayLike) -> NDArray[np.float32]:
-    """Compute each hospital's sums for one model, ``[H, SUMS]``; NaN if its AUROC is undefined.
+    """Compute the sums that each of ``H`` hospitals sends for one model, from which variances of its AUROC are
+    estimated, ``[H, SUMS]``. They are NaN if the AUROC is undefined.
 
-    ``placed`` has the placements of the rows under one model. ``hospitals [H]`` are the ids of its hospitals, and
-    ``patients [n]`` has the patient of each row, by the same number in every seed. Influences are corrected as in a
-    sample variance; the only row of its class adds nothing. Raises ``ValueError`` if the numbers of patients and rows
-    differ.
+    ``placed`` has the influence of each row on the AUROC under the model. ``hospitals [H]`` are the ids of the
+    hospitals. ``patients [n]`` has a number for the patient of each row, the same in every seed. Influences are
+    corrected for degrees of freedom as in a sample variance; the only row of its class adds nothing. Raises
+    ``ValueError`` if the numbers of patients and rows differ.
     """
     ids, who = np.asarray(hospitals, dtype=np.int64), np.asarray(patients, dtype=np.int64)
     if who.shape != placed.event.shape:
@@ -59,11 +62,12 @@ def sketches(placed: Placements, hospitals: ArrayLike, patients: ArrayLike) -> N
 def _pieces(
     offsets: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> Iterator[tuple[slice, NDArray[np.int64], NDArray[np.int64]]]:
-    """Divide rows into pieces of at most :data:`ROWS` rows of one hospital.
+    """Divide the rows of all hospitals into pieces of at most :data:`ROWS` rows of one hospital, to be processed some
+    pieces at a time.
 
-    Yields, for some pieces at a time, the slice of their rows, the first row of each piece, and the hospital of each
-    piece. Pieces of a hospital begin at multiples of :data:`ROWS` from its first row. Results therefore do not depend
-    on the other hospitals of the call.
+    Yields, for the pieces processed together, the slice of their rows, the first row of each piece, and the hospital of
+    each piece. Pieces of a hospital begin at multiples of :data:`ROWS` from its first row. Results therefore do not
+    depend on the other hospitals in the call.
     """
     count = -(-lengths // ROWS)
     of = np.repeat(np.arange(len(lengths)), count)
@@ -78,10 +82,11 @@ def _pieces(
 
 
 def patient_part(first: Sequence[ArrayLike], second: Sequence[ArrayLike], rows: ArrayLike) -> Floats:
-    """Return the variance of the difference of two models that is due to patients, at each hospital, ``[H]``.
+    """Return the variance, due to patients, of the sum over ``S`` seeds of test rows times the difference in AUROC of
+    two models, at each hospital, ``[H]``.
 
-    ``first`` and ``second`` have ``S`` sketches ``[H, B]`` each. Seeds are weighted by the hospital's test ``rows [S,
-    H]``, and a seed without both models' sketches adds nothing.
+    ``first`` and ``second`` are each model's results of :func:`sketches` in each seed, ``S`` arrays ``[H, B]``. ``rows
+    [S, H]`` are the numbers of test rows. A seed in which a model's AUROC is undefined adds nothing.
     """
     weights = np.asarray(rows, dtype=np.float64)
     part = np.empty(weights.shape[1])

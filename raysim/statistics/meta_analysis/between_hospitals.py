@@ -1,8 +1,9 @@
 """The mean of hospitals' figures and the prediction interval for a further hospital; each hospital's shrunken AUROC.
 
-AUROCs have the variances of the common curve, so that no hospital has to be left out. The spread has no interval here.
-Use the interval of :mod:`raysim.statistics.chance.noise_floor`: a chi-square interval of Q covers too little.
-Definitions: ``docs/statistics.md``.
+AUROCs have the variances of :mod:`raysim.statistics.discrimination.common_curve`, so that no hospital has to be left
+out. No interval of the true spread between hospitals is computed here. Use that of
+:mod:`raysim.statistics.chance.noise_floor`: a chi-square interval of Q covers too little. Definitions:
+``docs/statistics.md``.
 
 Shrinking by a single estimate of the spread ignores the uncertainty of this estimate. The intervals are then too
 narrow, most of all if the spread is hard to estimate. Here estimates are averaged over the posterior of the spread.
@@ -39,10 +40,11 @@ AT_ONCE = 8192
 
 
 def shrunken_auroc(curve: CommonCurve) -> Floats:
-    """Return each hospital's AUROC shrunken towards the mean of ``curve``, with its limits, ``[3, H]``.
+    """Return each hospital's AUROC shrunken towards the mean over hospitals, with its lower and upper 95 % limit, ``[3,
+    H]``.
 
-    The values are NaN for hospitals that are not judged, and for all hospitals if fewer than three are judged. Each
-    estimate is for its own hospital: the spread of the estimates is smaller than the true spread.
+    The values are NaN for hospitals with an undefined AUROC, and for all hospitals if fewer than three have a defined
+    one. Do not use the estimates to describe differences between hospitals: they vary less than the true AUROCs.
     """
     judged = curve.judged
     shrunken = np.full((3, len(judged)), np.nan)
@@ -57,7 +59,10 @@ BEYOND = 4.0
 
 
 class Pooled(NamedTuple):
-    """A figure at hospitals like these: its mean, its spread, and the prediction interval for a further hospital."""
+    """A figure in a population of hospitals: its mean ``estimate`` with the 95 % interval ``low`` to ``high``, its
+    standard deviation ``tau`` over hospitals, and the prediction interval ``next_low`` to ``next_high`` for a further
+    hospital.
+    """
 
     estimate: float
     low: float
@@ -69,10 +74,13 @@ class Pooled(NamedTuple):
 
 
 def pooled(y: Floats, v: Floats, widest: float = WIDEST) -> Pooled:
-    """Compute mean, spread and prediction interval of figures ``y [H]`` with variances ``v [H]``.
+    """Compute mean, standard deviation and prediction interval of a figure in a population of hospitals, from the
+    figures ``y [H]`` of ``H`` hospitals with sampling variances ``v [H]``.
 
-    The mean's interval is Hartung and Knapp's, the spread Paule and Mandel's. The prediction interval of a further
-    hospital averages over the posterior of the spread up to ``widest``.
+    Hospitals with an undefined figure or variance are left out. The interval of the mean is Hartung and Knapp's, the
+    standard deviation Paule and Mandel's. The prediction interval averages over the posterior of the standard
+    deviation, up to ``widest``. All are NaN for fewer than three hospitals, and the prediction interval for fewer than
+    five.
     """
     defined = np.isfinite(y) & np.isfinite(v) & (v > 0)
     y, v = y[defined], v[defined]
@@ -88,8 +96,9 @@ def pooled(y: Floats, v: Floats, widest: float = WIDEST) -> Pooled:
 
 
 class Posterior(NamedTuple):
-    """Posterior mean and standard deviation of each hospital's true figure, ``[k]``, and of a further hospital's
-    figure."""
+    """The posterior mean and standard deviation of the true figure of each of ``k`` hospitals, ``[k]``, and of a
+    further hospital.
+    """
 
     mean: Floats
     sd: Floats
@@ -98,10 +107,11 @@ class Posterior(NamedTuple):
 
 
 def posterior(y: ArrayLike, v: ArrayLike, widest: float = WIDEST) -> Posterior:
-    """Compute the posterior from normal estimates ``y [k]`` with variances ``v [k]`` of normally distributed figures.
+    """Compute the posterior of the true figures of ``k`` hospitals and of a further hospital. The true figures are
+    normally distributed over hospitals, and the estimates ``y [k]`` are normal around them with variances ``v [k]``.
 
-    The priors of the figures' distribution are uniform: for its mean over all numbers, and for its variance up to the
-    square of ``widest``. A uniform prior of the standard deviation would give values close to 0 too often, and
+    The priors of the distribution over hospitals are uniform: for its mean over all numbers, and for its variance up to
+    the square of ``widest``. A uniform prior of the standard deviation would give values close to 0 too often, and
     intervals that cover too little.
     """
     estimates, variances = np.asarray(y, dtype=np.float64), np.asarray(v, dtype=np.float64)
@@ -142,5 +152,7 @@ def posterior(y: ArrayLike, v: ArrayLike, widest: float = WIDEST) -> Posterior:
 
 
 def _dot(a: Floats, b: Floats) -> Floats:
-    """Return the products ``[T]`` of the rows of ``a [T, k]`` with ``b [k]``, or with the same row of ``b [T, k]``."""
+    """Return the scalar product of each row of ``a [T, k]`` with ``b [k]``, or with the same row of ``b [T, k]``,
+    ``[T]``.
+    """
     return np.asarray(np.matmul(a[:, None, :], np.broadcast_to(b, a.shape)[:, :, None])[:, 0, 0])

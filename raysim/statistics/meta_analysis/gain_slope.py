@@ -1,9 +1,10 @@
 """The slope of gains on the logarithm of size: whether small hospitals gain more from federating.
 
-The noise of a gain grows as a hospital gets smaller, and a gain's own variance is correlated with the gain. Variances
-are therefore smoothed over sizes before they are used as weights. Three other methods are wrong: a regression on a
-hospital's own local figure, a regression without weights, and a regression with own variances. If all hospitals gain
-equally, they claim a slope in up to 96 % of federations. Definitions: ``docs/statistics.md``.
+The noise of a gain grows as a hospital gets smaller, and the variance that is estimated at one hospital is correlated
+with its gain. Variances are therefore smoothed over sizes before they are used as weights. Three other methods are
+wrong: a regression of gains on hospitals' figures without federation, a regression without weights, and a regression
+weighted by each hospital's own variance. If all hospitals gain equally, these methods claim a slope in up to 96 % of
+federations. Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ LEAST_VARIANCE = 1e-6
 
 @dataclass(frozen=True)
 class GainSlope:
-    """The slope of gains per unit of ln size, negative if small hospitals gain more; NaN if undefined.
+    """The ``slope`` of hospitals' gains in AUROC from federating, per unit of the logarithm of a hospital's number of
+    rows. It is negative if small hospitals gain more, and NaN if undefined.
 
     - ``low`` to ``high``: its 95 % interval by weighted least squares; ``p``: the p-value of no slope.
     - ``robust_p``: the p-value of no slope with the variance HC3, which needs no model of the noise.
@@ -39,22 +41,22 @@ class GainSlope:
 
     @property
     def demonstrated(self) -> bool:
-        """Whether a slope is demonstrated: both p are at most .05."""
+        """Whether a slope is demonstrated: both p-values are at most .05."""
         return max(self.p, self.robust_p) <= ALPHA
 
     @property
     def halving(self) -> float:
-        """The change of the gain if a hospital is half as large."""
+        """The expected change of the gain if a hospital is half as large."""
         return -self.slope * float(np.log(2.0))
 
 
 def smoothed_variances(variance: ArrayLike, events: ArrayLike, non_events: ArrayLike, sizes: ArrayLike) -> Floats:
-    """Return smoothed variances ``[H]`` of gains as a function of size and of the rows of both classes.
+    """Return the variances ``V`` of ``H`` hospitals' gains, smoothed over hospitals, ``[H]``.
 
-    ``V = c h exp(alpha + beta ln size)`` with ``h = 1 / events + 1 / non-events``. Alpha and beta come from a
-    regression of the logarithms of own ``variance [H] / h``; its weights are the rows of the rarer class less one.
-    ``c`` is chosen so that the sums of ``V / h`` and of the own variances divided by ``h``, with these weights, are
-    equal. The result is NaN if all weights are 0.
+    They are ``V = c h exp(alpha + beta ln size)`` with ``h = 1 / events + 1 / non-events``. Alpha and beta come from a
+    weighted regression of ``ln (variance / h)`` on ln size, where ``variance [H]`` is estimated at each hospital. The
+    weight is the number of rows of the rarer class less one. ``c`` is chosen so that the weighted sums of ``V / h`` and
+    of ``variance / h`` are equal. The result is NaN if all weights are 0.
     """
     own, m, n, size = (np.asarray(x, dtype=np.float64) for x in (variance, events, non_events, sizes))
     h, weight = 1 / m + 1 / n, np.minimum(m, n) - 1
@@ -70,10 +72,10 @@ def smoothed_variances(variance: ArrayLike, events: ArrayLike, non_events: Array
 
 
 def gain_slope(gains: ArrayLike, variance: ArrayLike, sizes: ArrayLike) -> GainSlope:
-    """Fit ``gains [H]`` on ``ln sizes [H]`` by least squares, weighted by the smoothed ``variance [H]`` and the spread
-    between hospitals.
+    """Fit hospitals' ``gains [H]`` on ``ln sizes [H]`` by weighted least squares. The weights follow from the smoothed
+    ``variance [H]`` of each gain and the spread of true gains between hospitals.
 
-    Hospitals with a NaN are left out. All figures are NaN for fewer than ten hospitals, or hospitals of one size.
+    Hospitals with a NaN are left out. All results are NaN for fewer than ten hospitals, or hospitals of one size.
     """
     d, v, n = (np.asarray(x, dtype=np.float64) for x in (gains, variance, sizes))
     defined = np.isfinite(d) & np.isfinite(v) & (n > 0)
@@ -100,7 +102,9 @@ def gain_slope(gains: ArrayLike, variance: ArrayLike, sizes: ArrayLike) -> GainS
 
 
 def _line(d: Floats, x: Floats, v: Floats) -> tuple[float, Floats]:
-    """Return the weighted least-squares slope of ``d`` on ``x`` with variances ``v``, and the residuals."""
+    """Return the least-squares slope of ``d`` on ``x``, weighted by the inverse of the variances ``v``, and the
+    residuals.
+    """
     w = 1.0 / v
     centre, mean = w @ x / w.sum(), w @ d / w.sum()
     slope = float(w @ ((x - centre) * (d - mean)) / (w @ (x - centre) ** 2))

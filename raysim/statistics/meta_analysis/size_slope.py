@@ -1,7 +1,9 @@
 """The slope of AUROC on the logarithm of size, with its interval: whether models are better at larger hospitals.
 
-Hospitals are weighted by the variance of the common curve and the true spread. A hospital's own DeLong variance would
-bias the slope, because this variance is small if the AUROC is high. Definitions and coverage: ``docs/statistics.md``.
+Hospitals are weighted by the inverse of two variances added: that of the AUROC
+(:mod:`raysim.statistics.discrimination.common_curve`), and that of true AUROCs between hospitals. A hospital's own
+DeLong variance would bias the slope, because this variance is small if the AUROC is high. Definitions and coverage:
+``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -20,10 +22,11 @@ NAN = float("nan")
 
 @dataclass(frozen=True)
 class SizeSlope:
-    """The slope of AUROC per unit of ln size, positive if models are better at larger hospitals.
+    """The ``slope`` of AUROC per unit of the logarithm of a hospital's number of rows, positive if models are better at
+    larger hospitals.
 
-    ``se`` is the slope's standard error, ``low`` to ``high`` its interval, and ``intercept`` the AUROC at size 1. All
-    five are NaN for fewer than ten hospitals, and if all hospitals have the same size.
+    ``se`` is the slope's standard error, ``low`` to ``high`` its 95 % interval, and ``intercept`` the AUROC at a
+    hospital with one row. All five are NaN for fewer than ten hospitals, and if all hospitals have the same size.
     """
 
     slope: float
@@ -34,7 +37,7 @@ class SizeSlope:
 
     @property
     def demonstrated(self) -> bool:
-        """Whether the interval excludes 0, so that a direction is demonstrated."""
+        """Whether a slope is demonstrated: its interval excludes 0."""
         return self.low > 0 or self.high < 0
 
     @property
@@ -46,9 +49,10 @@ class SizeSlope:
 def size_slope(auroc: ArrayLike, variance: ArrayLike, sizes: ArrayLike, tau2: float) -> SizeSlope:
     """Regress ``auroc [H]`` on ``ln sizes [H]`` by least squares with weights ``1 / (variance + tau2)``.
 
-    ``variance [H]`` comes from the common curve, and ``tau2`` is the squared true spread (Paule and Mandel). Hospitals
-    with a NaN are left out. The residuals can increase the standard error but not decrease it. With several seeds,
-    ``auroc`` is each hospital's mean over seeds.
+    ``variance [H]`` is that of each AUROC from :func:`~raysim.statistics.discrimination.common_curve.common_curve`, and
+    ``tau2`` the variance of true AUROCs between hospitals (Paule and Mandel). Hospitals with a NaN are left out. Large
+    residuals increase the standard error; small ones do not decrease it. With several seeds, ``auroc`` is each
+    hospital's mean over seeds.
     """
     a, v, n = (np.asarray(x, dtype=np.float64) for x in (auroc, variance, sizes))
     defined = np.isfinite(a) & np.isfinite(v) & (n > 0)

@@ -23,7 +23,9 @@ PRECISION = 1e-12
 
 @dataclass(frozen=True)
 class Mean:
-    """The mean over hospitals: ``estimate``, its standard error ``se``, its interval from ``low`` to ``high``."""
+    """The mean over hospitals: its ``estimate``, its standard error ``se``, and its 95 % interval from ``low`` to
+    ``high``.
+    """
 
     estimate: float
     se: float
@@ -32,23 +34,29 @@ class Mean:
 
 
 def cochran_q(y: ArrayLike, v: ArrayLike, t: float = 0.0) -> float:
-    """Return ``sum (y - mu)^2 / (v + t)``, where ``mu`` is the mean weighted by ``1 / (v + t)``."""
+    """Return the statistic Q of the estimates ``y [k]`` of ``k`` hospitals with variances ``v [k]``: ``sum (y - mu)^2 /
+    (v + t)``, where ``mu`` is the mean weighted by ``1 / (v + t)``. ``t`` is the variance between hospitals.
+    """
     y, v = _checked(y, v)
     w = 1.0 / (v + t)
     return float(w @ np.square(y - (w @ y) / w.sum()))
 
 
 def paule_mandel(y: ArrayLike, v: ArrayLike) -> float:
-    """Return the ``t`` at which Q equals its expectation ``k - 1``; NaN for fewer than two hospitals."""
+    """Return Paule and Mandel's estimate of the variance between ``k`` hospitals. It is the variance at which Q equals
+    its expectation ``k - 1``, or 0 if Q is always smaller. It is NaN for fewer than two hospitals.
+    """
     y, v = _checked(y, v)
     return _root(y, v, len(y) - 1.0) if len(y) > 1 else float("nan")
 
 
 def hartung_knapp(y: ArrayLike, v: ArrayLike, t: float, *, conservative: bool = True) -> Mean:
-    """Return the mean with weights ``1 / (v + t)`` and a t interval with ``k - 1`` degrees of freedom.
+    """Return the mean of the estimates ``y [k]`` of ``k`` hospitals, weighted by ``1 / (v + t)``, and its t interval.
+    ``v [k]`` are the variances of the estimates, and ``t`` is the variance between hospitals.
 
-    If Q is below its expectation, the residuals would give a smaller standard error than the variances. Only if
-    ``conservative`` is False is this smaller value used. Limits are NaN for one hospital.
+    The interval has ``k - 1`` degrees of freedom. If the statistic Q is below its expectation, the standard error from
+    residuals is smaller than that from the variances. The smaller one is used only if ``conservative`` is False. Limits
+    are NaN for one hospital.
     """
     y, v = _checked(y, v)
     w = 1.0 / (v + t)
@@ -63,7 +71,9 @@ def hartung_knapp(y: ArrayLike, v: ArrayLike, t: float, *, conservative: bool = 
 
 
 def _root(y: Floats, v: Floats, target: float) -> float:
-    """Return ``t`` with ``Q(t) = target`` by bisection, as Q decreases in ``t``; 0 if Q is always below the target."""
+    """Return the variance between hospitals ``t`` at which Q equals ``target``, by bisection, because Q decreases in
+    ``t``. It is 0 if Q is always below the target.
+    """
     if cochran_q(y, v) <= target:
         return 0.0
     low, high = 0.0, float(np.var(y)) + float(v.max())

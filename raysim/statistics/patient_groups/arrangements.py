@@ -1,8 +1,9 @@
 """Arrangements of group labels over a hospital's rows. Labels are permuted within each outcome, so that the counts of
 each group do not change.
 
-An arrangement assigns a group to each row. The first is always the observed one. If all hospitals together have few
-arrangements, all are used, otherwise a random sample. A hospital's sample depends only on its own rows and stream.
+An arrangement assigns a group of patients to each row. The first arrangement is always the observed one. If there are
+few arrangements over all hospitals together, all are used, otherwise a random sample. A hospital's sample depends only
+on its own rows and its own stream of random numbers.
 """
 
 from __future__ import annotations
@@ -29,21 +30,23 @@ _CODE = np.uint64(0xFF)
 
 
 def draws_for(rows: int) -> int:
-    """Return the number of arrangements to sample for the ``rows`` of a federation."""
+    """Return the number of arrangements of group labels to sample for a federation with ``rows`` rows."""
     return max(FEWEST_DRAWS, min(DRAWS, MOST_ENTRIES // max(rows, 1) - 1))
 
 
 def number(counts: ArrayLike) -> int:
-    """Return in how many ways rows can be assigned to groups of sizes ``counts [G]``. With ``[G, outcomes]``, the rows
-    of each outcome are assigned separately."""
+    """Return in how many ways rows can be assigned to ``G`` groups of sizes ``counts [G]``. If ``counts`` is ``[G,
+    outcomes]``, the rows of each outcome are assigned separately.
+    """
     columns = np.asarray(counts, dtype=np.int64)
     columns = columns.reshape(len(columns), -1)
     return prod(factorial(int(column.sum())) // prod(factorial(int(count)) for count in column) for column in columns.T)
 
 
 def within_limit(counts: ArrayLike) -> int | None:
-    """Return :func:`number`, or None if it is more than :data:`DRAWS`. This takes little time for counts of any
-    size."""
+    """Return in how many ways rows can be assigned to groups (:func:`number`), or None if there are more than
+    :data:`DRAWS`. This takes little time even for large counts.
+    """
     columns = np.asarray(counts, dtype=np.int64)
     columns = columns.reshape(len(columns), -1)
     # Rows outside the largest group of an outcome: with 11 such rows there are at least 2^11 arrangements.
@@ -54,7 +57,9 @@ def within_limit(counts: ArrayLike) -> int | None:
 
 
 def permuted(labels: ArrayLike, draws: int, rng: np.random.Generator) -> Labels:
-    """Return the group ``labels [n]`` of the rows with one outcome, and ``draws`` permutations, ``[n, 1 + draws]``."""
+    """Return the group ``labels [n]`` of the rows with one outcome, and ``draws`` random permutations of them, one in
+    each column, ``[n, 1 + draws]``.
+    """
     codes = np.asarray(labels, dtype=np.int8)
     # Sorting random numbers that carry a label in their last bits permutes the labels.
     keys = rng.integers(0, 1 << 64, (draws, len(codes)), dtype=np.uint64)
@@ -75,7 +80,7 @@ def every(labels: ArrayLike) -> Labels:
 
 
 def _distinct(codes: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Yield the different orders of ascending ``codes``."""
+    """Yield all different orders of ``codes``, which must be in ascending order."""
     if not codes:
         yield ()
     for i, code in enumerate(codes):

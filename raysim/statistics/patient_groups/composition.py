@@ -1,6 +1,6 @@
 """Differences between groups of patients because they are treated at different hospitals.
 
-A group's figure is the mean over hospitals of the hospital's figure, weighted by the group's rows there.
+The figures of hospitals, such as AUROC, are averaged with weights for each group: its numbers of rows at the hospitals.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ FEWEST = 10
 
 
 class Composition(NamedTuple):
-    """The difference (first minus second) of two groups' means of their hospitals' figure, with its 95 % interval."""
+    """The difference between two groups of patients in the figures of the hospitals that treat them, with its 95 %
+    interval. Hospitals' figures are averaged over each group's rows, and the second group's mean is subtracted from the
+    first's.
+    """
 
     estimate: float
     low: float
@@ -31,13 +34,14 @@ NO_COMPOSITION = Composition(NAN, NAN, NAN, 0)
 
 
 def composition(figure: ArrayLike, first: ArrayLike, second: ArrayLike) -> Composition:
-    """Compute the difference between two groups of patients.
+    """Compute the difference between two groups of patients in the figures of the hospitals that treat them.
 
-    ``first [H]`` and ``second [H]`` are the groups' numbers of rows at each hospital; ``figure [H]`` are the figures of
-    the hospitals.
+    ``figure [H]`` are the figures of ``H`` hospitals; ``first [H]`` and ``second [H]`` are the groups' numbers of rows
+    at each hospital. Each group's mean is weighted by its rows.
 
-    Hospitals with a NaN figure are left out. The interval is the jackknife's over hospitals, with Student's t. Without
-    rows of both groups the difference is NaN, and for fewer than ten hospitals its limits are.
+    Hospitals with a NaN figure are left out. The interval is by the jackknife over hospitals, with Student's t. Without
+    rows of both groups the difference is NaN. Its limits are NaN for fewer than ten hospitals, or if a group is at one
+    hospital only.
     """
     from scipy.special import stdtrit  # actors start without it
 

@@ -1,8 +1,8 @@
 """One hospital's contribution to the comparison of groups: each group's figure and its variance at the hospital, for
 each arrangement of group labels.
 
-All sums are of whole numbers that floats represent exactly, so that equal figures agree to the last bit in any order of
-addition.
+All sums are of whole numbers that floats represent exactly. The same numbers therefore have the same sum to the last
+bit in any order of addition.
 """
 
 from __future__ import annotations
@@ -29,19 +29,21 @@ matter."""
 
 
 class Figures(NamedTuple):
-    """Figures of ``G`` groups under ``R`` arrangements, ``[G, R]`` each; NaN for a group without the rows that it
-    needs."""
+    """The figure of each of ``G`` groups of patients at one hospital, and its variance, under ``R`` arrangements of
+    group labels, ``[G, R]`` each; NaN for a group without the necessary rows.
+    """
 
     value: Floats
     variance: Floats
 
 
 def ranked(scores: ArrayLike, event: ArrayLike, labels: tuple[Labels, Labels], groups: int) -> Figures:
-    """Compute AUROC and DeLong's variance of each group, among its own rows of one hospital.
+    """Compute the AUROC of each of ``groups`` groups among the group's own rows at one hospital, and DeLong's variance
+    of it.
 
-    ``scores [n]`` and ``event [n]`` are of the rows with a known group. ``labels`` are ``R`` permutations of the group
-    labels of events ``[m, R]`` and of other rows ``[n - m, R]``, in the order of rows. A class with one row contributes
-    the variance :data:`ONE_ROW`.
+    ``scores [n]`` and ``event [n]`` belong to the rows with a known group. ``labels`` are ``R`` permutations of the
+    group labels, of events ``[m, R]`` and of other rows ``[n - m, R]``, in the order of rows. If a group has one row of
+    a class, :data:`ONE_ROW` is used as the variance of this class's placement.
     """
     z, positive = np.asarray(scores), np.asarray(event, dtype=bool)
     few, many, (few_labels, many_labels) = z[positive], z[~positive], labels
@@ -61,8 +63,9 @@ def ranked(scores: ArrayLike, event: ArrayLike, labels: tuple[Labels, Labels], g
 
 
 class _Wins:
-    """For each of the ascending scores ``few [m]``, the number of lower scores among the ascending ``many [n]``, by
-    group."""
+    """For each of the ascending scores ``few [m]``, the number of lower scores among the ascending scores ``many [n]``,
+    counted separately by group of patients.
+    """
 
     def __init__(self, few: NDArray[Any], many: NDArray[Any]) -> None:
         below, up_to = (np.searchsorted(many, few, side) for side in ("left", "right"))
@@ -76,10 +79,10 @@ class _Wins:
         """Whether two scores of ``few`` are equal."""
 
     def over(self, of_group: NDArray[np.bool_]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Count by arrangement how many rows of a group, marked in ``of_group [n, R]``, are below each score of
-        ``few``.
+        """Count under each of ``R`` arrangements how many rows of a group, marked in ``of_group [n, R]``, are below
+        each score of ``few``.
 
-        Returns twice this number, in which a tie counts 1, and the number of ties.
+        Returns twice the number of rows below, in which a tie counts 1, and the number of ties.
         """
         kind = np.min_scalar_type(2 * len(of_group))  # small numbers are added many at a time
         rows = of_group.astype(kind, copy=False)
@@ -89,7 +92,7 @@ class _Wins:
 
 
 def _running(rows: Sequence[NDArray[Any]] | NDArray[Any], width: int, kind: np.dtype[Any]) -> NDArray[Any]:
-    """Return the running sums ``[m + 1, R]`` of ``rows [m, R]``, beginning with 0."""
+    """Return the running sums of the rows of an array ``rows [m, R]``, beginning with 0, ``[m + 1, R]``."""
     sums = np.zeros((len(rows) + 1, width), kind)
     for i, row in enumerate(rows):  # three times as fast as numpy's running sums along this axis
         np.add(sums[i], row, sums[i + 1])
@@ -97,9 +100,10 @@ def _running(rows: Sequence[NDArray[Any]] | NDArray[Any], width: int, kind: np.d
 
 
 def _of_groups(wins: _Wins, few: Labels, many: Labels, groups: int) -> tuple[Floats, Floats]:
-    """Compute :class:`Figures` for rows in ascending order of scores.
+    """Compute the AUROC of each group and its variance, ``[groups, r]`` each, under ``r`` arrangements of group labels.
 
-    ``few [m, r]`` are the group labels of the rarer class's rows, and ``many`` of the other class's rows.
+    ``few [m, r]`` are the group labels of the rarer class's rows, and ``many`` those of the other class's rows. Rows
+    are in ascending order of scores.
     """
     value = np.full((groups, few.shape[1]), np.nan)
     variance = np.full_like(value, np.nan)
@@ -128,14 +132,15 @@ def _of_groups(wins: _Wins, few: Labels, many: Labels, groups: int) -> tuple[Flo
 
 
 def _added(a: NDArray[Any], b: NDArray[Any]) -> Floats:
-    """Return the sums ``[R]`` of the products of ``a`` and ``b [m, R]``."""
+    """Return the sums of the products of ``a [m, R]`` and ``b [m, R]`` over the first axis, ``[R]``."""
     return np.asarray(np.einsum("ij,ij->j", a, b).astype(np.float64))
 
 
 def _spread(total: Floats, squares: Floats, rows: int, others: int) -> Floats:
-    """Return the sample variance of the placements of ``rows`` rows among ``others`` rows.
+    """Return the sample variance of the placements of ``rows`` rows of one class. A row's placement is the share of
+    ``others`` rows of the other class that it is ranked correctly against; a tie counts one half.
 
-    ``total`` and ``squares`` are sums of doubled placements and of their squares.
+    ``total`` and ``squares`` are the sums over rows of the doubled number of correctly ranked rows, and of its square.
     """
     if rows == 1:
         return np.full(len(total), ONE_ROW)
@@ -143,12 +148,12 @@ def _spread(total: Floats, squares: Floats, rows: int, others: int) -> Floats:
 
 
 def averaged(errors: ArrayLike, labels: Labels, groups: int) -> tuple[Figures, int]:
-    """Compute the mean of ``errors [n]`` (finite, at least 0) and its variance for each group of one hospital, and a
-    scale.
+    """Compute the mean of ``errors [n]`` (finite, at least 0) and its variance for each group of patients at one
+    hospital, and a scale.
 
-    ``labels [n, R]`` are the groups of rows under each arrangement. Figures are in units of 2 to the power of the
-    hospital's scale; no error exceeds 1 in this unit. Errors are rounded to a millionth of this unit, more coarsely
-    beyond 4,096 rows. A group with one row has the variance of all rows.
+    ``labels [n, R]`` are the groups of rows under each of ``R`` arrangements. Means are in units of 2 to the power of
+    the scale, in which no error exceeds 1; variances are in squared units. Errors are rounded to a millionth of this
+    unit, and more coarsely beyond 4,096 rows. For a group with one row, the variance of all rows is used.
     """
     every = np.asarray(errors, dtype=np.float64)
     scale = int(np.frexp(every.max(initial=0.0))[1])
@@ -173,15 +178,16 @@ def _variance(total: Any, squares: Any, n: int) -> Any:
 
 
 def pairs(groups: int) -> list[tuple[int, int]]:
-    """Return the pairs of groups in the order that all arrays of pairs have."""
+    """Return all pairs of indices of ``groups`` groups, in the order in which arrays contain them."""
     return list(combinations(range(groups), 2))
 
 
 def weights(counts: ArrayLike) -> Floats:
-    """Return the weight of each pair of groups at each hospital, ``[..., pairs]``, from ``counts [..., G, outcomes]``.
+    """Return the weight of each pair of groups at each hospital, ``[..., pairs]``, from the numbers of rows ``counts
+    [..., G, outcomes]``.
 
-    It is 1 over the sum of the reciprocal counts: the inverse variance up to a constant, independent of scores. It is 0
-    if a count is 0.
+    The weight is 1 over the sum of the reciprocal counts. This is the inverse variance of the difference up to a
+    constant, and independent of scores. It is 0 if a count is 0.
     """
     rows = np.asarray(counts, dtype=np.float64)
     with np.errstate(divide="ignore"):
@@ -191,10 +197,11 @@ def weights(counts: ArrayLike) -> Floats:
 
 
 def contribution(figures: Figures, weight: Floats) -> NDArray[np.int64]:
-    """Return one hospital's part of the sums over hospitals, ``[2, pairs, R]`` whole numbers; ``weight [pairs]``.
+    """Return what one hospital adds to the sums over hospitals, whole numbers ``[2, pairs, R]`` for ``R`` arrangements
+    of group labels.
 
-    For each pair these are the weighted difference (first group minus second), and its variance times the squared
-    weight.
+    For each pair of groups these are the weighted difference (first group minus second), and its variance times the
+    squared weight. ``weight [pairs]`` are the weights of the pairs at the hospital.
     """
     units = np.zeros((2, len(weight), figures.value.shape[1]), dtype=np.int64)
     for k, (a, b) in enumerate(pairs(len(figures.value))):

@@ -1,7 +1,8 @@
 """Calibration of predicted risks for each group of patients at its own hospitals.
 
-Each hospital's risks are first shifted on the logit scale, so that they add up to its events. Remaining differences
-between groups are tested by the score test of a group's own intercept, stratified by hospital (Day and Byar 1979).
+Each hospital's risks are first shifted on the logit scale, so that their sum is the hospital's number of events.
+Remaining differences between groups are tested by the score test of an intercept for one group, stratified by hospital
+(Day and Byar 1979).
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ OBSERVED, EXPECTED, INFORMATION, PREDICTED = range(4)
 
 
 class GroupRisk(NamedTuple):
-    """A group's events compared with the events expected at its hospitals.
+    """A group's number of events compared with the number expected at its hospitals.
 
     ``ratio`` is observed over expected events. ``log_odds`` is the group's log odds ratio against the other patients of
-    its hospitals at equal predicted risk, with its 95 % interval and ``p``. The log odds ratio is estimated by one
-    Newton step.
+    its hospitals at equal predicted risk, with its 95 % interval ``low`` to ``high`` and p-value ``p``. The log odds
+    ratio is estimated by one Newton step.
     """
 
     group: str
@@ -48,9 +49,10 @@ class GroupRisk(NamedTuple):
 
 
 def in_the_large(logits: ArrayLike, event: ArrayLike, offsets: ArrayLike) -> Floats:
-    """Return the shift ``a [H]`` of each hospital's ``logits [n]`` at which risks add up to events; NaN for one class.
+    """Return a number ``a [H]`` for each of ``H`` hospitals that is added to its ``logits [n]``, so that the sum of its
+    predicted risks equals its number of events. It is NaN for a hospital with rows of one class only.
 
-    Hospital ``h`` has rows ``offsets[h]:offsets[h + 1]``.
+    Hospital ``h`` has the rows ``offsets[h]:offsets[h + 1]``.
     """
     from scipy.special import expit  # actors start without it
 
@@ -68,11 +70,18 @@ def in_the_large(logits: ArrayLike, event: ArrayLike, offsets: ArrayLike) -> Flo
 
 
 def risk_sums(logits: ArrayLike, event: ArrayLike, offsets: ArrayLike, labels: ArrayLike, groups: int) -> Floats:
-    """Compute each hospital's sums of its groups' risks, ``[H, groups, 4]``; zeros if a logit is not finite.
+    """Compute sums over the rows of each group of patients at each of ``H`` hospitals, ``[H, groups, 4]``; zeros if one
+    of the hospital's logits is not finite.
 
-    ``labels [n]`` are the groups of the rows. Columns: events, events expected after the shift, the information on a
-    group's intercept, and events predicted before the shift. At a hospital with one class the shift is infinite:
-    expected equals observed, without information.
+    ``labels [n]`` are the groups of the rows. The four sums are:
+
+    - the number of events;
+    - the expected number of events, after the hospital's risks were shifted so that their sum is its number of events;
+    - the information on an intercept of the group;
+    - the predicted number of events, before the shift.
+
+    At a hospital with one class the shift is infinite: the expected number equals the observed one, and the information
+    is 0.
     """
     from scipy.special import expit  # actors start without it
 
@@ -90,14 +99,18 @@ def risk_sums(logits: ArrayLike, event: ArrayLike, offsets: ArrayLike, labels: A
 
 
 def ratios(sums: Floats) -> Floats:
-    """Return each hospital's observed over predicted events ``[H]``, from its ``sums [H, G, 4]``; NaN without rows."""
+    """Return each hospital's ratio of observed to predicted events, ``[H]``, from ``sums [H, G, 4]`` of
+    :func:`risk_sums`; NaN without rows.
+    """
     of_hospital = sums.sum(axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray(of_hospital[:, OBSERVED] / of_hospital[:, PREDICTED])
 
 
 def group_risks(groups: Sequence[str], sums: Floats) -> tuple[GroupRisk, ...]:
-    """Compute each group's risk from the ``sums [H, G, 4]`` of all hospitals."""
+    """Compare each group's number of events with the number expected at its hospitals, from ``sums [H, G, 4]`` of
+    :func:`risk_sums`.
+    """
     from scipy.special import ndtr  # actors start without it
 
     found = []

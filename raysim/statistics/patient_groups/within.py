@@ -1,10 +1,10 @@
 """The gap between groups of patients within hospitals, and its test by permutation.
 
-Groups are compared within each hospital. The differences are averaged over hospitals with weights that both groups
-share. Groups that merely go to different hospitals therefore have no gap (Simpson's paradox). Group labels are permuted
-within hospital and outcome. The statistic is divided by its standard error, which is computed for each permutation.
-Dividing by the standard error keeps the test's size if groups have the same AUROC but different scores (Janssen 1997).
-Definitions: ``docs/statistics.md``.
+The gap is the difference between two groups' AUROC, or mean absolute error, within a hospital, averaged over hospitals
+with the same weights for both groups. Groups that merely go to different hospitals therefore have no gap (Simpson's
+paradox). For the test, group labels are permuted within hospital and outcome. The statistic is divided by its standard
+error, which is computed for each permutation. The test then keeps its level if groups have the same AUROC but different
+distributions of scores (Janssen 1997). Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ NAN = float("nan")
 
 @dataclass(frozen=True, eq=False)
 class AttributeSums:
-    """The messages of ``H`` hospitals for an attribute with ``G`` known groups, and the sums over these hospitals.
+    """What ``H`` hospitals send about an attribute of patients, such as sex, with ``G`` known groups.
 
-    - ``counts [H, G, 2]``: rows with the event and others; for a real label ``[H, G, 1]``, all rows.
-    - ``value [H, G]``: AUROC, or the mean absolute error, of a group's rows at a hospital; ``variance [H, G]``: its
+    - ``counts [H, G, 2]``: the numbers of rows with and without the event; for a real label ``[H, G, 1]``, all rows.
+    - ``value [H, G]``: the AUROC, or the mean absolute error, of a group's rows at a hospital; ``variance [H, G]``: its
       variance.
     - ``risks [H, G, 4]``: see :func:`raysim.statistics.patient_groups.risks.risk_sums`; None for a real label.
-    - ``units``: for each scale of hospitals' figures, the sum over hospitals of
-      :func:`~raysim.statistics.patient_groups.contributions.contribution`, ``[2, pairs, R]`` for ``R`` arrangements,
-      the observed one first.
+    - ``units``: sums over hospitals of :func:`~raysim.statistics.patient_groups.contributions.contribution`, ``[2,
+      pairs, R]`` for ``R`` arrangements of group labels, the observed one first. Hospitals whose errors have different
+      scales (powers of 2) are summed separately, by scale.
     """
 
     counts: Ints
@@ -45,7 +45,9 @@ class AttributeSums:
     units: Mapping[int, Ints]
 
     def sums(self) -> tuple[Floats, Floats]:
-        """The weighted differences and their variances, ``[pairs, R]`` each, summed over hospitals."""
+        """Return the weighted differences between pairs of groups and their variances, summed over hospitals, ``[pairs,
+        R]`` each for ``R`` arrangements.
+        """
         first, second = np.zeros((2, len(pairs(self.counts.shape[1])), 1))
         for scale, units in sorted(self.units.items()):
             first = first + np.ldexp(units[0].astype(np.float64), scale - FRACTION_BITS)
@@ -54,7 +56,9 @@ class AttributeSums:
 
 
 def merged(parts: Sequence[AttributeSums], order: Ints) -> AttributeSums:
-    """Return the sums over all hospitals; ``order`` sorts the parts' concatenated hospitals by id."""
+    """Combine the sums from all actors, each of which simulates some of the hospitals. ``order`` sorts the hospitals of
+    all parts, concatenated, by id.
+    """
     units: dict[int, Ints] = {}
     for part in parts:
         for scale, each in part.units.items():
@@ -71,8 +75,9 @@ def merged(parts: Sequence[AttributeSums], order: Ints) -> AttributeSums:
 
 @dataclass(frozen=True)
 class PairGap:
-    """The gap within hospitals between two groups, the first minus the second. All numbers are NaN if no hospital has
-    the rows to compare the groups."""
+    """The difference within hospitals between two groups' AUROC or mean absolute error, the first minus the second. All
+    numbers except ``hospitals`` are NaN if no hospital has enough rows to compare the groups.
+    """
 
     groups: tuple[str, str]
     """The names of the two groups."""
@@ -99,11 +104,11 @@ NOTHING = PairGap(("", ""), NAN, NAN, NAN, NAN, NAN, NAN, 0, NAN)
 
 @dataclass(frozen=True, eq=False)
 class WithinGap:
-    """An attribute's gap within hospitals, for the pair of groups with the largest studentised difference.
+    """The difference within hospitals between groups' AUROC or mean absolute error, for the groups of an attribute such
+    as sex. Of all pairs of groups, the one with the largest difference relative to its standard error is reported.
 
-    ``p`` is for all pairs of the attribute together. ``p_holm`` is adjusted for all tested attributes: a gap is
-    demonstrated if ``p_holm`` is at most .05. Both p-values are NaN if no hospital has the rows that the comparison
-    needs.
+    ``p`` is adjusted for all pairs of groups of the attribute, and ``p_holm`` also for all tested attributes. A gap is
+    demonstrated if ``p_holm`` is at most .05. Both p-values are NaN if no hospital has enough rows to compare groups.
     """
 
     attribute: str
@@ -131,42 +136,42 @@ class WithinGap:
 
     @property
     def groups(self) -> tuple[str, str]:
-        """The names of the pair."""
+        """The names of the two groups that are compared."""
         return self.pair.groups
 
     @property
     def estimate(self) -> float:
-        """The gap within hospitals, the first group minus the second."""
+        """The mean difference within hospitals between the two groups, the first minus the second."""
         return self.pair.estimate
 
     @property
     def low(self) -> float:
-        """The lower limit for these hospitals."""
+        """The lower limit of the difference between the two groups within these hospitals."""
         return self.pair.low
 
     @property
     def high(self) -> float:
-        """The upper limit for these hospitals."""
+        """The upper limit of the difference between the two groups within these hospitals."""
         return self.pair.high
 
     @property
     def hospitals(self) -> int:
-        """The number of hospitals that contribute to the gap."""
+        """The number of hospitals that have enough rows to compare the two groups."""
         return self.pair.hospitals
 
     @property
     def mixed(self) -> float:
-        """The gap over all rows minus the gap within hospitals."""
+        """The difference between the two groups over the rows of all hospitals minus that within hospitals."""
         return self.pooled - self.estimate
 
     @property
     def judged(self) -> bool:
-        """Whether the gap was tested."""
+        """Whether the difference between the groups could be tested."""
         return bool(np.isfinite([self.p, self.estimate]).all())
 
     @property
     def demonstrated(self) -> bool:
-        """Whether a gap is demonstrated, over all attributes at once."""
+        """Whether a difference between the groups is demonstrated, with the test adjusted for all tested attributes."""
         return self.p_holm <= ALPHA
 
 
@@ -179,7 +184,9 @@ def within_gap(
     exact: bool = False,
     attributes: int = 1,
 ) -> WithinGap:
-    """Compute the gap of an attribute with known ``groups [G]``; ``attributes`` is the number of tested attributes."""
+    """Compute and test the differences within hospitals between the ``groups [G]`` of an attribute, from the hospitals'
+    ``sums``. ``attributes`` is the number of attributes that are tested.
+    """
     differences, variances = _over_pairs(sums.value, -1.0), _over_pairs(sums.variance, 1.0)
     weight = np.where(np.isfinite(differences), weights(sums.counts), 0.0)
     first, second = sums.sums()
@@ -202,27 +209,32 @@ def within_gap(
 
 
 def together(gaps: Sequence[WithinGap]) -> list[WithinGap]:
-    """Return the gaps of all tested attributes, with p adjusted for all of them (Holm)."""
+    """Return the gaps of all tested attributes, with p-values adjusted for their number by Holm's procedure."""
     adjusted = holm([gap.p for gap in gaps])
     return [replace(gap, p_holm=float(p)) for gap, p in zip(gaps, adjusted, strict=True)]
 
 
 def _over_pairs(values: Floats, sign: float) -> Floats:
-    """Return for each pair the first group's ``values [H, G]`` plus ``sign`` times the second group's, ``[H,
-    pairs]``."""
+    """Return for each pair of groups the first group's ``values [H, G]`` plus ``sign`` times the second group's, ``[H,
+    pairs]``.
+    """
     each = [values[:, a] + sign * values[:, b] for a, b in pairs(values.shape[1])]
     return np.stack(each, axis=1) if each else np.empty((len(values), 0))
 
 
 def _studentised(first: Floats, second: Floats) -> Floats:
-    """Return the differences divided by their standard errors: 0 for a difference of 0, infinite for an error of 0."""
+    """Return the differences ``first`` divided by their standard errors, the roots of ``second``: 0 for a difference of
+    0, and infinite for another difference with a standard error of 0.
+    """
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = first / np.sqrt(second)
     return np.asarray(np.where(first == 0, 0.0, ratio))
 
 
 def _critical(largest: Floats, alpha: float) -> float:
-    """Return the largest statistic that is not rejected; infinite if too few arrangements differ to reject any."""
+    """Return the largest statistic that is not rejected at level ``alpha``, from its values ``largest`` under all
+    arrangements. It is infinite if there are too few arrangements to reject any.
+    """
     rank = int(alpha * len(largest) + 1e-9)
     return float(np.sort(largest)[::-1][rank]) if rank > 0 else float("inf")
 
@@ -252,7 +264,9 @@ def _pair(
 
 
 def _like(share: Floats, residual: Floats, se: float) -> float:
-    """Return the half-width of the interval for hospitals like these; NaN for fewer than two hospitals."""
+    """Return the half-width of the 95 % interval of a gap for a population of similar hospitals; NaN for fewer than two
+    hospitals.
+    """
     from scipy.special import stdtrit  # actors start without it
 
     if len(share) < 2:
@@ -263,7 +277,9 @@ def _like(share: Floats, residual: Floats, se: float) -> float:
 
 
 def _limited(estimate: float, half_width: float, larger: bool) -> tuple[float, float]:
-    """Return the limits of an interval, cut to the possible range of a difference of AUROC, or not cut for errors."""
+    """Return the limits of an interval. Limits for AUROC are clipped to between -1 and 1, the possible range of a
+    difference.
+    """
     if np.isnan(half_width) or not (larger or np.isfinite(half_width)):
         return NAN, NAN
     low, high = estimate - half_width, estimate + half_width

@@ -1,10 +1,11 @@
 """The client programs of CS-RCFL: a hospital's own linear model, and the robust losses of other models on its rows.
 
 X. Konti et al., *CS-RCFL*, with the losses of :mod:`raysim.strategies.coalitions.robust.loss` and the training of
-:mod:`raysim.strategies.coalitions.robust.training`. Each hospital determines its radius ε_i with a :class:`RadiusRule`.
-The radius never leaves the hospital: each program computes it from the rows again.
+:mod:`raysim.strategies.coalitions.robust.training`. The robust loss of a model is its worst mean loss over all
+distributions within the distance ε_i (the radius) of hospital i's rows. Each hospital determines its radius with a
+:class:`RadiusRule`. The radius never leaves the hospital: each program computes it from the rows again.
 
-Models are vectors of ``F`` weights and then the intercept. The loss is absolute for real labels (``classes`` 0) and
+A model is a vector of ``F`` weights followed by the intercept. The loss is absolute for real labels (``classes`` 0) and
 logistic for two classes.
 """
 
@@ -23,7 +24,8 @@ from raysim.strategies.coalitions.robust.training import train_l1, train_logisti
 
 @dataclass(frozen=True)
 class RadiusRule:
-    """How a hospital chooses its radius ε from its rows."""
+    """How a hospital chooses, from its rows, the radius ε of the ball of distributions over which it takes the worst
+    loss."""
 
     radius: float
     """The radius without a grid, for hospitals that are not small."""
@@ -43,7 +45,7 @@ class RadiusRule:
     """κ, the cost of a label change; infinite if labels are certain."""
 
     def check(self) -> None:
-        """Raise ``ValueError`` naming the field for a value out of its range."""
+        """Raise ``ValueError`` if a field's value is out of its range. The message begins with the field's name."""
         check_kappa(self.kappa)
         at_least("small", self.small, 0)
         at_least("folds", self.folds, 2)
@@ -55,9 +57,10 @@ class RadiusRule:
                     raise ValueError(str(error).replace("radius", field, 1)) from None
 
     def check_trainable(self, classes: int, trains: bool) -> None:
-        """Raise ``ValueError`` for a radius that is used in training and so large that the zero model is optimal.
+        """Raise ``ValueError`` for a radius that is used in training and so large that the model of zeros is optimal.
 
-        ``trains``: whether hospitals train robustly. A choice from a grid always includes robust training.
+        ``trains`` tells whether hospitals train their own models robustly. If the radius is chosen from a grid,
+        cross-validation trains robustly in any case.
         """
         # Cross-validation trains robustly, even if the sent models are trained plainly.
         fields = self._given() if trains else {"radii": self.radii}
@@ -70,7 +73,7 @@ class RadiusRule:
                     )
 
     def _given(self) -> dict[str, tuple[float, ...]]:
-        """Return the radii in use, by field."""
+        """Return the radii that hospitals may use, by the name of the field that gives them."""
         if self.radii:
             return {"radii": self.radii}
         given: dict[str, tuple[float, ...]] = {"radius": (self.radius,)}
@@ -79,7 +82,7 @@ class RadiusRule:
         return given
 
     def of(self, X: NDArray[Any], y: NDArray[Any], classes: int) -> float:
-        """Return the radius of the hospital with rows ``X [n, F]``, ``y [n]``."""
+        """Return the radius of the hospital whose rows have features ``X [n, F]`` and labels ``y [n]``."""
         if self.radii:
             return self._validated(X, y, classes)
         return self.small_radius if self.small_radius is not None and len(y) <= self.small else self.radius
@@ -100,8 +103,8 @@ class RadiusRule:
 
 
 def trained(X: NDArray[Any], y: NDArray[Any], classes: int, radius: float, kappa: float) -> Floats:
-    """Return the model ``[F + 1]`` with the smallest robust loss on rows ``X [n, F]``. With radius 0 this is plain
-    training."""
+    """Return the linear model ``[F + 1]`` with the smallest robust loss on rows with features ``X [n, F]`` and labels
+    ``y [n]``. With radius 0 this is training without robustness."""
     if classes:
         return train_logistic(X, signs(y), radius, kappa, intercept=True).theta
     return train_l1(X, y, radius, intercept=True).theta
@@ -110,7 +113,11 @@ def trained(X: NDArray[Any], y: NDArray[Any], classes: int, radius: float, kappa
 def transfer_losses(
     predicted: NDArray[Any], norms: Floats, y: NDArray[Any], classes: int, radius: float, kappa: float
 ) -> Floats:
-    """Return the robust losses ``[M]`` of models with ``predicted [n, M]`` and ``norms [M]`` on rows with ``y [n]``."""
+    """Return the robust loss of each of M models, ``[M]``, on a hospital's rows with labels ``y [n]``.
+
+    ``predicted [n, M]`` are the models' predictions, and ``norms [M]`` are the norms of their weights without
+    intercepts.
+    """
     if classes:
         return logistic_of(predicted, norms, signs(y), radius, kappa)
     return l1_of(predicted, norms, y, radius)
@@ -118,7 +125,8 @@ def transfer_losses(
 
 @dataclass(frozen=True)
 class LinearModelFit(Statistic):
-    """A hospital's own model with the smallest plain loss; with a ``rule``, the model with the smallest robust loss."""
+    """A hospital's own linear model, with the smallest mean loss on its rows or, if there is a ``rule`` for the radius,
+    with the smallest robust loss."""
 
     classes: int
     shape: tuple[int]
@@ -136,10 +144,12 @@ class LinearModelFit(Statistic):
 
 @dataclass(frozen=True, eq=False)
 class RobustTransferLoss(Statistic):
-    """The robust loss of each received model, ``[M]``, with the radius of the hospital's ``rule``.
+    """The robust loss of each of M received models on the hospital's rows, ``[M]``. It is the worst mean loss over all
+    distributions within a radius of these rows.
 
-    Without a rule the radius is 0, and losses are plain. ``norms [M]`` are the models' norms without intercepts; they
-    reveal nothing to a hospital that has the models.
+    The hospital determines the radius by the ``rule``. Without a rule the radius is 0, and the losses are ordinary mean
+    losses. ``norms [M]`` are the norms of the models' weights without intercepts; they reveal nothing to a hospital
+    that has the models.
     """
 
     classes: int

@@ -2,8 +2,8 @@
 
 X. Konti et al., *CS-RCFL*: hospital ``i`` considers a Wasserstein-1 ball of radius ε_i around the empirical
 distribution of its rows. The robust transfer loss ``L_ij`` is the largest mean loss of model ``j`` over this ball. The
-support is all of R^d (times the labels), the norm l2. The intercept is not transported: only margins and residuals use
-it.
+distributions have the support R^d times the labels, and distances are l2. Transport changes features and labels but not
+the constant feature of the intercept. Only margins and residuals therefore contain the intercept.
 
 Deviation: equation (13) prints θ_i in the residual. This is a misprint: equation (12) has θ_j. The paper does not give
 the cost κ of a label change; it is an argument here.
@@ -24,7 +24,8 @@ from raysim.strategies.base import Floats, at_least
 
 
 def l1_losses(X: NDArray[Any], y: NDArray[Any], models: Floats, radius: float) -> Floats:
-    """Return ``L_j = ε sqrt(|θ_j|^2 + 1) + mean |y - x.θ_j|``, ``[M]`` (eq. 12 and 13): absolute loss, ``y [n]`` real.
+    """Return the robust absolute loss of each of M models θ_j on rows ``X [n, F]`` with real labels ``y [n]``, ``[M]``.
+    It is ``ε sqrt(|θ_j|^2 + 1) + mean |y - x.θ_j|`` with ε the ``radius`` (eq. 12 and 13).
 
     The 1 under the root is there because the cost of transport is the l2 distance of ``(x, y)``.
     """
@@ -32,7 +33,8 @@ def l1_losses(X: NDArray[Any], y: NDArray[Any], models: Floats, radius: float) -
 
 
 def l1_of(predicted: NDArray[Any], norms: Floats, y: NDArray[Any], radius: float) -> Floats:
-    """Compute :func:`l1_losses` from predictions ``[n, M]`` and norms ``[M]``."""
+    """Return the same losses as :func:`l1_losses`, from M models' predictions ``[n, M]`` and the norms of their weights
+    ``[M]``."""
     check_radius(radius)
     if not len(y):
         return np.full(len(norms), np.nan)
@@ -41,21 +43,25 @@ def l1_of(predicted: NDArray[Any], norms: Floats, y: NDArray[Any], radius: float
 
 
 def logistic_losses(X: NDArray[Any], y: NDArray[Any], models: Floats, radius: float, kappa: float = 1.0) -> Floats:
-    """Return the robust logistic loss of each model, ``[M]``, with ``y [n]`` in {-1, +1} (:func:`signs`).
+    """Return the robust logistic loss of each of M models θ on rows ``X [n, F]`` with labels -1 or +1 ``y [n]``,
+    ``[M]``.
 
-    Transport costs ``|x - x'| + κ |y - y'| / 2``. With margins ``m_p = y_p x_p.θ`` the dual of the worst case is
+    The loss is the worst mean loss over distributions that transport reaches at a mean cost of at most ε (``radius``).
+    Transport from ``(x, y)`` to ``(x', y')`` costs ``|x - x'| + κ |y - y'| / 2``. With margins ``m_p = y_p x_p.θ`` the
+    dual of the worst case is
 
         ``L = min over a >= |θ| of a ε + mean softplus(-m_p) + mean max(0, m_p - a κ)``,
 
-    for ``l(x, -y) - l(x, y) = m``. :func:`transport_prices` returns its minimiser. With κ = inf labels are certain, and
-    ``L = ε |θ| + mean softplus(-m)``. If ε >= κ/2, half of the labels can be flipped, and every model's loss is at
-    least log 2.
+    because a flipped label raises the logistic loss of a row by its margin. :func:`transport_prices` returns the
+    minimiser a. With κ = inf labels cannot change, and ``L = ε |θ| + mean softplus(-m)``. If ε >= κ/2, half of the
+    labels can be flipped, and every model's loss is at least log 2.
     """
     return logistic_of(*_predicted(X, models), y, radius, kappa)
 
 
 def logistic_of(predicted: NDArray[Any], norms: Floats, y: NDArray[Any], radius: float, kappa: float) -> Floats:
-    """Compute :func:`logistic_losses` from predictions ``[n, M]`` and norms ``[M]``."""
+    """Return the same losses as :func:`logistic_losses`, from M models' predictions ``[n, M]`` and the norms of their
+    weights ``[M]``."""
     check_radius(radius)
     check_kappa(kappa)
     if not len(y):
@@ -71,10 +77,13 @@ def logistic_of(predicted: NDArray[Any], norms: Floats, y: NDArray[Any], radius:
 
 
 def transport_prices(margins: Floats, norms: Floats, radius: float, kappa: float) -> Floats:
-    """Return the minimisers ``a* [M]`` of the dual, from ``margins [n, M]``, ``norms [M]`` and a finite κ.
+    """Return for each of M models the ``a`` at which the dual in :func:`logistic_losses` is smallest, ``[M]``. It
+    requires a finite κ.
 
-    The dual is convex and piecewise linear in a with slope ``ε - κ #{m_p > a κ} / n``. It stops falling where at most
-    ``r = floor(n ε / κ)`` margins exceed a κ. With margins in decreasing order, ``a* = max(|θ|, m_(r+1) / κ, 0)``.
+    ``margins`` are ``[n, M]``, and ``norms [M]`` are the models' |θ|. The dual is convex and piecewise linear in a,
+    with slope ``ε - κ #{m_p > a κ} / n`` for the margins ``m_p`` of the n rows. It stops falling where at most
+    ``r = floor(n ε / κ)`` margins exceed a κ. With margins in decreasing order, the minimiser is
+    ``max(|θ|, m_(r+1) / κ, 0)``.
     """
     n = len(margins)
     # If n ε / κ is a whole number the slope is 0, so that rounding it in either direction is harmless.
@@ -87,7 +96,7 @@ def transport_prices(margins: Floats, norms: Floats, radius: float, kappa: float
 
 
 def signs(y: NDArray[Any]) -> Floats:
-    """Return classes 0 and 1 as -1 and +1, ``[n]``."""
+    """Return -1 for class 0 and +1 for class 1, ``[n]``."""
     return 2.0 * np.asarray(y, np.float64) - 1.0
 
 

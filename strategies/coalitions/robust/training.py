@@ -1,22 +1,24 @@
 """Training of a linear model against the worst distribution near a hospital's rows, with a certified optimality gap.
 
 X. Konti et al., *CS-RCFL*, the robust local problems (4) and (5). The module
-:mod:`raysim.strategies.coalitions.robust.loss` has their objectives in closed form: Wasserstein-1 balls with the l2
-norm, without transport of the intercept (the last scalar, if there is one).
+:mod:`raysim.strategies.coalitions.robust.loss` derives their objectives in closed form, for Wasserstein-1 balls of
+radius ε with the l2 norm. The intercept (the last scalar, if there is one) is not part of the norm |θ|. ``m`` are the
+rows' margins, and κ is the cost of a label change.
 
 - absolute loss: ``min mean |y - x.θ| + ε sqrt(|θ|^2 + 1)``. Its dual is ``max u.y + sqrt(ε^2 - |X'u|^2)`` over
   ``|u_p| <= 1/n``, ``|X'u| <= ε`` (with an intercept ``sum u = 0``).
-- logistic loss, κ = inf: ``min mean softplus(-m) + ε |θ|``; κ finite:
-  ``min over θ, a >= |θ| of a ε + mean softplus(-m) + mean max(0, m - a κ)``. Their dual is the largest mean entropy of
-  ``s [n]`` in [0, 1], with flips ``v`` in ``[0, 1/n]`` (0 where κ = inf), such that
-  ``|X'(y (s/n - v))| <= ε - κ sum v`` (with an intercept ``sum y (s/n - v) = 0``).
+- logistic loss: for κ = inf, ``min mean softplus(-m) + ε |θ|``; for finite κ, ``min over θ, a >= |θ| of a ε + mean
+  softplus(-m) + mean max(0, m - a κ)``. The dual of each is the largest mean entropy of ``s
+  [n]`` in [0, 1], with flips ``v`` in ``[0, 1/n]`` (0 where κ = inf), such that ``|X'(y (s/n - v))| <= ε - κ sum
+  v`` (with an intercept ``sum y (s/n - v) = 0``).
 
-Deviation: the paper solves conic programs, and proximal gradient is usual for κ = inf. Here δ smooths the kinks and
-scales a barrier for the cone. Newton's method solves the problem for smaller and smaller δ. The gradient of the
-smoothed problem *is* a dual point, so each δ gives its own certificate. A solution needs some dozens of Newton steps.
+Deviation: the paper solves conic programs, and proximal gradient is usual for κ = inf. Here a number δ smooths the
+kinks of the objective and scales a barrier for the cone. Newton's method solves the problem for smaller and smaller δ.
+The gradient of the smoothed problem *is* a dual point, so each δ gives its own certificate. A solution needs some
+dozens of Newton steps.
 
-Radius 0 is plain training. Separable rows then have no optimum, and more features than rows have no unique solution.
-Therefore ``RIDGE/2 |θ|^2``, intercept included, is added at radius 0 and only there.
+Radius 0 is training without robustness. Separable rows then have no optimum, and more features than rows have no unique
+solution. Therefore ``RIDGE/2 |θ|^2``, intercept included, is added at radius 0 and only there.
 """
 
 from __future__ import annotations
@@ -54,14 +56,18 @@ class Fit:
 
     @property
     def gap(self) -> float:
-        """The gap ``value - bound``, at least 0."""
+        """The difference between the model's objective and the lower bound on any objective, at least 0."""
         return max(0.0, self.value - self.bound)
 
 
 def train_l1(
     X: NDArray[Any], y: NDArray[Any], radius: float, *, intercept: bool = False, tolerance: float = 1e-7
 ) -> Fit:
-    """Minimise the absolute loss on ``X [n, F]``, ``y [n]`` until the gap is within ``tolerance`` of ``1 + value``."""
+    """Return the linear model with the smallest robust absolute loss on rows ``X [n, F]`` with real labels ``y [n]``.
+
+    Training ends when the model's objective is proven to exceed the minimum by at most ``tolerance * (1 + objective)``,
+    or after :data:`STAGES` smoothed problems.
+    """
     check_radius(radius)
     Z, y = _design(X, y, intercept)
     n, P = Z.shape
@@ -111,12 +117,16 @@ def train_logistic(
     intercept: bool = False,
     tolerance: float = 1e-7,
 ) -> Fit:
-    """Minimise the logistic loss on ``X [n, F]``, ``y [n]`` in {-1, +1} until the gap is within ``tolerance`` of
-    ``1 + value``.
+    """Return the linear model with the smallest robust logistic loss on rows ``X [n, F]`` with labels -1 or +1
+    ``y [n]``.
 
-    A finite κ must be above 2 ε. Otherwise half of the labels can be flipped, no model is better than θ = 0, and
-    ``ValueError`` is raised. One class with an intercept and certain labels has no optimum; the intercept is then set
-    to odds of ``2n + 1`` to 1.
+    Training ends when the model's objective is proven to exceed the minimum by at most ``tolerance * (1 + objective)``,
+    or after :data:`STAGES` smoothed problems. ``kappa`` is the cost of a label change; with infinity, labels cannot
+    change.
+
+    A positive ``radius`` must be below ``kappa / 2``. Otherwise half of the labels can be flipped, no model is better
+    than zeros, and ``ValueError`` is raised. For a positive radius no optimum exists if all rows have one class, labels
+    cannot change, and there is an intercept. The intercept is then set to odds of ``2n + 1`` to 1.
     """
     check_radius(radius)
     check_kappa(kappa)
@@ -132,7 +142,8 @@ def train_logistic(
 
 
 def zero_is_optimal(X: NDArray[Any], y: NDArray[Any], radius: float) -> bool:
-    """Return whether θ = 0 is optimal, for certain labels and no intercept: ``|X'y| / (2n) <= ε``."""
+    """Return whether zero weights have the smallest robust logistic loss if labels cannot change and there is no
+    intercept: ``|X'y| / (2n)`` is at most ``radius``."""
     return bool(np.linalg.norm(X.T @ y) / (2 * len(y)) <= radius)
 
 
@@ -142,7 +153,8 @@ Hessian."""
 
 
 def _plain_logistic(Z: Floats, y: Floats, tolerance: float) -> Fit:
-    """Run Newton's method on the loss with its ridge. The loss has no kinks and does not depend on δ."""
+    """Minimise the logistic loss plus the ridge of radius 0 by Newton's method. This objective has no kinks to
+    smooth."""
     n, P = Z.shape
     signed = Z * y[:, None]
 
@@ -166,7 +178,7 @@ def _plain_logistic(Z: Floats, y: Floats, tolerance: float) -> Fit:
 
 
 def _without_features(X: NDArray[Any], y: Floats, radius: float, intercept: bool) -> Fit | None:
-    """Return the model without features if it is optimal for certain labels, else None."""
+    """Return the model whose feature weights are all 0 if it is optimal when labels cannot change, else None."""
     n, positive = len(y), float((y > 0).mean())
     if not intercept:
         zero = np.zeros(X.shape[1])
@@ -185,8 +197,11 @@ def _without_features(X: NDArray[Any], y: Floats, radius: float, intercept: bool
 def _robust_logistic(
     X: NDArray[Any], Z: Floats, y: Floats, radius: float, kappa: float, intercept: bool, tolerance: float
 ) -> Fit:
-    """Run Newton's method over ``(θ, a)`` with the barrier ``-δ log(a^2 - |θ|^2)`` and a smoothed ``max(0, m - a
-    κ)``."""
+    """Minimise the robust logistic loss by Newton's method over the weights θ and the transport price a.
+
+    The barrier ``-δ log(a^2 - |θ|^2)`` keeps a above ``|θ|``. The kink in ``max(0, m - a κ)`` is smoothed with the same
+    δ; m are the rows' margins.
+    """
     n, P = Z.shape
     signed = Z * y[:, None]
     weights = (np.arange(P) < X.shape[1]).astype(np.float64)
@@ -195,7 +210,8 @@ def _robust_logistic(
     excess_of = np.column_stack([signed, np.full(n, 0.0 if certain else -kappa)])
 
     def flips(point: Floats, delta: float) -> tuple[Floats, Floats]:
-        """Return ``e = m - a κ``, and the square root in its smoothed positive part ``(e + sqrt(e^2 + δ^2)) / 2``."""
+        """Return ``e = m - a κ`` for each row's margin m, and ``sqrt(e^2 + δ^2)``. The mean of the two smooths
+        ``max(0, e)``."""
         excess = excess_of @ point
         return excess, np.sqrt(excess**2 + delta**2)
 
@@ -252,7 +268,8 @@ def _follow(
     scale: float,
     tolerance: float,
 ) -> Fit:
-    """Solve smoothed problems with δ = ``scale``, ``scale / 10``, ... until a certificate is within the tolerance."""
+    """Solve smoothed problems with the smoothing δ = ``scale``, ``scale / 10``, ... until a fit is proven to be within
+    the ``tolerance`` of the optimum."""
     best: Fit | None = None
     delta = scale
     for _ in range(STAGES):
@@ -271,10 +288,10 @@ def _follow(
 
 
 def _newton(objective: Objective, point: Floats) -> Floats:
-    """Minimise a convex objective by damped Newton steps, then by full steps that shorten the gradient.
+    """Minimise a convex objective by damped Newton steps, then by full steps as long as they shorten the gradient.
 
-    The full steps are needed near kinks: the gradient may be too large for the certificate when float64 no longer
-    resolves a decrease of the value.
+    The full steps are needed near kinks. There the gradient may be too large to prove optimality although float64 no
+    longer resolves a decrease of the objective.
     """
     value, derivatives = objective(point)
     gradient, hessian = derivatives()
@@ -299,7 +316,7 @@ def _newton(objective: Objective, point: Floats) -> Floats:
 
 
 def _design(X: NDArray[Any], y: NDArray[Any], intercept: bool) -> tuple[Floats, Floats]:
-    """Return the rows as float64, with a column of ones for an intercept."""
+    """Return features and labels as float64; with ``intercept``, the features have a last column of ones."""
     if not len(y):
         raise ValueError("X: a hospital without rows cannot train")
     Z = np.asarray(X, np.float64)
@@ -307,19 +324,21 @@ def _design(X: NDArray[Any], y: NDArray[Any], intercept: bool) -> tuple[Floats, 
 
 
 def _scaled_into(radius: float, dual: Floats, needed: float) -> Floats:
-    """Return the dual point ``dual``, scaled down to ``radius`` if the radius that it needs (``needed``) is larger."""
+    """Return the point ``dual`` of the dual problem, scaled down if the radius ``needed`` for it exceeds ``radius``."""
     return dual * (radius / needed) if needed > radius else dual
 
 
 def _balanced(u: Floats) -> Floats:
-    """Return ``u`` with the sum 0. Its larger side is scaled down, so that no entry grows."""
+    """Return ``u`` with the sum 0. Either its positive or its negative entries are scaled down, so that no entry
+    grows."""
     up, down = float(u[u > 0].sum()), float(-u[u < 0].sum())
     least = min(up, down)
     return np.where(u > 0, u * (least / up if up else 0.0), u * (least / down if down else 0.0))
 
 
 def _classes_balanced(y: Floats, s: Floats, v: Floats) -> tuple[Floats, Floats]:
-    """Return ``s`` and ``v`` with ``sum y (s/n - v) = 0``, by shrinking s of one class or v of the other class."""
+    """Return the dual variables ``s`` and ``v`` so that ``sum y (s/n - v) = 0``, by scaling down ``s`` for the rows of
+    one class or ``v`` for the rows of the other class."""
     excess = float(y @ (s / len(y) - v))
     over = y * excess > 0
     if (total := float(s[over].sum()) / len(y)) > abs(excess):
@@ -334,11 +353,12 @@ def _sigmoid(z: Floats) -> Floats:
 
 
 def _entropy(s: Floats) -> float:
-    """Return the mean entropy, the mean of ``-s log s - (1 - s) log(1 - s)``."""
+    """Return the mean binary entropy of the probabilities ``s``, the mean of ``-s log s - (1 - s) log(1 - s)``."""
     inside = np.clip(s, 1e-300, 1 - 1e-16)
     return float(np.where((s > 0) & (s < 1), -s * np.log(inside) - (1 - s) * np.log1p(-inside), 0.0).mean())
 
 
 def _ridge_cost(term: Floats) -> float:
-    """Return by how much the ridge lowers a dual point's bound: ``max over θ of term.θ - RIDGE/2 |θ|^2``."""
+    """Return by how much the ridge lowers the bound that a dual point proves:
+    ``max over θ of term.θ - RIDGE/2 |θ|^2``."""
     return float(term @ term) / (2 * RIDGE)

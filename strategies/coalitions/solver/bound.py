@@ -1,20 +1,21 @@
 """A scalable lower bound on program (11) of CS-RCFL, from eigenvalues and multipliers of linear inequalities.
 
-A partition into K coalitions is the matrix ``Z_ij = 1/|S|`` where i and j are both in S, else 0; its cost is ``<C, Z>``
-with ``C = (L + L')/2``. Z is a projection of rank K that maps the vector of ones to itself. Therefore ``Z = J/N + Y``,
-where J is all ones and Y is a projection of rank K - 1 orthogonal to the ones (J. Peng, Y. Wei: *Approximating
-K-means-type clustering via semidefinite programming*, SIAM J. Optim. 18, 2007). Z also satisfies ``Z >= 0`` and the
-clique inequalities of :mod:`raysim.strategies.coalitions.solver.cliques`. Take any multipliers ``V >= 0`` of ``Z >= 0``
-and ``T >= 0`` of the clique inequalities, and let ``M = C - V + sum of T (their coefficients)``. Then no partition
-costs less than
+Program (11) divides N hospitals into K coalitions S with the smallest
+``sum over S of (1/|S|) sum over i, j in S of L_ij``, for losses ``L [N, N]``. A partition is the matrix
+``Z_ij = 1/|S|`` where i and j are both in S, else 0. Its cost is ``<C, Z>`` with ``C = (L + L')/2``. Z is a projection
+of rank K that maps the vector of ones to itself. Therefore ``Z = J/N + Y``, where J is all ones and Y is a projection
+of rank K - 1 orthogonal to the ones (J. Peng, Y. Wei: *Approximating K-means-type clustering via semidefinite
+programming*, SIAM J. Optim. 18, 2007). Z also satisfies ``Z >= 0`` and the clique inequalities of
+:mod:`raysim.strategies.coalitions.solver.cliques`. Take any multipliers ``V >= 0`` of ``Z >= 0`` and ``T >= 0`` of the
+clique inequalities, and let ``M = C - V + sum of T (their coefficients)``. Then no partition costs less than
 
     ``1'M1/N + the sum of the K - 1 smallest eigenvalues of M orthogonal to the ones``.
 
 The bound is valid for multipliers that are not optimal, so the search for good multipliers may stop at any time. The
-search is the alternating direction method of multipliers, which splits the spectral set from the non-negative matrices.
-Violated clique inequalities are added during the search, and a primal-dual step moves their multipliers (Condat and
-Vũ). One iteration needs one eigendecomposition. The converged bound is at least as high as the bound of the linear
-program over Z. For 50 hospitals or more it takes far less time.
+search is the alternating direction method of multipliers. Its two sets are the non-negative matrices and the spectral
+set, which is the convex hull of the matrices ``J/N + Y``. Violated clique inequalities are added during the search, and
+a primal-dual step changes their multipliers (Condat and Vũ). One iteration needs one eigendecomposition. The converged
+bound is at least as high as the bound of the linear program over Z. For 50 hospitals or more it takes far less time.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from __future__ import annotations
 import time
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
+from raysim.core.host import one_thread
 from raysim.strategies.base import Floats
 from raysim.strategies.coalitions.solver.cliques import PATTERNS, Cliques, pace, violated_fours, violated_triangles
 
@@ -44,13 +45,15 @@ ADDED = 50
 
 
 def spectral_bound(losses: Floats, coalitions: int, cost: float, *, tolerance: float, seconds: float) -> float:
-    """Return a lower bound on the cost of any partition of ``losses [N, N]`` into 2 to N - 1 ``coalitions``.
+    """Return a lower bound on the cost of any partition of N hospitals into the number ``coalitions`` of coalitions, 2
+    to N - 1.
 
-    ``cost`` is the cost of the best partition known. The search ends when the bound is within the relative
-    ``tolerance`` of ``cost``, when the bound no longer rises, or after ``seconds``.
+    The entry ``[i, j]`` of ``losses [N, N]`` is the loss of hospital j's model at hospital i. ``cost`` is the cost of
+    the best partition known. The search ends when the bound is within the relative ``tolerance`` of ``cost``, when the
+    bound no longer rises, or after ``seconds``.
     """
     # One thread: the figures then do not depend on the number of cores, and these matrices are small.
-    with threadpool_limits(1):
+    with one_thread():
         return _ascend(_Relaxation((losses + losses.T) / 2, coalitions), cost, tolerance, seconds)
 
 
@@ -76,7 +79,8 @@ def _ascend(relaxation: _Relaxation, cost: float, tolerance: float, seconds: flo
 
 
 class _Relaxation:
-    """The iterate: ``Z [N, N]`` in the spectral set, the multipliers of ``Z >= 0``, and the clique inequalities."""
+    """The current point of the search for a bound: the relaxed partition ``Z [N, N]``, the multipliers of ``Z >= 0``,
+    and the clique inequalities with their multipliers."""
 
     def __init__(self, cost: Floats, coalitions: int) -> None:
         n = len(cost)
@@ -95,7 +99,8 @@ class _Relaxation:
         self.term = np.zeros((n, n))
 
     def step(self) -> None:
-        """Project onto the spectral set (``Z``), then onto ``Z >= 0``, then update the cliques' multipliers."""
+        """Make one iteration: project ``Z`` onto the relaxed partitions by eigenvalues, then onto ``Z >= 0``, then
+        update the multipliers of the clique inequalities."""
         target = self.positive - self.negative - (self.cost + self.term) / self.penalty
         values, vectors = np.linalg.eigh(self.across.T @ target @ self.across)
         shares = _capped_simplex(values, self.rank)
@@ -112,13 +117,13 @@ class _Relaxation:
             self.term = self.triangles.term() + self.fours.term()
 
     def bound(self) -> float:
-        """Return the bound for the current multipliers."""
+        """Return the lower bound on the cost of a partition that the current multipliers prove."""
         M = self.cost + self.term + self.penalty * self.negative
         values = np.linalg.eigvalsh(self.across.T @ M @ self.across)
         return float(M.sum() / len(M) + values[: self.rank].sum())
 
     def cut(self) -> None:
-        """Drop the inequalities with multiplier 0, and add the inequalities that Z violates most."""
+        """Drop the clique inequalities with multiplier 0, and add those that ``Z`` violates most."""
         most = ADDED * len(self.cost)
         self.triangles = self.triangles.renewed(*violated_triangles(self.Z, VIOLATED, 8 * ADDED), most)
         self.fours = self.fours.renewed(*violated_fours(self.Z, VIOLATED, 2 * ADDED), most)
@@ -126,7 +131,8 @@ class _Relaxation:
 
 
 def _capped_simplex(values: Floats, total: int) -> Floats:
-    """Return the point nearest to ``values [m]`` with entries in [0, 1] and sum ``total``: a shift, then a clip."""
+    """Return the point nearest to ``values [m]`` with entries in [0, 1] and sum ``total``: all values are shifted by
+    the same amount and then clipped."""
     breaks = np.sort(np.concatenate([values, values - 1.0]))
     # The sum falls with the shift from m to 0, linear between the breaks: bisect over these, then interpolate. At
     # ``low`` it is at least the total, at ``high`` below it.

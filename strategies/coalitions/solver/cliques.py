@@ -23,7 +23,8 @@ PATTERNS = {
 
 @dataclass(eq=False)
 class Cliques:
-    """Inequalities ``at [m, 3]`` or ``[m, 4]`` (i, then T ascending), with their ``multipliers [m]`` and step sizes."""
+    """Linear inequalities on the matrix Z of a partition of hospitals. A row of ``at [m, 3]`` or ``[m, 4]`` has the
+    hospital i of an inequality and then the two or three other hospitals, ascending."""
 
     at: Ids
     multipliers: Floats
@@ -38,25 +39,26 @@ class Cliques:
 
     @staticmethod
     def none(size: int, hospitals: int) -> Cliques:
-        """Return an empty set of inequalities on ``size`` hospitals each."""
+        """Return an empty set of inequalities, each of which would involve ``size`` of the ``hospitals``."""
         return Cliques(np.empty((0, size), np.int64), np.empty(0), hospitals)
 
     def move(self, Z: Floats) -> None:
-        """Move the multipliers along the violations by ``Z [N, N]``, but not below 0."""
+        """Raise the multipliers of inequalities that ``Z [N, N]`` violates, and lower the others, but not below 0."""
         self.multipliers = np.maximum(0.0, self.multipliers + self.steps * (self.coefficients @ Z.ravel()[self.flat]))
 
     def term(self) -> Floats:
-        """Return the sum of the inequalities' coefficients times their multipliers, symmetric ``[N, N]``."""
+        """Return the sum of the inequalities' coefficients of Z times their multipliers, as a symmetric matrix
+        ``[N, N]``."""
         return self._spread(self.multipliers, self.coefficients)
 
     def busy(self) -> Floats:
-        """Return how many inequalities use each entry of Z, symmetric ``[N, N]``; each of a pair's two entries counts
-        half."""
+        """Return how many inequalities involve each entry of Z, as a symmetric matrix ``[N, N]``. A pair i, j of an
+        inequality counts one half for ``Z_ij`` and one half for ``Z_ji``."""
         return self._spread(np.ones(len(self.at)), np.abs(self.coefficients))
 
     def renewed(self, new: Ids, amounts: Floats, most: int) -> Cliques:
-        """Return the inequalities with a positive multiplier, and the ``most`` inequalities of ``new [m, size]`` with
-        the largest ``amounts``."""
+        """Return the inequalities with a positive multiplier, and the ``most`` inequalities of ``new [m, size]`` that
+        are violated most, by ``amounts [m]``."""
         code = self.hospitals ** np.arange(self.at.shape[1])
         positive = self.multipliers > 0
         old = self.at[positive]
@@ -73,16 +75,16 @@ class Cliques:
 
 
 def pace(all_cliques: Sequence[Cliques], penalty: float) -> None:
-    """Set the step sizes so that the primal-dual method converges: each step is limited by its entry with the most
-    inequalities."""
+    """Set the step sizes of the inequalities' multipliers so that the primal-dual method converges. Each step size is
+    inversely proportional to the largest number of inequalities that share one of its entries of Z."""
     busy = np.sum([cliques.busy() for cliques in all_cliques], axis=0).ravel()
     for cliques in all_cliques:
         cliques.steps = penalty / (len(cliques.coefficients) * busy[cliques.flat].max(axis=0, initial=1.0))
 
 
 def violated_triangles(Z: Floats, least: float, most: int) -> tuple[Ids, Floats]:
-    """Return the triangles ``(i, j, k) [m, 3]`` that ``Z [N, N]`` violates by more than ``least``, and their
-    violations.
+    """Return the inequalities on three hospitals ``(i, j, k)`` that ``Z [N, N]`` violates by more than ``least``,
+    ``[m, 3]``, and their violations ``[m]``.
 
     At most ``most`` of them are returned for each i.
     """
@@ -100,9 +102,11 @@ def violated_triangles(Z: Floats, least: float, most: int) -> tuple[Ids, Floats]
 
 
 def violated_fours(Z: Floats, least: float, most: int) -> tuple[Ids, Floats]:
-    """Return some ``(i, j, k, l) [m, 4]`` like :func:`violated_triangles`; the search is not exhaustive.
+    """Return some inequalities on four hospitals ``(i, j, k, l)`` that ``Z [N, N]`` violates by more than ``least``,
+    ``[m, 4]``, and their violations ``[m]``.
 
-    For each i, the ``most`` triangles with the largest violation are extended by the l with the largest violation.
+    The search is not exhaustive. For each i, the ``most`` inequalities on three hospitals with the largest violation
+    are extended by the l that increases the violation most.
     """
     n = len(Z)
     violated, amounts = [np.empty((0, 4), np.int64)], [np.empty(0)]

@@ -1,11 +1,11 @@
 """The optimum of program (11) of CS-RCFL for up to about 20 hospitals and any losses, by dynamic programming.
 
-For a subset M of the hospitals, ``f_1(M) = c(M)`` is the cost of one coalition and ``f_k(M)`` the smallest cost of k
-coalitions. Then ``f_k(M) = min over S of f_a(S) + f_b(M without S)``. S runs over the proper subsets of M that contain
-the last hospital of M. (a, b) is (1, k - 1), or (k/2, k/2), which needs tables for fewer k. For all M with the last
-hospital h this is one (min, +) subset convolution over the h hospitals before it. The convolution is split in three by
-its top bit, down to blocks that are computed from a table of all pairs. Time ``log2(K) 3^(N-1)`` at most, memory
-``log2(K) 2^N``.
+For a subset M of the N hospitals, ``f_1(M) = c(M)`` is the cost of M as one coalition, and ``f_k(M)`` is the smallest
+cost of k coalitions. Then ``f_k(M) = min over S of f_a(S) + f_b(M without S)``. S runs over the proper subsets of M
+that contain the last hospital of M. (a, b) is (1, k - 1) or, for even k, (k/2, k/2), which needs tables f for fewer k.
+For all M with the last hospital h this is one (min, +) subset convolution over the h hospitals before it. The
+convolution is split in three by its top bit, down to blocks that are computed from a table of all pairs. For K
+coalitions, the time is at most proportional to ``log2(K) 3^(N-1)``, and the memory to ``log2(K) 2^N``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,11 @@ BLOCK = 9
 
 
 def enumerate_coalitions(losses: Floats, coalitions: int, *, seconds: float = np.inf) -> Ids | None:
-    """Return the optimal labels ``[N]`` under ``losses [N, N]``; None if ``seconds`` pass before they are found."""
+    """Return the coalition of each of N hospitals, ``[N]``, in the partition with the smallest cost. The result is None
+    if ``seconds`` pass before it is found.
+
+    The entry ``[i, j]`` of ``losses [N, N]`` is the loss of hospital j's model at hospital i.
+    """
     deadline = time.perf_counter() + seconds
     n = len(losses)
     costs = subset_costs(losses)
@@ -46,17 +50,21 @@ def enumerate_coalitions(losses: Floats, coalitions: int, *, seconds: float = np
 
 
 def _parts(k: int) -> tuple[int, int]:
-    """Return how many of k coalitions are in the part with the last hospital, and how many are in the other part."""
+    """Return how many of k coalitions the two halves of a split have: first the half with the last hospital, then the
+    other."""
     return (k // 2, k // 2) if k % 2 == 0 else (1, k - 1)
 
 
 def _orders(k: int) -> list[int]:
-    """Return the numbers above 1, ascending, whose tables f are needed to compute f_k, k included."""
+    """Return the numbers of coalitions above 1, ascending, for which a table is needed to find the best k coalitions.
+    The last is k."""
     return [] if k == 1 else [*_orders(_parts(k)[1]), k]
 
 
 def subset_costs(losses: Floats) -> Floats:
-    """Return ``c(S)`` of all subsets as bit masks, ``[2^N]``; the cost of the empty subset is infinite."""
+    """Return the cost of each subset of N hospitals as one coalition, ``[2^N]``: the sum of its members' losses under
+    each other's models, divided by its size. A subset's index is its bit mask, and the cost of the empty subset is
+    infinite."""
     n = len(losses)
     pair = losses + losses.T
     sums, sizes = np.zeros(2**n), np.zeros(2**n)
@@ -71,9 +79,10 @@ def subset_costs(losses: Floats) -> Floats:
 
 
 def _convolve(first: Floats, rest: Floats, out: Floats, deadline: float) -> bool:
-    """Compute ``out[M] = min(out[M], min over S within M of first[S] + rest[M without S])``; all arrays are ``[2^h]``.
+    """Compute ``out[M] = min(out[M], min over S within M of first[S] + rest[M without S])``; all arrays are ``[2^h]``,
+    with one entry for each subset of h hospitals.
 
-    Returns False if the time is over.
+    Returns False if the ``deadline`` passed before the result was complete.
     """
     size = len(first)
     if size <= 2**BLOCK:
@@ -94,15 +103,16 @@ def _convolve(first: Floats, rest: Floats, out: Floats, deadline: float) -> bool
 
 @cache
 def _pairs(size: int) -> tuple[Ids, Ids, Ids]:
-    """Return all subsets S of each mask M below ``size``, their complements in M, and the index of each M's first
-    pair."""
+    """Return all subsets S of each bit mask M below ``size``, their complements in M, and for each M the index of its
+    first subset."""
     masks = np.arange(size)
     whole, part = np.nonzero((masks[None, :] & ~masks[:, None]) == 0)
     return part, whole - part, np.flatnonzero(np.r_[True, np.diff(whole) > 0])
 
 
 def _assign(tables: dict[int, Floats], labels: Ids, mask: int, k: int, label: int) -> None:
-    """Write the labels of the best k coalitions of ``mask`` into ``labels``, numbered from ``label`` on."""
+    """Write the coalitions of the hospitals in the bit mask ``mask`` into ``labels``: the best k coalitions, numbered
+    from ``label`` on."""
     if k == 1:
         labels[_bits(mask)] = label
         return
@@ -113,8 +123,8 @@ def _assign(tables: dict[int, Floats], labels: Ids, mask: int, k: int, label: in
 
 
 def _split(tables: dict[int, Floats], mask: int, a: int, b: int) -> tuple[int, int]:
-    """Return the two parts of ``mask``: the part with its last hospital (``a`` coalitions), and the rest (``b``
-    coalitions)."""
+    """Return the best split of the hospitals in the bit mask ``mask``: the part with the last hospital, for ``a``
+    coalitions, and the rest, for ``b`` coalitions."""
     rests = _subsets(mask - (1 << (mask.bit_length() - 1)))
     rest = int(rests[(tables[a][mask - rests] + tables[b][rests]).argmin()])
     return mask - rest, rest

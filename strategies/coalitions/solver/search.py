@@ -1,9 +1,10 @@
 """Coalitions by local search: an upper bound on program (11) of CS-RCFL, and usually its optimum.
 
-The cost of a coalition is ``c(S) = (1/|S|) sum over i, j in S of L_ij``. It depends only on ``L + L'``, diagonal
-included. Searches start at random labels and at k-medoids of ``L + L'``. Further searches start at the best labels
-found, with the members of three coalitions reassigned at random. For 200 hospitals these restarts find better
-partitions than more random starts or random moves of some hospitals.
+The cost of a coalition S is ``c(S) = (1/|S|) sum over i, j in S of L_ij``, with ``L_ij`` the loss of hospital j's model
+at hospital i. It depends only on ``L + L'``, diagonal included. Searches start at random partitions and at k-medoids of
+``L + L'``. Further searches start at the best partition found, with the members of three coalitions reassigned at
+random. For 200 hospitals these restarts find better partitions than more random starts or random moves of some
+hospitals.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ PAIRS = ["einsum_path", (0, 1), (0, 1)]
 
 
 def coalition_cost(losses: Floats, labels: Ids) -> float:
-    """Return ``sum_k c(S_k)`` of ``labels [N]`` under ``losses [N, N]``."""
+    """Return the cost of a partition with the coalitions ``labels [N]`` of N hospitals: the sum over coalitions S of
+    ``(1/|S|) sum over i, j in S of losses[i, j]``."""
     member = np.eye(int(labels.max()) + 1)[labels]
     return float((np.einsum("ik,ij,jk->k", member, losses, member, optimize=PAIRS) / member.sum(axis=0)).sum())
 
@@ -34,10 +36,11 @@ def coalition_cost(losses: Floats, labels: Ids) -> float:
 def search_coalitions(
     losses: Floats, coalitions: int, rng: np.random.Generator, *, starts: int = STARTS, kicks: int = KICKS
 ) -> Ids:
-    """Return the best labels ``[N]`` of ``starts`` searches, half of them from k-medoids, and of ``kicks`` restarts.
+    """Return the coalition of each of N hospitals, ``[N]``, in the best partition found by local searches.
 
-    A restart begins at the best labels so far. Coalitions are numbered 0, 1, ... by their smallest member; none is
-    empty.
+    ``starts`` searches begin at k-medoids and at random partitions, half each. ``kicks`` further searches begin at the
+    best partition so far, with three coalitions changed at random. Coalitions are numbered 0, 1, ... by their smallest
+    member; none is empty.
     """
     symmetric = (losses + losses.T) / 2
     best, least = _random_labels(len(losses), coalitions, rng), np.inf
@@ -56,11 +59,12 @@ def search_coalitions(
 
 
 def _descend(symmetric: Floats, labels: Ids, coalitions: int) -> Ids:
-    """Apply the best move of one hospital, or the best swap of two if no move gains, until neither gains.
+    """Lower the cost of a partition until neither a move of one hospital nor a swap of two lowers it. Each step is the
+    best move, or the best swap if no move lowers the cost.
 
     With ``r_k(i) = sum over j in k, j != i of L_ij + L_ji``, ``A_k`` the sum of a coalition's losses and ``s_k`` its
-    size, moving i from k to m changes the cost by
-    ``(A_k - r_k(i) - L_ii)/(s_k - 1) - A_k/s_k + (A_m + r_m(i) + L_ii)/(s_m + 1) - A_m/s_m``.
+    size, moving i from k to m changes the cost by ``(A_k - r_k(i) - L_ii)/(s_k - 1) - A_k/s_k + (A_m + r_m(i) +
+    L_ii)/(s_m + 1) - A_m/s_m``.
     """
     diagonal = symmetric.diagonal()
     pair = 2 * symmetric
@@ -107,13 +111,14 @@ def _descend(symmetric: Floats, labels: Ids, coalitions: int) -> Ids:
 
 
 def _random_labels(hospitals: int, coalitions: int, rng: np.random.Generator) -> Ids:
-    """Return random labels; each coalition has at least one member."""
+    """Return a random coalition for each hospital; each coalition has at least one member."""
     labels: Ids = np.concatenate([np.arange(coalitions), rng.integers(0, coalitions, hospitals - coalitions)])
     return rng.permutation(labels)
 
 
 def _medoid_labels(symmetric: Floats, coalitions: int, rng: np.random.Generator) -> Ids:
-    """Return labels by k-medoids: assign to the nearest medoid, then take the most central members."""
+    """Return the coalition of each hospital by k-medoids: assign hospitals to the nearest medoid, then make each
+    coalition's most central member its medoid, and repeat."""
     medoids = rng.permutation(len(symmetric))[:coalitions]
     while True:
         labels: Ids = symmetric[:, medoids].argmin(axis=1)
@@ -138,7 +143,8 @@ def _spread(symmetric: Floats, labels: Ids, medoids: Ids) -> float:
 
 
 def _dealt_again(labels: Ids, coalitions: int, rng: np.random.Generator) -> Ids:
-    """Reassign the members of three coalitions to these coalitions at random. Two may merge while the third divides."""
+    """Reassign the members of three coalitions to these coalitions at random. Two of them may merge while the third
+    divides."""
     again = rng.permutation(coalitions)[:3]
     members = np.flatnonzero(np.isin(labels, again))
     labels = labels.copy()

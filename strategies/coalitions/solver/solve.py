@@ -1,12 +1,12 @@
 """The integer fractional program of CS-RCFL that forms coalitions, solved to proven optimality or to a stated gap.
 
 X. Konti et al., *CS-RCFL*, program (11): with ``L_ij`` the (robust transfer) loss of hospital j's model at hospital i,
-divide N hospitals into exactly K coalitions with the smallest ``sum over S of (1/|S|) sum over i, j in S of L_ij``.
+divide N hospitals into exactly K coalitions S with the smallest ``sum over S of (1/|S|) sum over i, j in S of L_ij``.
 
 Local search gives the partition, and a spectral bound limits its distance from the optimum. If the bound does not prove
 optimality, all partitions of up to 20 hospitals are enumerated by dynamic programming. For more hospitals the gap is
 stated. If no other model has a smaller loss on a hospital's rows than the hospital's own model (exact training, radius
-0), the cost never rises with K. In that case, choose K by held-out loss.
+0), the cost never rises with K. In that case, choose K by losses on held-out rows.
 """
 
 from __future__ import annotations
@@ -42,23 +42,26 @@ class Coalitions:
 
     @property
     def gap(self) -> float:
-        """The relative gap ``(value - bound) / |value|``, at least 0."""
+        """The relative gap between the partition's cost and the lower bound on any cost: ``(value - bound) / |value|``,
+        at least 0."""
         return max(0.0, self.value - self.bound) / max(abs(self.value), 1e-300)
 
     @property
     def proven(self) -> bool:
-        """Whether the partition is optimal, to a relative :data:`TOLERANCE`."""
+        """Whether the partition is proven optimal, up to a relative gap of :data:`TOLERANCE`."""
         return self.gap <= TOLERANCE
 
 
 def find_coalitions(
     losses: Floats, coalitions: int, rng: np.random.Generator, *, seconds: float = 60.0, tolerance: float = TOLERANCE
 ) -> Coalitions:
-    """Return the best partition found of ``losses [N, N]`` into exactly ``coalitions``, with a bound on the optimum.
+    """Return the best partition found of N hospitals into exactly ``coalitions`` coalitions, with a lower bound on the
+    cost of any partition.
 
-    The search stops when the relative gap is within ``tolerance``, or after about ``seconds``. The local search always
-    runs to its end: the labels of more than 20 hospitals depend on ``rng`` alone and not on the clock. Raises
-    ``ValueError`` for more coalitions than hospitals, and for losses that are not a finite square matrix.
+    The entry ``[i, j]`` of ``losses [N, N]`` is the loss of hospital j's model at hospital i. The search stops when the
+    relative gap is within ``tolerance``, or after about ``seconds``. The local search always runs to its end: for more
+    than 20 hospitals the partition depends on ``rng`` alone and not on the clock. Raises ``ValueError`` for more
+    coalitions than hospitals, and for losses that are not a finite square matrix.
     """
     start = time.perf_counter()
     _check(losses, coalitions, seconds)
@@ -86,7 +89,8 @@ def find_coalitions(
 
 
 def coalition_models(models: Floats, labels: Ids) -> Floats:
-    """Return ``θ_S = (1/|S|) sum over i in S of θ_i`` (eq. 6), ``[K, P]``, for ``models``, ``labels [N]``."""
+    """Return the mean of the members' models for each of K coalitions, ``[K, P]`` (eq. 6). ``models`` are ``[N, P]``,
+    one per hospital, and ``labels [N]`` are the hospitals' coalitions."""
     sums = np.zeros((int(labels.max()) + 1, models.shape[1]))
     np.add.at(sums, labels, models)
     return np.asarray(sums / np.bincount(labels)[:, None])

@@ -23,7 +23,7 @@ from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.engine.job import Job, Round
 from raysim.engine.messages.plan import ModelSpec, PartialResult, RoundPlan, Work
-from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.coordinator import JobRun
 from raysim.engine.server.pool import StateReferences
 from raysim.experiment.planning.plan import available, make_plan, memory, weigh
 from raysim.experiment.planning.tables import fits
@@ -81,7 +81,7 @@ def test_bytes_are_those_of_a_run(federate: MakeFederation, name):
     planned = fitting(job(federation, strategy, every=0), federation)
     traffic = weigh(planned, placement)
     pool = Weighing(placement)
-    rounds = [event for event in Coordinator(pool).run(planned) if isinstance(event, Round)]
+    rounds = [event for event in JobRun(pool, planned).events() if isinstance(event, Round)]
     assert (traffic.cohort, traffic.down, traffic.up) == (
         rounds[0].cohort_size,
         rounds[0].bytes_down,
@@ -99,7 +99,7 @@ def test_evaluation_is_weighed_with_the_round(federate: MakeFederation):
     placement = Placement(balance(federation.totals, 3), 1, 0)
     traffic = weigh(job(federation, Chip(clusters=2), every=1), placement)
     pool = Weighing(placement)
-    list(Coordinator(pool).run(job(federation, Chip(clusters=2), every=1)))
+    list(JobRun(pool, job(federation, Chip(clusters=2), every=1)).events())
     # The second round's message asks for the evaluation of the first.
     assert traffic.plan == pytest.approx(pool.down[1], rel=0.35)
     assert traffic.plan > weigh(job(federation, Chip(clusters=2), every=0), placement).plan

@@ -15,7 +15,7 @@ from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
 from raysim.data.federation import Federation
 from raysim.engine.run_state import RunState
-from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.coordinator import JobRun
 from raysim.strategies.base import POOLED, Draw, LocalProblem, RowGroups, Update
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.patient_clusters.kfed import KFed
@@ -360,7 +360,7 @@ def test_haccs_hears_the_loss_of_the_model_that_was_received(federation):
         for strategy in (Ditto(lam=0.0, epochs=9), FedAvg()):
             job = job_of(federation, strategy, selection=everybody, rounds=t, **run)
             pool = LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu")
-            standing = [event for event in Coordinator(pool).run(job, every=1) if isinstance(event, RunState)][-1]
+            standing = [event for event in JobRun(pool, job).events(1) if isinstance(event, RunState)][-1]
             assert standing.round == t
             expected = [log_loss(federation, h, received) for h in range(len(SIZES))]
             assert standing.memory["losses"] == pytest.approx(expected, abs=1e-12)

@@ -21,7 +21,7 @@ from raysim.data.sources.table import Table
 from raysim.data.split import Split
 from raysim.engine.messages.plan import ModelSpec
 from raysim.engine.run_state import RunState
-from raysim.engine.server.coordinator import Coordinator
+from raysim.engine.server.coordinator import JobRun
 from raysim.engine.server.job_checks import check_job
 from raysim.storage.encoding import decode, encode
 from raysim.strategies.base import State
@@ -507,7 +507,7 @@ class Watching(LocalPool):
 
 def test_levels_below_the_first_return_no_memory(three):
     pool = Watching(Placement(balance(three.totals, 2), 1, 0), "cpu")
-    *_, outcome = Coordinator(pool).run(job_of(three, FederatedTrees(), rounds=4, model=model()))
+    *_, outcome = JobRun(pool, job_of(three, FederatedTrees(), rounds=4, model=model())).events()
     levels = [(reads, returned) for name, reads, returned in pool.seen if name == "histograms"]
     assert set(levels) == {(False, 3), (True, 0)}
     assert sum(reads for reads, _ in levels) > 4
@@ -522,10 +522,10 @@ def test_killed_in_the_middle_of_a_tree_it_goes_on_with_the_same_bits(three, mes
     pool.left = messages
     events: list = []
     with pytest.raises(Killed):
-        events.extend(Coordinator(pool).run(job, every=1))
+        events.extend(JobRun(pool, job).events(1))
     last = [event for event in events if isinstance(event, RunState)][-1]
     since, _ = decode(encode(last, "run", job.strategy), job.strategy)
-    *_, outcome = Coordinator(LocalPool(Placement(balance(three.totals, 3), 1, 0), "cpu")).run(job, since=since)
+    *_, outcome = JobRun(LocalPool(Placement(balance(three.totals, 3), 1, 0), "cpu"), job, since).events()
     same_models(whole, outcome)
 
 

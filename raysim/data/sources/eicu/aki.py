@@ -35,7 +35,7 @@ _BOTH = ("lab", "intakeOutput")
 
 
 def check_tables(tables: Collection[str], folder: Path) -> None:
-    """Raise ``DataError`` where there is neither a table of creatinine nor a table of urine."""
+    """Raise ``DataError`` if there is neither a table with creatinine nor a table with urine output in ``tables``."""
     if not any(table in tables for table in _BOTH):
         raise DataError(
             f"data.task: aki needs lab.csv(.gz) or intakeOutput.csv(.gz), and {folder} has neither: add one, or use "
@@ -44,10 +44,11 @@ def check_tables(tables: Collection[str], folder: Path) -> None:
 
 
 def label(connection: duckdb.DuckDBPyConnection, tables: Collection[str]) -> tuple[list[str], list[str]]:
-    """Label the table ``stays`` and mark stays that cannot be predicted; return notes and warnings.
+    """Write labels into the table ``stays``, and mark the stays for which no prediction can be made. Return notes and
+    warnings.
 
-    A stay's label is whether injury begins in the :data:`AHEAD` hours after the prediction time (the variable
-    ``minutes``), before the stay ends.
+    The label of a stay is whether kidney injury begins in the :data:`AHEAD` hours after the prediction time (the SQL
+    variable ``minutes``), before the stay ends.
     """
     connection.execute(f"SET VARIABLE ahead = {AHEAD * 60}")
     connection.execute(f"CREATE TEMP TABLE kidneys AS {sql('aki')}")
@@ -97,7 +98,9 @@ def _missed(tables: Collection[str]) -> list[str]:
 
 
 def by_kind(columns: Mapping[str, NDArray[np.float32]]) -> pd.DataFrame:
-    """Return measured features as numbers, sex and flags as categories, which clustering treats differently."""
+    """Return measured features as columns of numbers, and sex and flags as categorical columns, because clustering
+    treats the two kinds of columns differently.
+    """
     flags = {feature for domain in FLAGS for feature in DOMAINS[domain]}
     values_of: dict[str, Any] = {}
     for name, values in columns.items():

@@ -1,8 +1,9 @@
 """Stays of eICU with six features, as in CS-RCFL's experiment: will a stay be longer than a day?
 
 X. Konti et al., *CS-RCFL*: sex, ethnicity, age, number of medicines, heart rate and APACHE score of the stays of few
-hospitals. Some of the paper's features are not known before its label: APACHE score and heart rate are from the first
-24 hours. The source is for studies of federated methods; for a prediction that could be used, use the source ``eicu``.
+hospitals. Some of the paper's features are not known before the label is: APACHE score and heart rate are from the
+first 24 hours. The source is for studies of federated methods. For predictions that could be used in care, there is the
+source ``eicu``.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ class EicuBrief(BaseModel):
     hours: float = Field(6.0, gt=0, lt=24, description="hour up to which medicines are counted")
 
     def files(self) -> Iterator[Path]:
-        """Return the files of the used tables. Raises ``DataError`` if the folder or a needed table is missing."""
+        """Return the files of the tables that are used. Raises ``DataError`` if the folder or a needed table is
+        missing.
+        """
         tables = find_tables(self.path, KNOWN)
         for name in KNOWN:
             if name not in tables and name != "hospital":
@@ -56,7 +59,9 @@ class EicuBrief(BaseModel):
         yield from tables.values()
 
     def read(self) -> Records:
-        """Aggregate the tables. Raises ``DataError`` for files that cannot be read, and for too few hospitals."""
+        """Aggregate the tables to one row for each stay. Raises ``DataError`` for files that cannot be read, and for
+        too few hospitals.
+        """
         with database(find_tables(self.path, KNOWN), KNOWN) as connection:
             for name, value in (("minutes", self.hours * 60), ("minimum", self.hours * 60)):
                 connection.execute(f"SET VARIABLE {name} = CAST({value!r} AS DOUBLE)")
@@ -101,7 +106,6 @@ class EicuBrief(BaseModel):
         )
 
     def _largest(self, silo: pd.Series[str]) -> list[str]:
-        """Return the names of the hospitals that are included, the largest first."""
         sizes = silo.value_counts()
         large = natural(sizes.index[sizes >= self.smallest])
         if len(large) < self.hospitals:

@@ -87,12 +87,14 @@ FLAGS = ("history", "diagnosis", "medication", "support")
 
 
 def available(domain: str, present: Collection[str]) -> list[str]:
-    """Return the features of ``domain`` that can be computed from the tables ``present``, in their fixed order."""
+    """Return the features of a clinical ``domain`` that can be computed from the tables ``present``, in fixed order."""
     return [feature for feature, tables in DOMAINS[domain].items() if any(table in present for table in tables)]
 
 
 def missing_tables(present: Collection[str], unused: Collection[str]) -> str | None:
-    """Describe missing tables and the features lost with them ("lacks one table ..."); None if none is missing."""
+    """Describe which tables are missing and which features are lost without them ("lacks one table ..."); None if no
+    table is missing. Tables in ``unused`` are not missed.
+    """
     parts = []
     for table in TABLES:
         if table in present or table in unused:

@@ -12,29 +12,33 @@ if TYPE_CHECKING:
 
 
 def fetch(connection: duckdb.DuckDBPyConnection, query: str) -> dict[str, NDArray[Any]]:
-    """Return the columns of a query's result; missing values are masked."""
+    """Return the columns of a query's result as masked arrays by name; missing values are masked."""
     return {str(name): np.ma.asarray(values) for name, values in connection.execute(query).fetchnumpy().items()}
 
 
 def counts(connection: duckdb.DuckDBPyConnection, query: str) -> tuple[int, ...]:
-    """Return the whole numbers of a query's only row."""
+    """Return the only row of a query's result, whose values are whole numbers."""
     row = connection.execute(query).fetchone()
     assert row is not None  # An aggregate without GROUP BY always gives one row.
     return tuple(int(value) for value in row)
 
 
 def text(values: NDArray[Any]) -> NDArray[Any]:
-    """Return texts ``[N]`` of fixed width, ``unknown`` where missing; they can be stored without pickling."""
+    """Return the values as texts of fixed width, ``[N]``, with ``unknown`` for missing values. Such arrays can be
+    stored without pickling.
+    """
     return np.asarray(np.ma.filled(values, "unknown"), dtype=str)
 
 
 def float32(values: NDArray[Any], absent: float = np.nan) -> NDArray[np.float32]:
-    """Return numbers ``[N]``, ``absent`` where missing."""
+    """Return the values as float32, ``[N]``, with ``absent`` for missing values."""
     return np.asarray(np.ma.filled(values.astype(np.float32), absent), dtype=np.float32)
 
 
 def attributes(silo: NDArray[Any], stays: dict[str, NDArray[Any]]) -> dict[str, dict[str, str]]:
-    """Return the attributes of each silo; ``mixed`` where its hospitals differ."""
+    """Return the attributes of each silo, such as its region. If a silo combines hospitals with different values, the
+    value is ``mixed``.
+    """
     names, of_silo = np.unique(silo, return_inverse=True)
     by_hospital: dict[str, dict[str, str]] = {str(name): {} for name in names}
     for attribute in ("region", "beds", "teaching"):

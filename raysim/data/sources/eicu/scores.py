@@ -1,6 +1,7 @@
 """APACHE's own predictions of death in hospital, as existing scores: they are references, and never features.
 
-A prediction of -1 means that APACHE made none. The table also contains the outcome, so no other columns are read.
+A prediction of -1 means that APACHE made no prediction. The table with the scores also contains the outcome, so only
+the columns of the scores are read.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ SCORES = {
 
 
 def check_names(names: tuple[str, ...]) -> None:
-    """Raise ``DataError`` for a name that is not a score."""
+    """Raise ``DataError`` if one of ``names`` is not a score of the eICU database."""
     for name in names:
         if name not in SCORES:
             raise DataError(f"data.scores: '{name}' is not a score of source eicu; {nearest(name, SCORES)}")
 
 
 def table_of(folder: Path) -> Path:
-    """Return the file with the scores. Raises ``DataError`` where the folder has no such file."""
+    """Return the file with the scores. Raises ``DataError`` if the folder has no such file."""
     tables = find_tables(folder, _SCHEMA)
     if _TABLE not in tables:
         raise DataError(f"data.scores: need {_TABLE}.csv(.gz), which {folder} lacks; add it, or leave scores out")

@@ -1,8 +1,8 @@
 """The eICU Collaborative Research Database (demo or full) as a federation's rows.
 
-Each ICU stay is one row. Features are what was known by the prediction time: ``docs/eicu.md`` lists them, their origin,
-and which fields are left out as leaks. DuckDB aggregates straight from the csv files, one SQL file for each clinical
-domain, so that tables larger than memory are read in one pass.
+Each ICU stay is one row. Features are what was known by the prediction time. ``docs/eicu.md`` lists them and their
+origin, and the fields that are left out because they would reveal the label. DuckDB aggregates straight from the csv
+files, one SQL file for each clinical domain, so that tables larger than memory are read in one pass.
 """
 
 from __future__ import annotations
@@ -110,7 +110,9 @@ class Eicu(BaseModel):
         return tables
 
     def with_scores(self, names: tuple[str, ...]) -> Eicu:
-        """Return this source with the named scores: APACHE's own predictions for the stays."""
+        """Return this source, changed to read the scores ``names``: APACHE scores and APACHE's own predictions for the
+        stays.
+        """
         eicu_scores.check_names(names)
         scored = self.model_copy()
         scored._scores = names
@@ -122,13 +124,17 @@ class Eicu(BaseModel):
         return _PREDICTS[self.task]
 
     def files(self) -> Iterator[Path]:
-        """Return the files of the used tables. Raises ``DataError`` if the folder or a needed table is missing."""
+        """Return the files of the tables that are used. Raises ``DataError`` if the folder or a needed table is
+        missing.
+        """
         yield from self._tables().values()
         if self._scores:
             yield eicu_scores.table_of(self.path)
 
     def read(self) -> Records:
-        """Aggregate the tables. Raises ``DataError`` for files that cannot be read and where no stay remains."""
+        """Aggregate the tables to one row for each stay. Raises ``DataError`` for files that cannot be read, and if no
+        stay remains.
+        """
         tables = self._tables()
         with database(tables) as connection:
             for name, value in (("minutes", self._window_hours * 60), ("minimum", self._minimum * 60)):
@@ -176,9 +182,9 @@ class Eicu(BaseModel):
         )
 
     def _count(self, connection: duckdb.DuckDBPyConnection, patient: Path) -> list[str]:
-        """Describe the stays in the patient table and the stays left out.
+        """Return notes on the stays in the table of patients and on the stays that are left out.
 
-        Raises ``DataError`` for a table that lists a stay twice or leaves no stay that can be used.
+        Raises ``DataError`` if the table lists a stay twice, or if no stay can be used.
         """
         total, distinct, patients = counts(
             connection,
@@ -222,7 +228,9 @@ class Eicu(BaseModel):
 def _aggregate(
     connection: duckdb.DuckDBPyConnection, domain: str, features: list[str]
 ) -> tuple[dict[str, NDArray[np.float32]], dict[str, str]]:
-    """Aggregate ``features`` of one domain, ``[N]`` each in the cohort's order, with a note on each table."""
+    """Compute the ``features`` of one clinical domain, ``[N]`` each in the order of the table ``cohort``. Also return a
+    note on each table that they come from.
+    """
     result = fetch(
         connection,
         f"WITH aggregated AS ({sql(domain)}) SELECT aggregated.* EXCLUDE (stay) FROM cohort LEFT JOIN aggregated "

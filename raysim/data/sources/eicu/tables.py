@@ -1,7 +1,7 @@
 """The eICU tables as DuckDB views over their files, and one-line errors for files that cannot be read.
 
-Nothing is loaded: a view scans its file each time it is queried. DuckDB aggregates within a memory limit and moves the
-rest to a temporary folder, which is removed afterwards.
+No table is loaded as a whole: a view scans its file each time it is queried. DuckDB aggregates within a memory limit.
+Data beyond this limit are moved to a temporary folder, which is removed afterwards.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ _CHUNK = 1 << 20
 
 
 def find_tables(folder: Path, schema: Schema = TABLES) -> dict[str, Path]:
-    """Find the files in ``folder`` of the tables of ``schema``: official or lower-case names, ``.csv`` or ``.csv.gz``.
+    """Find the files of the tables of ``schema`` in ``folder``. File names are the tables' names in any case, with
+    ``.csv`` or ``.csv.gz``.
 
-    Raises ``DataError`` where the folder, or the ``patient`` table in it, does not exist.
+    Raises ``DataError`` if the folder, or the ``patient`` table in it, does not exist.
     """
     if not folder.is_dir():
         raise DataError(f"data.path: {folder} is not a folder: name the folder of the eICU tables")
@@ -60,11 +61,11 @@ def find_tables(folder: Path, schema: Schema = TABLES) -> dict[str, Path]:
 
 @contextmanager
 def database(tables: Mapping[str, Path], schema: Schema = TABLES) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Open a DuckDB connection in which every table of ``schema`` is a view of text columns; a table without a file is
-    empty.
+    """Open a DuckDB connection in which every table of ``schema`` is a view of text columns. The view of a table
+    without a file is empty.
 
     Compressed files are also checked against their checksums, since DuckDB does not check them. Raises ``DataError``
-    naming a file that cannot be read, at the latest on leaving the context, and ``ConfigError`` where DuckDB is not
+    naming a file that cannot be read, at the latest when the ``with`` block ends, and ``ConfigError`` if DuckDB is not
     installed.
     """
     need("duckdb", "eicu", "data.source")
@@ -103,7 +104,7 @@ def database(tables: Mapping[str, Path], schema: Schema = TABLES) -> Iterator[du
 
 
 def sql(name: str) -> str:
-    """Read the text of ``sql/<name>.sql``."""
+    """Read the SQL query in the file ``sql/<name>.sql``."""
     return (resources.files("raysim.data.sources.eicu") / "sql" / f"{name}.sql").read_text(encoding="utf-8")
 
 
@@ -142,7 +143,9 @@ def _header(name: str, path: Path, needed: Sequence[str]) -> list[str]:
 
 
 def _check(path: Path, stop: threading.Event) -> None:
-    """Check the checksum of ``path`` by decompressing it without storing anything; end early once ``stop`` is set."""
+    """Verify the checksum of a gzip file by decompressing it without storing its content. End early once ``stop`` is
+    set.
+    """
     try:
         with gzip.open(path) as file:
             while not stop.is_set() and file.read(_CHUNK):
@@ -162,7 +165,9 @@ def _unreadable(path: Path, error: BaseException) -> DataError:
 
 
 def _blame(connection: duckdb.DuckDBPyConnection, tables: Mapping[str, Path], error: duckdb.Error) -> DataError:
-    """Find the file that made a query fail: the file that DuckDB names, or the first that cannot be read."""
+    """Find the file that made a query fail, and return an error about it. It is the file that DuckDB names, or the
+    first that cannot be read.
+    """
     import duckdb
 
     text = str(error)
