@@ -270,9 +270,9 @@ class Opened:
             self.ticket.save(self.folder)
 
     def begins_baseline(self) -> int:
-        """Record that the comparison runs without the attack begin. Returns how often they had begun before.
+        """Record that the runs without the attack, as a baseline, begin. Returns how often they had begun before.
 
-        Must be called before these runs, because each start costs privacy.
+        Call it before these runs, because each start costs privacy.
         """
         before = self.ticket.baselines
         self.ticket = dataclasses.replace(self.ticket, baselines=before + 1)

@@ -138,8 +138,8 @@ def served(federation: Federation, outcome: Outcome, precision: str) -> Served:
 def _shifted(plain: Served, recalibrated: Recalibrated) -> Served:
     """Return ``plain`` with an additional model: its recalibration at each hospital.
 
-    Hospitals that did not take part use the mean recalibration if all hospitals recalibrate the same vector as they
-    use; otherwise they use no recalibration.
+    Hospitals that did not take part use the mean recalibration if all hospitals recalibrate one vector, and those
+    hospitals use this vector as well. Otherwise they use no recalibration.
     """
     shifts: dict[str, Shift] = {}
 
