@@ -8,7 +8,7 @@ columns:
 - ``part``: the part of the split; only test rows are evaluated.
 - ``train_rows`` and ``all_rows``: the hospital's numbers of training rows and of all rows.
 - ``bytes``: the bytes that the method exchanged.
-- ``role``: one of :data:`ROLES`.
+- ``role``: ``alone`` for training alone, ``reference`` for another method that is not federated, else empty.
 - ``learner``: the family of the model. The order in which families first occur is taken as their order of complexity.
 - ``group_*``: attributes of patients.
 
