@@ -271,7 +271,7 @@ def read_served(folder: Path, layout: Layout, strategy: Callable[[], Strategy]) 
 
 
 def _written(theirs: Mapping[str, Owners]) -> Any:
-    """Return the names of each hospital's parameter vectors by hospital, or once if all hospitals have the same."""
+    """Return the names of parameter vectors by hospital, or only one entry if it is the same for all hospitals."""
     owners = set(theirs.values())
     return owners.pop() if len(owners) == 1 else dict(theirs)
 
