@@ -271,8 +271,8 @@ def _too_much(
 ) -> ResourceError:
     """Return the error for actors that do not fit on the nodes, which names the configuration field to lower.
 
-    The error names CPUs or GPUs, whichever are too few in total. If both suffice in total, it names GPUs if the machines
-    cannot hold all actors' GPUs, else CPUs.
+    The error names CPUs or GPUs, whichever are too few in total. If both suffice in total, it names GPUs if not all
+    actors' GPUs fit on the machines, else CPUs.
     """
     each = {"cpus_per_actor": (cpus / UNIT, "CPUs"), "gpus_per_actor": (gpus / UNIT, "GPUs")}
     total = {"cpus_per_actor": sum(node.cpus for node in nodes), "gpus_per_actor": float(sum(n.gpus for n in nodes))}

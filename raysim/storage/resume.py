@@ -270,7 +270,7 @@ class Opened:
             self.ticket.save(self.folder)
 
     def begins_baseline(self) -> int:
-        """Record that the runs without the attack, as a baseline, begin. Returns how often they had begun before.
+        """Record the start of the baseline, the runs without the attack. Returns how often it was started before.
 
         Call it before these runs, because each start costs privacy.
         """

@@ -309,8 +309,8 @@ class Record:
     killed.
 
     The recorder sets four fields. ``run_id`` is the run's id in MLflow. ``sent`` is the number of rounds sent.
-    ``doubtful`` says whether MLflow may already have other data of the run. ``over`` says whether all data have been
-    sent.
+    ``doubtful`` says whether MLflow may have more data of the run than ``sent`` says. ``over`` says whether all data
+    have been sent.
     """
 
     recorder: Recorder
