@@ -30,8 +30,9 @@ FRONT_DRAWS = 1000
 
 
 class Alike(NamedTuple):
-    """A model's main metric ``[H]`` at each hospital and ``B`` sums per hospital, computed on another model's fewer
-    rows.
+    """A model's main metric at each hospital, ``[H]``, and the ``B`` sums that each hospital sends, ``[H, B]``.
+
+    Both are computed on the rows of another model, which is evaluated on fewer rows.
     """
 
     figure: Floats
@@ -159,8 +160,9 @@ class Panel:
         return np.stack([own if of is None else of.figure for of, own in zip(each, self.figure[one], strict=True)])
 
     def _sums(self, one: int, other: int, s: int) -> NDArray[np.float32]:
-        """Return the sums about model ``one`` under seed ``s`` on the rows that it shares with model ``other``, ``[H,
-        B]``.
+        """Return the sums about model ``one`` on the rows that it shares with model ``other``, one row per hospital.
+
+        ``s`` is the index of the seed.
         """
         of = self.alike.get((one, other, s))
         return self.sketches[one, s] if of is None else of.sums

@@ -53,7 +53,7 @@ class Row:
     reference: bool
 
     def differences(self, columns: int) -> tuple[Difference, ...]:
-        """Return the first ``columns`` of two differences from the reference: of the mean, and of the worst decile."""
+        """Return the difference of the mean from the reference and, if ``columns`` is 2, that of the worst decile."""
         return (self.mean, self.worst)[:columns]
 
 
@@ -186,7 +186,7 @@ def _table(rows: Sequence[Row], headings: Sequence[str], against: str, larger: b
 
 
 def _few(axis: Axis) -> Axis:
-    """Return the axis with only two ticks, 0 and the farthest from it; more would overlap in a narrow column."""
+    """Return the axis with only two ticks: 0, and the tick farthest from 0; more would overlap in a narrow column."""
     far = max(axis.ticks, key=abs)
     labelled = [(tick, text) for tick, text in zip(axis.ticks, axis.texts, strict=True) if tick in (0.0, far)]
     return replace(axis, ticks=tuple(tick for tick, _ in labelled), texts=tuple(text for _, text in labelled))

@@ -33,10 +33,11 @@ def by_size(
     numbers: Mapping[str, int],
     first: Sequence[Key] = (),
 ) -> list[svg.Figure]:
-    """Plot each hospital's main metric (AUROC or MAE) by its number of stays, one panel for each strategy and model.
+    """Plot each hospital's main metric (AUROC or MAE) by its number of rows (stays), with one panel for each model.
 
-    A dot is a hospital's mean over seeds. Panels of models not in ``first`` are collapsed. The texts of the panels have
-    slopes and worst deciles from ``table`` (:func:`raysim.report.tables.comparison`), as means over seeds.
+    A dot is a hospital's mean over seeds. Panels of models not in ``first`` are collapsed. The description of a panel
+    states the slope on hospital size and the worst decile, which are means over seeds from ``table``
+    (:func:`raysim.report.tables.comparison`).
     """
     if hospitals is None or hospitals.empty:
         return []

@@ -57,8 +57,8 @@ def cards(
     """Return what the report says about each hospital (its card) as data.
 
     - ``hospitals``: one card for each hospital, in the federation's order, with its ``name``, the sentences of its
-      ``lead``, its ``facts``, the rows of its ``tables``, and its ``counts`` of rows and events (lowest and highest
-      over seeds).
+      ``lead``, its ``facts`` and the rows of its ``tables``. Its ``counts`` are the lowest and highest numbers of rows
+      and events over seeds.
     - ``tables``: captions and columns of the tables.
 
     ``results`` contains the runs of all strategies and seeds; the argument ``hospitals`` is the table of their metrics

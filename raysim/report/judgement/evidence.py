@@ -172,7 +172,7 @@ class Evidence:
         """Return the difference of training alone minus the method ``entries[i]``, with its interval as it is printed.
 
         The interval is joint over all methods and cut to possible values; an uninformative one is
-        :data:`raysim.report.possible.NOTHING`. A model must have been trained alone.
+        :data:`raysim.report.possible.NOTHING`. The comparison must contain training alone.
         """
         assert self.alone is not None
         level = self.references[self.alone].level.difference
@@ -315,9 +315,9 @@ def _turned(interval: Limits) -> Limits:
 
 
 def _better(kind: TaskKind, entries: int, intervals: Mapping[tuple[int, int], Limits]) -> NDArray[np.bool_]:
-    """Return whether method i is demonstrably better than method j, at ``[i, j]`` of ``[E, E]``.
+    """Return a matrix that says at ``[i, j]`` whether method i is demonstrably better than method j.
 
-    ``intervals`` are those of the differences, by the indices of two methods.
+    ``entries`` is the number of methods. ``intervals`` are those of their differences, by the indices of two methods.
     """
     better = np.zeros((entries, entries), dtype=np.bool_)
     for (i, j), interval in intervals.items():
@@ -328,10 +328,10 @@ def _better(kind: TaskKind, entries: int, intervals: Mapping[tuple[int, int], Li
 
 
 def _equal(kind: TaskKind, entries: int, intervals: Mapping[tuple[int, int], Limits]) -> NDArray[np.bool_]:
-    """Return whether two methods are equivalent, ``[E, E]``: the joint interval of their difference is within the
-    margin.
+    """Return a matrix that says at ``[i, j]`` whether methods i and j are equivalent.
 
-    Equivalence is defined for the AUROC alone, because the margin of an error would depend on its unit.
+    They are equivalent if the joint interval of their difference is within the margin. Equivalence is defined for
+    the AUROC alone, because the margin of an error would depend on its unit.
     """
     equal = np.zeros((entries, entries), dtype=np.bool_)
     for (i, j), interval in intervals.items():

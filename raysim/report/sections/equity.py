@@ -126,11 +126,11 @@ MOST_PANELS = 2
 
 
 def served_alike(table: pd.DataFrame, names: Names, looks: Looks, noise: Mapping[Key, Noise]) -> list[svg.Figure]:
-    """Plot measures of dispersion over hospitals, compared with chance: one panel for each measure, one row for each
-    model.
+    """Plot the first :data:`MOST_PANELS` measures of dispersion over hospitals, compared with chance.
 
-    A dot is the measured value. A band contains the value in 95 % of simulated federations whose hospitals have equal
-    true performance. ``table`` is from :func:`raysim.report.tables.comparison`; the result is empty without ``noise``.
+    There is one panel for each measure, with one row for each model. A dot is the measured value. A band contains the
+    value in 95 % of simulated federations whose hospitals have equal true performance. ``table`` is from
+    :func:`raysim.report.tables.comparison`; the result is empty without ``noise``.
     """
     keys = [key for key in names if key in noise and noise[key].floor.figures]
     charts = []
