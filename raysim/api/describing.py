@@ -59,7 +59,7 @@ class Description:
 
     @property
     def verdict(self) -> list[str]:
-        """Sentences on whether data are ready for training, where accuracy is defined, and how hospitals differ."""
+        """Sentences: are data ready for training, where can accuracy be judged, and how do hospitals differ?"""
         s = self.summary
         suspects = (*s.leaks.suspects, *s.quality)
         warn, ask = (sum(suspect.level == level for suspect in suspects) for level in ("warn", "ask"))

@@ -127,7 +127,7 @@ class Panel:
         return Panel(kind, place, figure, rows, present, sketches, alike, tuple(order))
 
     def among(self, hospitals: NDArray[np.bool_]) -> Panel:
-        """Restrict the panel to the selected ``hospitals``, ``[H]``."""
+        """Restrict the panel to the hospitals for which ``hospitals`` is True."""
         return replace(
             self,
             figure=self.figure[..., hospitals],
@@ -139,8 +139,9 @@ class Panel:
         )
 
     def sides(self, first: Key, second: Key) -> tuple[Floats, Floats, Floats]:
-        """Return the main metrics of two models and their test rows, ``[S, H]`` each, for seeds and hospitals that both
-        have.
+        """Return the main metrics of two models and their numbers of test rows.
+
+        Each array has a row for each seed and a column for each hospital that both models have.
         """
         if first not in self.place or second not in self.place:
             return np.empty((0, 0)), np.empty((0, 0)), np.empty((0, 0))

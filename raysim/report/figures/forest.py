@@ -119,7 +119,7 @@ def _of(differences: pd.DataFrame, key: Key, figure: str, larger: bool, level: f
 
 
 def _caption(evidence: Evidence, worst: bool, empty: int) -> str:
-    """Return the caption that explains the intervals; ``empty`` of them are too wide to be informative."""
+    """Return the caption that explains the intervals; ``empty`` is the number of uninformative ones (too wide)."""
     parts = equal_sentences(evidence)
     if empty:
         wide = f"{counted(empty, 'interval')} of the mean {'is' if empty == 1 else 'are'} wider than {WIDEST:g}"

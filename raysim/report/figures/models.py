@@ -35,9 +35,8 @@ def by_size(
 ) -> list[svg.Figure]:
     """Plot each hospital's main metric (AUROC or MAE) by its number of rows (stays), with one panel for each model.
 
-    A dot is a hospital's mean over seeds. Panels of models not in ``first`` are collapsed. The description of a panel
-    states the slope on hospital size and the worst decile, which are means over seeds from ``table``
-    (:func:`raysim.report.tables.comparison`).
+    A dot is a hospital's mean over seeds. A line has the slope on hospital size (size bias) from ``table``
+    (:func:`raysim.report.tables.comparison`), the mean over seeds. Panels of models not in ``first`` are collapsed.
     """
     if hospitals is None or hospitals.empty:
         return []

@@ -5,8 +5,8 @@
   (:mod:`raysim.statistics.differences.paired`).
 - A method is called better only if intervals that hold jointly for all pairs of strategies demonstrate it
   (:mod:`raysim.statistics.differences.simultaneous`), and only with more than one training seed.
-- Strategies with equal final models form one method (:class:`Entry`). A recalibrated model belongs to the same method
-  as its original model.
+- Strategies with equal final models form one method (:class:`Entry`). A recalibrated model takes the place of its
+  original model.
 - References (``yardstick``), such as training alone, are not federated methods and are left out of these pairs.
   Training alone is compared with every method separately, with intervals that hold jointly for all methods.
 - :mod:`raysim.report.judgement.choice` decides which method is recommended.
@@ -277,7 +277,7 @@ def evidence_from(
 
 
 def _at_two_classes(hospitals: pd.DataFrame, sent: Sent | None, taken: Key, alone: Key) -> tuple[int, AtSome] | None:
-    """Compare two models without the hospitals at which one of them was trained on one class only.
+    """Compare two models, leaving out the hospitals at which one of them was trained on one class only.
 
     Returns the number of these hospitals, and the difference ``taken - alone`` at all others; None if there are no such
     hospitals. The arguments are as in :func:`_at_small`.

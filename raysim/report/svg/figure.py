@@ -171,7 +171,7 @@ class Legend(Markup):
 def figure(
     name: str, title: str, charts: Sequence[Chart], caption: str, legend: Markup | None = None, *, row: bool = False
 ) -> Figure:
-    """Combine charts to a figure, in which they are next to each other if they fit, with a ``legend`` above them.
+    """Combine charts into a figure, in which they are next to each other if they fit, with a ``legend`` above them.
 
     ``row``: whether all charts are in one row, which scrolls if it is wider than the page.
     """
