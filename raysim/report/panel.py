@@ -154,9 +154,7 @@ class Panel:
         return ours, theirs, rows
 
     def _figure(self, one: int, other: int) -> Floats:
-        """Return the main metric of model ``one`` on the rows that it shares with model ``other``, by seed and hospital
-        ``[S, H]``.
-        """
+        """Return the main metric of model ``one``, by seed and hospital, on the rows that it shares with ``other``."""
         each = (self.alike.get((one, other, s)) for s in range(self.figure.shape[1]))
         return np.stack([own if of is None else of.figure for of, own in zip(each, self.figure[one], strict=True)])
 

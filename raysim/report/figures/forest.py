@@ -150,7 +150,7 @@ def equal_sentences(evidence: Evidence) -> list[str]:
 
 
 def _ends(differences: Iterable[Difference]) -> list[float]:
-    """Return the values and interval limits that the axis of these differences has to include."""
+    """Return the values and interval limits that an axis of ``differences`` has to include."""
     return [end for each in differences for end in (each.value, *each.limits)]
 
 

@@ -54,10 +54,9 @@ def gain_by_size(results: Sequence[Result], key: Key, by_itself: Key | None) -> 
 
 
 def slope(pairs: Sequence[tuple[Sent, Sent]], sizes: NDArray[np.int64]) -> GainSlope:
-    """Estimate how one model's gains over another, averaged over seeds, depend on the logarithm of hospitals' ``sizes
-    [H]``.
+    """Estimate how hospitals' gains from one model over another depend on the logarithm of their ``sizes``.
 
-    ``pairs`` has, for each seed, what hospitals sent about the two models.
+    Gains are averaged over seeds. ``pairs`` has, for each seed, what hospitals sent about the two models.
     """
     seeds = [one_seed(model, against) for model, against in pairs]
     gains = np.mean([seed.difference for seed in seeds], axis=0)

@@ -115,7 +115,7 @@ def unseen(kind: TaskKind, data: Data, level: Paired, interval: Limits) -> Line:
 
 
 def limits(data: Data, pair: Paired | None, visible: Sequence[float] = ()) -> Line:
-    """Write the card's line on what these data cannot show.
+    """Write the card's line on what the data cannot show.
 
     ``pair`` is the recommended method's difference from another; the line names its degrees of freedom. ``visible``
     has the smallest difference that the comparison detects with 80 % power, for each method that does not demonstrably
