@@ -35,7 +35,7 @@ def pack(value: Any, name: str, arrays: Arrays, *, typed: bool = False) -> Any:
 
     ``typed`` says whether an annotation names the dataclass of ``value``, so that it can be unpacked. Raises a
     ``TypeError`` that names the part that cannot be stored. Such a part is, for example, a dataclass inside a tuple,
-    list or dict, whose class no annotation names.
+    list or dict, because no annotation names its class.
     """
     if value is None or (isinstance(value, bool | int | float | str) and not isinstance(value, np.generic)):
         return value

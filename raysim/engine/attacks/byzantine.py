@@ -104,7 +104,7 @@ class Byzantine(Step):
 
     def learned(self, round: int, update: Update, problem: LocalProblem) -> Update:
         """Return the update as the strategy receives it, after attack and robust rule. ``problem`` is the local problem
-        as the strategy defined it.
+        as :meth:`posed` returned it.
         """
         sent = problem.sent
         if sent is None:

@@ -65,9 +65,9 @@ class HospitalGroup:
     def round(self, plan: RoundPlan, states: HospitalStates | None) -> tuple[PartialResult, HospitalStates]:
         """Evaluate the server's models, then train the sampled hospitals from them.
 
-        Return this process's part of the round's result, and what the hospitals store until the next round; this is
-        empty if the round does not change it. Raises :class:`TrainingDiverged` or :class:`HospitalFailed` naming the
-        hospital and the round.
+        Return this process's part of the round's result, and what the hospitals store until the next round. The latter
+        is empty if the round does not change what they store. Raises :class:`TrainingDiverged` or
+        :class:`HospitalFailed` naming the hospital and the round.
         """
         began = time.perf_counter()
         states = states or {}

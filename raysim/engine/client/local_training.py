@@ -101,8 +101,8 @@ class CohortTraining:
         return self._states
 
     def _send_again(self, first: int) -> None:
-        """Send once more, without training, the updates that hospitals have stored. Of the round's steps after
-        training, only those from step ``first`` on are applied to them.
+        """Send once more, without training, the updates that hospitals have stored. Of the round's steps that change
+        updates, only those from number ``first`` on are applied.
         """
         phase = next(phase for phase in self._problem.chain if phase.upload is not None)
         if phase.upload is None:

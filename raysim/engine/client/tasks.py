@@ -24,7 +24,8 @@ from raysim.training.class_weights import row_weights
 
 
 class Tasks:
-    """The training task of each local update of a round: of a hospital, or of one group of a hospital's rows.
+    """The training task of each local update of a round. A local update uses all training rows of a hospital, or one
+    group of them.
 
     ``states`` has what hospitals store between rounds; it may change between calls. ``open(pooled)`` returns the
     federation. ``groups`` returns the rows of each group of patients.

@@ -144,12 +144,12 @@ def cells(
 
 
 def merged(parts: Sequence[GroupFigures], order: NDArray[np.int64], task: TaskKind) -> tuple[Floats, Floats]:
-    """Return the metrics of an attribute's groups at each hospital, ``[N, G, columns]``, and over all hospitals, ``[G,
-    columns]``.
+    """Return the metrics (columns) of an attribute's groups at each hospital, ``[N, G, columns]``, and over all
+    hospitals, ``[G, columns]``.
 
     ``parts`` has one result per actor, and ``order`` sorts the concatenated hospitals of all actors by id. Over all
-    hospitals, the AUPRC, R2 and the recall of more than two classes are undefined, because they cannot be computed from
-    hospitals' metrics.
+    hospitals, the AUPRC, R2, and the recall for a label with more than two classes are undefined, because they cannot
+    be computed from hospitals' metrics.
     """
     figures = np.concatenate([part.figures for part in parts])[order]
     together = np.full(figures.shape[1:], np.nan)

@@ -142,7 +142,7 @@ class RoundPlan:
 
     @property
     def at_once(self) -> bool:
-        """Whether these instructions are for a call apart from a round's updates, such as a request for a statistic
+        """Whether these instructions are for a call outside a round's training, such as a request for a statistic
         before training.
         """
         return bool(self.models.shape[1] == 0)

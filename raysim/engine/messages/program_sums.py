@@ -39,7 +39,7 @@ class SumLayout:
 
     def units(self, reply: Reply) -> NDArray[np.int64]:
         """Return the vector of integers that one hospital sends for ``reply``, what the client program computed there.
-        Each array is rounded to a grid; the entries are multiples of its step.
+        Each array is rounded to multiples of a step, and the integers are these multiples.
         """
         vector = np.zeros(self.size, np.int64)
         for name, send in self.summed.items():

@@ -48,9 +48,9 @@ class SecureSums(Step):
     ) -> None:
         """Set up the secure sums of a job.
 
-        If ``privacy`` is given, each hospital may add a share of the privacy noise to its message; a sum then needs
-        enough messages. If the clipping bound is adaptive, each hospital also sends a number for one sum over all
-        hospitals.
+        If ``privacy`` is given, each hospital may add a share of the privacy noise to its message. A sum is then opened
+        only if it contains enough of these shares. If the clipping bound is adaptive, each hospital also sends a number
+        for one sum over all hospitals.
         """
         self._section, self._seed, self._name, self._size, self._privacy = section, seed, name, size, privacy
         self._noisy = privacy is not None and privacy.effective_mode in ("pooled", "distributed")
@@ -128,7 +128,7 @@ class SecureSums(Step):
         """Return how the hospitals ``ids``, which minimise ``problem`` in ``round``, mask their updates. None if no
         updates are sent.
 
-        ``number`` counts from 0 if hospitals send their updates several times in a round.
+        ``number`` says how often hospitals have already sent their updates in this round.
         """
         sent = problem.sent
         if sent is None or POOLED in ids:

@@ -198,8 +198,8 @@ class JobServer:
         self.state = replace(self.state, cluster=cluster)
 
     def call(self, call: Call) -> Answers:
-        """Send the client program of ``call`` to hospitals, before the first round or apart from a round's updates, and
-        return their answers. Count the bytes and the time.
+        """Send the client program of ``call`` to hospitals, before the first round or outside a round's training.
+        Return their answers, and count the bytes and the time.
         """
         answers = self.pipeline.answers(self.measure(call))
         self.scheduler.questions_answered(call.ids, *self.traffic.answered(call))

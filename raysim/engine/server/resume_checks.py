@@ -95,7 +95,7 @@ def _unasked(call: Call) -> Answers:
 
 
 def check_remembered(states: HospitalStates, hospitals: int, size: int, travels: int) -> None:
-    """Raise ``ValueError`` for impossible vectors among those that hospitals store, ``states``. A model has ``size``
+    """Raise ``ValueError`` for impossible vectors in ``states``, which has what hospitals store. A model has ``size``
     parameters, of which ``travels`` are sent.
     """
     for hospital, vectors in states.items():
