@@ -82,7 +82,7 @@ class Clock:
         )
 
     def tidied(self) -> Clock:
-        """Return the clock without those global models from which no hospital that is still training started."""
+        """Return the clock with only those global models from which hospitals that are still training have started."""
         used = np.isin(self.kept, self.version)
         return replace(self, kept=self.kept[used], models=self.models[used])
 

@@ -169,7 +169,7 @@ class CohortTraining:
         """Return the trained parameters for ``tasks``, one row each. ``some`` has the positions of their updates among
         all updates of the round.
 
-        An error names its hospital. If gradients are pooled, hospitals do not train: the results are the start models.
+        Errors name the hospital. If gradients are pooled, hospitals do not train, and the start models are returned.
         """
         release = None if self._release is None or phase.upload is None else self._release.patients
         if release is not None and release.pooled and optimizer is None:

@@ -58,8 +58,8 @@ class ModelSpec:
 
 @dataclass(frozen=True)
 class Work:
-    """The settings shared by all rounds of a run. They are small: the instructions of each round contain them, so that
-    actors need not store anything.
+    """The settings shared by all rounds of a run. The instructions of each round contain them, so that actors need not
+    store anything.
     """
 
     federation: str

@@ -65,7 +65,7 @@ class SecureSums(Step):
 
     def call_step(self, round: int, call: Call, number: int, name: str) -> Masking | None:
         """Return how hospitals mask what they send for a client program's ``call``. The program's sums are concatenated
-        to one vector, which secure aggregation adds up. Return None for pooled rows, whose sums are not hidden.
+        into one vector, which secure aggregation adds up. Return None for pooled rows, whose sums are not hidden.
         """
         self._masking, section = None, self._section
         if POOLED in call.ids:

@@ -206,7 +206,9 @@ class JobServer:
         return answers
 
     def measure(self, call: Call) -> Answers:
-        """Return the answers that :meth:`call` returns, but do not count bytes or time."""
+        """Return hospitals' answers to a ``call`` as :meth:`call` does, but count neither bytes nor time. Byzantine
+        hospitals do not falsify these answers.
+        """
         check_immediate(call, self.view.sizes, self.job.name)
         return self.hospitals.answers(call, self.view.round, self.job.name)
 

@@ -122,10 +122,11 @@ def check_remembered(states: HospitalStates, hospitals: int, size: int, travels:
 
 
 def check_residuals(states: HospitalStates | None, history: History, *, all_trained: bool) -> None:
-    """Raise ``ValueError`` unless exactly the hospitals that sent compressed updates have stored a vector for error
-    feedback.
+    """Raise ``ValueError`` if a hospital has stored a vector for error feedback but has sent no update. If
+    ``all_trained``, also raise it if a hospital has sent updates but has stored no such vector.
 
-    ``all_trained`` says whether every update that was sent has been used, so that each sender has trained.
+    ``all_trained`` says whether every update that was sent has been used; only hospitals whose updates are used really
+    train.
     """
     # Training on pooled rows sends no updates, so its residuals have no entry in the ledger.
     owing = {

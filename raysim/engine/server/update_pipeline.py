@@ -1,7 +1,7 @@
 """The steps between hospitals' updates and the strategy, in their fixed order.
 
-Steps are, for example, clipping, compression and secure aggregation. Each step has two sides, which are in the same
-file. The hospital's side changes what leaves the hospital; the sides of all steps run from first to last. The server's
+Steps are, for example, clipping, compression and secure aggregation. Each step has a hospital's side and a server's
+side. The hospital's side changes what leaves the hospital; the sides of all steps run from first to last. The server's
 side adapts the local problem before it is sent and then processes what hospitals return; these sides run from last to
 first. Modules of configuration sections that a job does not have are not imported.
 """
