@@ -2,7 +2,7 @@
 
 A state is a dataclass whose fields are arrays, numbers, texts, None, or tuples, lists and dicts of these. A field may
 itself be a dataclass if its annotation names the class. The content of a file alone never decides which class is
-created: the class of a state must be a subclass of ``State`` that belongs to the configured strategy, and the class of
+created. The class of a state must be a subclass of ``State`` that belongs to the configured strategy, and the class of
 a field comes from its annotation.
 """
 

@@ -142,8 +142,8 @@ class Traffic:
 
         For this they received the server's models in ``serve``, or only the parts of these models that are new
         (:meth:`Strategy.news`). ``shared`` says whether hospitals' own models contain parameters of the server's first
-        model, which they then received too. Nothing of this is sent again in the next round. Return the bytes that each
-        hospital received, and the bytes that each sent, ``[h]``.
+        model, which they then received too. These models are not sent again in the next round. Return the bytes that
+        each hospital received, and the bytes that each sent, ``[h]``.
         """
         received = np.zeros(len(ids), dtype=np.int64)
         named = [rows[ids].reshape(len(ids), -1) for rows in serve.values()]

@@ -45,8 +45,8 @@ class Tasks:
     def task(self, phase: LocalProblem, step: int, j: int, last: Parameters | None) -> Task:
         """Return the training task of local update ``j``.
 
-        A strategy may define a sequence of local problems: ``phase`` is the problem at position ``step``, and ``last
-        [P]`` is the result of the previous problem, or None for the first.
+        A strategy may define a sequence of local problems; ``phase`` is the problem at position ``step``. ``last [P]``
+        is the result of the previous problem; None for the first problem.
         """
         plan, hospital = self._plan, int(self._plan.ids[j])
         X, y = self.rows(hospital, j)

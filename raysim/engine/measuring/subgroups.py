@@ -129,8 +129,8 @@ def cells(
     levels: tuple[str, ...],
     bands: tuple[float, ...],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the order ``[n]`` that sorts the rows of ``hospitals`` by hospital and group, and the position in this
-    order at which each group of each hospital starts, ``[h * G + 1]``.
+    """Return the order ``[n]`` that sorts the rows of ``hospitals`` by hospital and group. Also return the position in
+    this order at which each group of each hospital starts, followed by ``n``, ``[h * G + 1]``.
     """
     rows = [federation.rows(hospital, part) for hospital in hospitals]
     home = np.repeat(np.arange(len(rows)), np.array([r.stop - r.start for r in rows], dtype=np.int64))

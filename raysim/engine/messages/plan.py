@@ -189,8 +189,8 @@ class PartialResult:
 
 
 def collected(partials: Sequence[PartialResult], layout: SumLayout) -> tuple[Ids, dict[str, NDArray[np.float64]]]:
-    """Return the ids ``[H]`` of the hospitals that answered the call of a client program, in ascending order, and the
-    arrays that each of them sent separately, ``[H, ...]`` by name.
+    """Return the ids ``[H]`` of the hospitals that answered the call of a client program, in ascending order. Also
+    return, by name, the arrays that each of them sent separately, ``[H, ...]``.
     """
     answered = [partial for partial in partials if partial.ids is not None]
     ids = np.concatenate([np.zeros(0, np.int64), *[part.ids for part in answered if part.ids is not None]])

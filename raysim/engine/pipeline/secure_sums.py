@@ -240,8 +240,8 @@ class SecureSums(Step):
         return 8 * (traffic.up(self._size, around) + number_bytes - 4)
 
     def of_setup(self, hospitals: int, scalars: int) -> tuple[int, int]:
-        """Return the bytes that each of ``hospitals`` hospitals sends for a secure sum of ``scalars`` numbers before
-        the first round, and the total number of bytes that the server sends.
+        """Return the bytes of a secure sum of ``scalars`` numbers before the first round: what each hospital sends, and
+        what the server sends in total. ``hospitals`` is the number of hospitals.
         """
         around = graph.degree(self._section.neighbours, hospitals)
         return int(traffic.up(scalars, around)), hospitals * int(traffic.down(around))

@@ -1,8 +1,8 @@
 """Checks that a checkpoint fits the run: a changed checkpoint is rejected before any training.
 
 Shapes, counts and finite numbers are checked. Two parts of a checkpoint are also checked for removed entries, which
-would not cause any error later: the vectors that hospitals store for error feedback under compression, and the traffic
-ledger from which the privacy cost is computed.
+would cause no error later. These parts are the vectors that hospitals store for error feedback under compression, and
+the traffic ledger from which the privacy cost is computed.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def check_resumed(server: JobServer, since: RunState) -> None:
 
 
 def _due(server: JobServer, since: RunState, round: int) -> list[Ids]:
-    """Return which hospitals had to send an update in ``round``, as one or two lists of ids: the list in the checkpoint
-    and, if possible, the list that the client selection gives when it is computed again.
+    """Return which hospitals had to send an update in ``round``, as one or two lists of ids. The first list is that of
+    the checkpoint; the second, if possible, is the client selection computed again.
 
     It cannot be computed again if the strategy selects by its own state, or if the selection depends on hospitals'
     answers.
