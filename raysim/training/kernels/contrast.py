@@ -3,7 +3,7 @@
 Let ``z`` be a row's representation by the trained model. Two other models stay fixed: the received model, and the
 hospital's own previous model. A representation ``a`` by one of them has the unit vector ``u = a / max(|a|, 1e-8)``. The
 cosines of ``z`` with these two vectors differ by ``d = z . v / max(|z|, 1e-8)`` with ``v = u_own - u_received``. A step
-needs only ``v`` of the fixed models; it is 0 if both are the same model. The gradient of the term by ``z`` is ``weight
+needs only ``v`` of the fixed models; it is 0 if both are the same model. The gradient with respect to ``z`` is ``weight
 sigmoid(d / temperature) / temperature * (v - d z / |z|) / |z|``.
 """
 
@@ -30,7 +30,7 @@ def directions(local: Rows, received: Rows) -> Rows:
 
 
 def add_gradient(z: Rows, v: Rows, weight: float, temperature: float, into: Rows) -> None:
-    """Add the gradient of each row's contrastive term by its representation ``z [b, d]`` to ``into [b, d]``.
+    """Add the gradient of the contrastive term with respect to rows' representations ``z [b, d]`` to ``into [b, d]``.
 
     ``v [b, d]`` is the result of :func:`directions`. The gradient is not divided by the number of rows.
     """
