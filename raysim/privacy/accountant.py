@@ -21,8 +21,8 @@ TOLERANCE = 1e-5
 """The relative tolerance of the search for a noise multiplier. Errors are on the side of more noise."""
 
 LONGER, NEAR = 10.0, 3e-4
-"""A search for a multiplier begins with discretisation steps that are longer by this factor, and continues with the
-usual steps this near to what it found, in logarithms."""
+"""A search for a noise multiplier begins with discretisation steps that are ``LONGER`` times the usual steps. With the
+usual steps it then continues within ``NEAR`` of the result, in logarithms of the multiplier."""
 
 INTERVAL, COARSE_INTERVAL, ROUGH_INTERVAL = 1e-4, 1e-3, 1e-2
 """The discretisation steps of privacy loss.
@@ -37,7 +37,7 @@ LARGE = 50.0
 1/100,000."""
 
 MOST_DISTRIBUTIONS = 6
-"""With more different events, Rényi divergences bound epsilon, because each distribution takes up to a second."""
+"""With more different releases, Rényi divergences bound epsilon, because each distribution takes up to a second."""
 
 LEAST_LAPLACE = 0.05
 """The multiplier below which the distribution of Laplace noise is too wide to store. Divergences then bound epsilon."""

@@ -33,7 +33,7 @@ class Hidden(Protocol):
 
 @dataclass(frozen=True)
 class Bounds:
-    """The norms to which the vector is clipped that one patient (or row) adds to a sum."""
+    """The largest norms of the vector that one patient (or row) adds to a sum. Longer vectors are clipped."""
 
     absolute: float
     """The largest 1-norm."""

@@ -1,8 +1,8 @@
 """The interface of local training, shared by all models and kernels.
 
-A kernel runs LocalSGD (gradient descent at one hospital) for many hospitals at once or one after another. On a CPU, the
-result for a hospital depends on that hospital's task alone. Results are therefore the same, bit for bit, however
-hospitals are distributed over processes.
+A kernel runs LocalSGD (gradient descent on a hospital's own rows) for many hospitals, at once or one after another. On
+a CPU, the result for a hospital depends on that hospital's task alone. Results are therefore the same, bit for bit,
+however hospitals are distributed over processes.
 """
 
 from __future__ import annotations

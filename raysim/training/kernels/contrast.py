@@ -1,10 +1,11 @@
 """The contrastive term of MOON (:attr:`raysim.strategies.base.Objective.contrast`) in numpy, with a manual gradient.
 
 Let ``z`` be a row's representation by the trained model. Two other models stay fixed: the received model, and the
-hospital's own previous model. A representation ``a`` by one of them has the unit vector ``u = a / max(|a|, 1e-8)``. The
-cosines of ``z`` with these two vectors differ by ``d = z . v / max(|z|, 1e-8)`` with ``v = u_own - u_received``. A step
-needs only ``v`` of the fixed models; it is 0 if both are the same model. The gradient with respect to ``z`` is ``weight
-sigmoid(d / temperature) / temperature * (v - d z / |z|) / |z|``.
+hospital's own previous model. The unit vectors of the row's representations by these models are ``u_received`` and
+``u_own``, where ``u = a / max(|a|, 1e-8)`` for a representation ``a``. The cosines of ``z`` with ``u_own`` and with
+``u_received`` differ by ``d = z . v / max(|z|, 1e-8)``, where ``v = u_own - u_received``. A step needs only ``v`` of
+the fixed models. ``v`` is 0 if both are the same model. For a term with ``weight`` and ``temperature``, the gradient
+with respect to ``z`` is ``weight sigmoid(d / temperature) / temperature * (v - d z / |z|) / |z|``.
 """
 
 from __future__ import annotations

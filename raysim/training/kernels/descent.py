@@ -148,8 +148,8 @@ class Penalties:
 class Momentum:
     """SGD with momentum in torch's form, with proximal terms.
 
-    A step is ``v <- .9 v + gradient + w theta - anchor; theta <- theta - lr v``. At the start ``v`` is 0. ``w theta -
-    anchor`` is the gradient of the proximal terms.
+    A step is ``v <- .9 v + gradient + w theta - anchor; theta <- theta - lr v``. ``v`` begins at the stored velocity,
+    or at 0. ``w theta - anchor`` is the gradient of the proximal terms.
     """
 
     lift = 0.0

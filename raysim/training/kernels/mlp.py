@@ -77,7 +77,7 @@ class MlpModel(DenseLayers):
     """
 
     clips_contrast = True
-    """Whether private steps clip the gradient of a contrastive term together with the gradient of the loss."""
+    """Whether steps of DP-SGD clip the gradient of a contrastive term together with the gradient of the loss."""
 
     def __init__(self, widths: Sequence[int], init: str, precision: str, loss: str = LOG_LOSS) -> None:
         pairs = list(pairwise(widths))
