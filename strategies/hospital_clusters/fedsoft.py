@@ -9,9 +9,9 @@ The server has S models, one for each source, which are called centres. Every τ
 centres and sends ``u_ks``, the share of its rows whose loss is smallest under centre s. Ties go to the smaller s, and a
 share of 0 is replaced by σ, without renormalising. In a round, each centre samples ``ceil(fraction K / S)`` of the K
 hospitals that have rows and are available. It samples without replacement, with probabilities in proportion to
-``u_ks n_k`` for ``n_k`` rows. All sampled hospitals minimise ``L_k + lam/2 sum_s u_ks |w - c_s|^2`` from their own
-model. A centre ``c_s`` becomes the plain mean of the models that its sampled hospitals return. If none of them returns
-a model, the centre does not change.
+``u_ks n_k`` for a hospital with ``n_k`` rows. All sampled hospitals minimise ``L_k + lam/2 sum_s u_ks |w - c_s|^2``
+from their own model. A centre ``c_s`` becomes the plain mean of the models that its sampled hospitals return. If none
+of them returns a model, the centre does not change.
 
 Choices: the paper does not give the number of hospitals that a centre samples. ``selection: configured`` is the variant
 without sampling by centres: the configured selection samples the hospitals, and ``c_s`` is the mean of their models,

@@ -1,9 +1,10 @@
 """Closed forms of the worst loss of a model at a hospital whose distribution may differ a little from its rows.
 
 X. Konti et al., *CS-RCFL*: hospital ``i`` considers a Wasserstein-1 ball of radius ε_i around the empirical
-distribution of its rows. The robust transfer loss ``L_ij`` is the largest mean loss of model ``j`` over this ball. The
-distributions have the support R^d times the labels, and distances are l2. Transport changes features and labels but not
-the constant feature of the intercept. The intercept therefore enters margins and residuals, but not norms.
+distribution of its rows. The robust transfer loss ``L_ij`` is the largest mean loss of model ``j`` over this ball. In
+the ball, features may be anywhere in R^d, and labels may be any label; distances are l2. Transport changes features and
+labels but not the constant feature of the intercept. The intercept therefore enters margins and residuals, but not
+norms.
 
 Deviation: equation (13) prints θ_i in the residual. This is a misprint: equation (12) has θ_j. The paper does not give
 the cost κ of a label change; it is an argument here.

@@ -145,7 +145,7 @@ def train_logistic(
 
 def zero_is_optimal(X: NDArray[Any], y: NDArray[Any], radius: float) -> bool:
     """Return whether zero weights have the smallest robust logistic loss if labels cannot change and there is no
-    intercept: ``|X'y| / (2n)`` is at most ``radius``."""
+    intercept. This is the case if ``|X'y| / (2n)`` is at most ``radius``."""
     return bool(np.linalg.norm(X.T @ y) / (2 * len(y)) <= radius)
 
 
@@ -200,7 +200,8 @@ def _without_features(X: NDArray[Any], y: Floats, radius: float, intercept: bool
 def _robust_logistic(
     X: NDArray[Any], Z: Floats, y: Floats, radius: float, kappa: float, intercept: bool, tolerance: float
 ) -> Fit:
-    """Minimise the robust logistic loss by Newton's method over the weights θ and the transport price a.
+    """Minimise the robust logistic loss by Newton's method over the weights θ and the transport price a, the dual
+    variable of the radius.
 
     The barrier ``-δ log(a^2 - |θ|^2)`` keeps a above ``|θ|``. The kink in ``max(0, m - a κ)`` is smoothed with the same
     δ; m are the rows' margins.

@@ -62,7 +62,7 @@ def _descend(symmetric: Floats, labels: Ids, coalitions: int) -> Ids:
     """Lower the cost of a partition until neither a move of one hospital nor a swap of two lowers it. Each step is the
     best move, or the best swap if no move lowers the cost.
 
-    With ``r_k(i) = sum over j in k, j != i of L_ij + L_ji``, ``A_k`` the sum of a coalition's losses and ``s_k`` its
+    With ``r_k(i) = sum over j in k, j != i of (L_ij + L_ji)``, ``A_k`` the sum of coalition k's losses and ``s_k`` its
     size, moving i from k to m changes the cost by ``(A_k - r_k(i) - L_ii)/(s_k - 1) - A_k/s_k + (A_m + r_m(i) +
     L_ii)/(s_m + 1) - A_m/s_m``.
     """
