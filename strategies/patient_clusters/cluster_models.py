@@ -6,9 +6,8 @@ Hospital i has ``n_ig`` rows in cluster g and sends these numbers once. A hospit
 each cluster with ``n_ig > 0``, and models are averaged with the weights ``n_ig``. A cluster without training rows is
 left out: its patients belong to their next most likely cluster, and the server sends hospitals the remaining clusters.
 
-A hospital trains one model for each cluster in which it has rows. A selection that uses losses receives one loss for
-each hospital, that of the model in row 0. No hospital trains this model, so participants receive their clusters' models
-in addition to it.
+A selection that uses losses receives one loss for each hospital, that of the model in row 0. No hospital trains this
+model, so participants receive their clusters' models in addition to it.
 """
 
 from __future__ import annotations

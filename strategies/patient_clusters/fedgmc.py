@@ -33,7 +33,7 @@ Traffic, with d continuous features among D value columns, G clusters, and P sca
 - Each hospital once receives d scalars (the columns) and ``d + G (1 + d + d (d + 1) / 2)`` (columns and mixture). If
   only G' clusters have training rows, it also receives their G' numbers.
 - In a round, each participant receives and sends back P scalars for each cluster in which it has rows. With ``mu`` > 0
-  each participant receives P scalars more, the mean of all models.
+  each participant also receives the mean of all models, P scalars.
 """
 
 from __future__ import annotations
