@@ -79,11 +79,11 @@ class SumNoise(Protocol):
         """A key that is equal for two noise settings that generate the same noise."""
 
     def sum_of(self, rows: Floats, unit: NDArray[np.int64], hospitals: int, seed: int, hospital: int) -> Floats:
-        """Compute the sum of ``rows [n, K]`` with added noise, ``[K]``; all entries of ``rows`` are from -1 to 1.
+        """Compute the sum of each of the K columns of ``rows [n, K]``, with added noise; all entries are from -1 to 1.
 
-        ``unit [n]`` is the privacy unit (patient or row) of each row. The rows of a unit together are clipped to the
-        largest norm of a single row. ``hospitals`` is the number of hospitals that send such sums. ``seed`` and
-        ``hospital`` select the random stream of the noise.
+        ``unit [n]`` is the privacy unit (patient or row) of each row. The sum of a unit's rows is clipped to the
+        largest norm that a single row can have. ``hospitals`` is the number of hospitals that send such sums. ``seed``
+        and ``hospital`` select the random stream of the noise.
         """
 
     def total(self, sums: Sequence[Floats], seed: int) -> Floats:

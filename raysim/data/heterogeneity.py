@@ -7,7 +7,7 @@ features and of sizes.
 
 Metrics of labels are computed from ``counts [H, C]``, the number of rows of each class at each hospital. They compare
 the shares of classes between hospitals. Hospitals without rows are left out. A metric that is a mean over pairs of
-hospitals is NaN for fewer than two hospitals. It is computed in a time of order H log H rather than H^2.
+hospitals is NaN for fewer than two hospitals. Computing it takes time of order H log H rather than H^2.
 """
 
 from __future__ import annotations
@@ -74,13 +74,13 @@ def label_counts(federation: Federation, part: str = "train") -> NDArray[np.int6
 
 
 def label_spread(federation: Federation, part: str = "train") -> dict[str, float]:
-    """Compute how much a real label differs between the hospitals that have rows of ``part``; return three figures by
-    name.
+    """Compute three figures, by name, of how much a real label differs between the hospitals that have rows of
+    ``part``.
 
     ``std_between`` is the population standard deviation of hospitals' mean labels around the mean of all rows.
     ``std_within`` is the population standard deviation of rows around their hospital's mean. Both standard deviations
     weight hospitals by rows, and their squares add up to the variance of all rows. ``between_share`` is the share of
-    the variance between hospitals (the squared correlation ratio), NaN for a constant label.
+    the variance that is between hospitals (the squared correlation ratio), NaN for a constant label.
     """
     home, rows = _home(federation, part)
     y = federation.y[rows]
@@ -217,12 +217,13 @@ def jensen_shannon_distance(counts: Counts) -> float:
 
 
 def earth_movers_distance(counts: Counts, kind: EarthMover = "tv") -> float:
-    """Compute the earth mover's distance between hospitals' class shares, in one of the variants in use. Below, p and q
+    """Compute the earth mover's distance between hospitals' class shares, in one of several variants. Below, p and q
     are the class shares of two hospitals.
 
     - ``tv``: mean over pairs of ``1/2 sum |p - q|``, where moving between any two classes costs 1.
-    - ``pooled``: mean of ``1/2 sum |p - q|`` over hospitals, weighted by rows, where q are the shares of all rows
-      together; ``l1`` (Zhao et al.): twice ``pooled``.
+    - ``pooled``: mean of ``1/2 sum |p - q|`` over hospitals, weighted by rows. Here q are the class shares of all rows
+      together.
+    - ``l1`` (Zhao et al.): twice ``pooled``.
     - ``ordinal``: mean over pairs of ``sum |difference of the cumulative shares|``, for classes that have an order.
     - ``fedartml``: root of the mean over pairs of the distance between the two *sets of shares*, as the library
       FedArtML computes it. Two hospitals with one class each have distance 0, even if the classes differ. The variant
