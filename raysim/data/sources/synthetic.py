@@ -3,8 +3,8 @@
 A row of hospital ``h`` is generated as follows; names in code style such as ``signal`` are fields of
 :class:`Synthetic`:
 
-1. A patient has a severity ``s ~ N(0, 1)`` and latent features ``z_j = r_j s + sqrt(1 - r_j^2) e_j``, which are
-   standard normal.
+1. A patient has a severity ``s ~ N(0, 1)`` and latent features ``z_j = r_j s + sqrt(1 - r_j^2) e_j``, where
+   ``e_j ~ N(0, 1)`` and ``r_j`` is the correlation with severity. All ``z_j`` are standard normal.
 2. The logit of death is ``c_h + signal * z.b_h``, where ``b_h`` is scaled so that ``z.b_h ~ N(0, 1)``. A part of
    ``b_h`` is common to all hospitals. The rest differs between practice groups (by ``group_effects``) and between
    hospitals (by ``site_effects``).
@@ -229,8 +229,10 @@ class _Sites:
         self._chance, self._beds = chance, traits[:, 3 * F + 1]
 
     def _thresholds(self, config: Synthetic, columns: list[Any], practice: Floats, site: Floats) -> Floats:
-        """Compute the thresholds ``[H, F]`` of a standard normal value below which a hospital's value of a feature is
-        missing. The mean share of missing values over hospitals and features is ``config.missing``.
+        """Compute thresholds ``[H, F]``: a value is missing if a normal random number, which rises with severity, is
+        below the threshold of its hospital and feature.
+
+        Over the features that can be missing, the expected share of missing values is ``config.missing``.
         """
         rarity = np.array([np.nan if c[8] is None else c[8] for c in columns])
         if config.missing == 0 or np.isnan(rarity).all():
@@ -262,8 +264,8 @@ class _Sites:
     def ethnicity_bounds(self, first: int, last: int) -> Floats:
         """Compute the cumulative shares ``[h, 4]`` of ethnicities at the hospitals ``first`` to ``last - 1``.
 
-        All ``SHARES`` but the first are multiplied by a factor of the hospital, from 0.4 to 2. Then the shares are
-        normalised to a sum of 1.
+        All ``SHARES`` but the first are multiplied by a random factor from 0.4 to 2, one for each hospital. Then the
+        shares are normalised to a sum of 1.
         """
         tilt = self._chance[first:last, 3:4]
         shares = SHARES * np.where(np.arange(len(SHARES)) == 0, 1.0, 0.4 + 1.6 * tilt)

@@ -223,8 +223,8 @@ def _kind(numbers: int, different: int, marks: Mapping[str, int], forms: Mapping
 def dates_of(name: str, values: NDArray[np.float64]) -> str | None:
     """Return the first and last day of a column of numbers ``[N]`` that are probably dates; None for other numbers.
 
-    Whole numbers of year, month and day (``20200131``) are probably dates. In a column whose name suggests dates, so
-    are numbers of days as spreadsheets count them (``43861``).
+    Whole numbers of year, month and day (``20200131``) are probably dates. Numbers of days as spreadsheets count them
+    (``43861``) are probably dates if the column's name suggests dates.
     """
     recorded = values[~np.isnan(values)]
     if not len(recorded):
@@ -241,8 +241,8 @@ def dates_of(name: str, values: NDArray[np.float64]) -> str | None:
 
 
 def described(name: str, found: Finding, row: int | None, categories: bool = True) -> str:
-    """Describe what is wrong with the column ``name`` of dates, or of numbers mixed with other texts, and how to
-    resolve it.
+    """Describe what is wrong with the column ``name``, which contains dates or numbers mixed with other texts, and how
+    to resolve it.
 
     ``row`` is the row in the file with the first date or other text. ``categories`` says whether the column may be read
     as categories.
