@@ -51,7 +51,8 @@ def build(
     - ``split``: the division of rows into training, validation and test.
     - ``preprocessing``: the method that prepares features, one of ``METHODS``.
     - ``seed``: the run's seed, used where ``split`` has no seed.
-    - ``minimum``: the smallest number of rows of an included hospital; smaller hospitals are left out (None: none is).
+    - ``minimum``: the smallest number of rows of an included hospital; smaller hospitals are left out (None: no
+      minimum).
     - ``largest``: the number of hospitals to include, the largest first (None: all with at least ``minimum`` rows).
     - ``ranges``: declared ranges and categories of columns; needed by ``declared`` preprocessing, and by ``standard``
       with ``noise``.

@@ -1,7 +1,7 @@
 """Prepare features by declared ranges and categories of their columns, rather than by the training rows.
 
 A range from a public data dictionary scales a column without reading any row. If means and standard deviations are
-computed with privacy noise, the range also bounds what a row adds to the sums behind them, so that noise can hide the
+computed with privacy noise, the range also bounds what a row adds to the underlying sums, so that noise can hide the
 row. A row adds ``(1, u, u^2)`` for each numeric column with a recorded value. Here ``u`` is the value scaled to -1 at
 the low end of the range and to 1 at the high end.
 """

@@ -1,9 +1,9 @@
 """Non-IID metrics: how much hospitals differ in their labels, sizes and features.
 
-Sources: PSI and its weighted mean are from D. M. Jimenez-Gutierrez et al., *Clust-PSI-PFL*, arXiv:2512.20363, 2025; the
-Hellinger and Jensen-Shannon distances of a federation are as in the library FedArtML; the weighted earth mover's
-distance is from Y. Zhao et al., *Federated Learning with Non-IID Data*, 2018. This module also computes the PSI of
-features and of sizes.
+Sources: PSI (the population stability index) and its weighted mean are from D. M. Jimenez-Gutierrez et al.,
+*Clust-PSI-PFL*, arXiv:2512.20363, 2025; the Hellinger and Jensen-Shannon distances of a federation are as in the
+library FedArtML; the weighted earth mover's distance is from Y. Zhao et al., *Federated Learning with Non-IID Data*,
+2018. This module also computes the PSI of features and of sizes.
 
 Metrics of labels are computed from ``counts [H, C]``, the number of rows of each class at each hospital. They compare
 the shares of classes between hospitals. Hospitals without rows are left out. A metric that is a mean over pairs of
@@ -112,7 +112,7 @@ def label_psi(counts: Counts, reference: Counts | None = None, epsilon: Smoothin
     """Compute the population stability index (PSI) of the class shares of each hospital.
 
     ``counts [H, C]`` is the number of rows of each class at each hospital. Shares are compared with those of all rows
-    together or, if ``reference [C]`` is given, with the shares of these counts.
+    together or, if ``reference [C]`` is given, with the shares of these reference counts.
     """
     return _stability(psi.psi_terms(counts, reference, epsilon), counts.sum(axis=1))
 
@@ -120,8 +120,8 @@ def label_psi(counts: Counts, reference: Counts | None = None, epsilon: Smoothin
 def feature_psi(
     X: NDArray[Any], observed: NDArray[np.bool_], home: NDArray[np.int64], bins: int = 10, epsilon: Smoothing = EPSILON
 ) -> Stability:
-    """Compute the population stability index (PSI) of each hospital and feature over ``bins`` quantile bins of pooled
-    values and a bin of missing values.
+    """Compute the population stability index (PSI) of each hospital and feature. A feature has ``bins`` quantile bins
+    of the values of all rows, and a bin for missing values.
 
     The first D columns of ``X [n, >= D]`` are the features. ``observed [n, D]`` is a mask of recorded values, and
     ``home [n]`` is the hospital of each row, from 0 to H - 1. Raises ``ValueError`` for fewer than two bins.
@@ -251,8 +251,8 @@ def earth_movers_distance(counts: Counts, kind: EarthMover = "tv") -> float:
 def _mean_pair_difference(values: Floats) -> float:
     """Compute the mean of ``|v_i - v_j|`` over all pairs of the entries of ``values [H]``, where H is at least 2.
 
-    The gap above the k-th smallest value is part of the difference of k (H - k) pairs: those with one value on each
-    side.
+    The gap between the k-th smallest value and the next one is part of the difference of k (H - k) pairs: those with
+    one value on each side of the gap.
     """
     n = len(values)
     below = np.arange(1, n)

@@ -30,7 +30,7 @@ class Records:
     - ``part [N]``: 0 train, 1 validation, 2 test. None: the source does not divide its rows.
     - ``patients``: ``sex``, ``ethnicity`` (text), ``age`` (float years, NaN unknown) where known, each ``[N]``.
     - ``scores``: values of existing clinical scores, each ``[N]``, NaN for rows without a value; they are not features.
-    - ``attributes``: ``{silo name: {attribute: text}}``.
+    - ``attributes``: attributes of hospitals, ``{hospital: {attribute: text}}``.
     - ``notes``: notes on the data that were read, one line for each note, for ``raysim describe``.
     - ``warnings``: warnings about the rows; each command prints them once.
     - ``row [N]``: the position of each row in the user's file or data frame, from 0. None: all rows were read, in the

@@ -11,10 +11,11 @@ A row of hospital ``h`` is generated as follows; names in code style such as ``s
 3. The intercept ``c_h`` is solved so that the expected share of deaths is the hospital's prevalence, which is sampled
    from the range ``prevalence``. A share ``label_noise`` of labels is sampled from the prevalence without regard to the
    patient. With ``task: regression`` the label is the logit itself, a score of risk, plus ``noise * N(0, 1)``.
-4. The recorded value is ``z`` plus the hospital's ``case_mix`` and its group's ``group_shift``, converted to the
-   feature's unit. The scale is linear, logarithmic (creatinine, lactate ...) or a flag.
-5. The probability that a value is missing depends on the feature's rarity and on the practice of group and hospital. It
-   is higher for less sick patients.
+4. The recorded value is ``z_j`` plus a shift of the hospital (by ``case_mix``) and one of its group (by
+   ``group_shift``), converted to the feature's unit. The scale is linear, logarithmic (creatinine, lactate ...) or a
+   flag.
+5. The probability that a value is missing depends on the feature, and on the practice of group and hospital. It is
+   higher for less sick patients.
 
 Each hospital has separate random streams. Its patients therefore do not depend on the number of hospitals. If it gets
 more rows, its first patients stay the same.

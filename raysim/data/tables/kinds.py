@@ -84,7 +84,7 @@ class Finding:
     - ``categories``: number of different texts, numbers included.
     - ``marks``: number of rows with each mark, a text that is not a number; the most frequent first.
     - ``forms``: number of rows with a mark of each form, such as the form ``limit`` for ``<0.3``.
-    - ``first``: the first row with a mark, from 1 among the column's rows.
+    - ``first``: the first row with a mark, counted from 1 in the column.
     - ``zeros``: whether some numbers have leading zeros, which suggests codes.
     """
 
@@ -112,8 +112,8 @@ class Finding:
 
     @property
     def censored(self) -> dict[str, str]:
-        """The proposed rule for values beyond a limit of measurement, such as ``<0.3``, for each sign (``<``, ``>``)
-        that occurs.
+        """How to read values beyond a limit of measurement, such as ``<0.3``: the proposed rule, one of
+        :data:`raysim.data.tables.rules.RULES`, for each sign (``<``, ``>``) that occurs.
         """
         signs = {mark.strip()[0] for mark in self.of("limit", "unit")}
         return {sign: rule for sign, alike, rule in _LIMITS if signs & set(alike)}
