@@ -251,8 +251,7 @@ def earth_movers_distance(counts: Counts, kind: EarthMover = "tv") -> float:
 def _mean_pair_difference(values: Floats) -> float:
     """Compute the mean of ``|v_i - v_j|`` over all pairs of the entries of ``values [H]``, where H is at least 2.
 
-    The gap between the k-th smallest value and the next one is part of the difference of k (H - k) pairs: those with
-    one value on each side of the gap.
+    The gap between the k-th smallest value and the next one lies between the two values of k (H - k) pairs.
     """
     n = len(values)
     below = np.arange(1, n)

@@ -86,9 +86,9 @@ def check(
 ) -> tuple[Suspect, ...]:
     """Return the suspected errors in the rows ``rows [n]`` of ``table``, the most serious first.
 
-    ``home [n]`` is the hospital of each row, ``y [n]`` its label (the index of a class, or a real number if ``classes``
-    is empty), and ``patients [n]`` its patient, if known. ``unlike`` are columns with a different value in every row,
-    which the search for copied rows ignores.
+    ``home [n]`` is the hospital of each row, and ``patients [n]`` its patient, if known. ``y [n]`` is each row's label:
+    the index of a class, or a real number if ``classes`` is empty. ``unlike`` are columns with a different value in
+    every row, which the search for copied rows ignores.
     """
     order = in_order(home)
     checks = _Checks(tuple(hospitals), home[order], len(table.order))
