@@ -71,8 +71,8 @@ class _Rows:
 
 
 def assemble(records: Records, recipe: Recipe, source: str, into: Path, checked: Found | None = None) -> dict[str, Any]:
-    """Build a federation from ``records``: return the arguments of :func:`raysim.data.federation.write`, except the
-    fingerprint.
+    """Return the arguments with which :func:`raysim.data.federation.write` stores the federation of ``records``. Only
+    the fingerprint is not among them.
 
     Features are stored as files in the folder ``into``. ``checked`` are the suspected leaks and errors that an earlier
     check found in the same rows; with None the rows are checked here. ``source`` is the name of the data source in
