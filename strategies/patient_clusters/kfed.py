@@ -30,8 +30,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
+from raysim.core.host import one_thread
 from raysim.strategies.base import (
     Context,
     FederationView,
@@ -159,7 +159,7 @@ def lloyd(rows: Floats, start: Floats) -> tuple[Ids, Floats]:
     from sklearn.exceptions import ConvergenceWarning
 
     # One thread: sums then do not depend on the number of cores. The warning is about equal initial centres.
-    with threadpool_limits(1), warnings.catch_warnings():
+    with one_thread(), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         fitted = KMeans(len(start), init=start, n_init=1, max_iter=ITERATIONS, tol=0.0).fit(rows)
     return fitted.labels_.astype(np.int64), fitted.cluster_centers_

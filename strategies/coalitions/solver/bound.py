@@ -25,8 +25,8 @@ from __future__ import annotations
 import time
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
+from raysim.core.host import one_thread
 from raysim.strategies.base import Floats
 from raysim.strategies.coalitions.solver.cliques import PATTERNS, Cliques, pace, violated_fours, violated_triangles
 
@@ -55,7 +55,7 @@ def spectral_bound(losses: Floats, coalitions: int, cost: float, *, tolerance: f
     bound no longer rises, or after ``seconds``.
     """
     # One thread: the figures then do not depend on the number of cores, and these matrices are small.
-    with threadpool_limits(1):
+    with one_thread():
         return _ascend(_Relaxation((losses + losses.T) / 2, coalitions), cost, tolerance, seconds)
 
 
