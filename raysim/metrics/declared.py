@@ -50,8 +50,8 @@ class Figure:
 class ScoreFigure(Figure):
     """A figure for class labels. Each function returns one value for each of ``S`` hospitals, ``[S]``.
 
-    A function that is None leaves the figure undefined in one case: ``of_classes`` for more than two classes,
-    ``of_counts`` if only noisy counts are available, ``of_class_counts`` for noisy counts of more than two classes.
+    A function may be None, if the figure is undefined for more than two classes (``of_classes``), for noisy counts of
+    two classes (``of_counts``), or for noisy counts of more classes (``of_class_counts``).
     """
 
     of_rows: Callable[[BinaryRows], Floats]

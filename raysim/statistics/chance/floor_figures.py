@@ -23,11 +23,12 @@ class FigureAndFloor:
     - ``p``: the share of simulations under equal service in which the figure is at least as bad; for ``size_bias``, the
       share in which it is at least as far from the floor, on either side.
     - ``true``: the figure of these hospitals without noise, as implied by the estimated true spread between hospitals.
-      Its interval adds the variance of the estimated spread and the variance of chance differences between hospitals
-      with this spread. For a figure on the scale of AUROC, the variance of the common AUROC is added too.
+      Its interval reflects the uncertainty of this spread, and the chance differences between hospitals with this
+      spread; for a figure on the scale of AUROC, also the uncertainty of the common AUROC.
     - ``excess``: the part of the figure that is due to the true spread.
 
-    ``true`` and ``excess`` of ``size_bias`` are NaN, because a spread that is unrelated to size implies no slope.
+    ``true`` and ``excess`` are NaN for ``size_bias``, the slope of hospitals' performance on size, because a spread
+    that is unrelated to size implies no slope.
     """
 
     value: float
@@ -78,9 +79,9 @@ def noise_free_figure(
     of the hospitals' true figures in each simulation; its standard error is ``level_se``. Both are 0 for the standard
     deviation and the Gini index.
 
-    At each spread, the figure minus the level has a mean and a standard deviation over simulations. Each half-width of
-    the interval is the root of the sum of three squares: of the uncertainty of ``tau``, of 1.96 times this standard
-    deviation, and of 1.96 times ``level_se``. The limits of the interval lie within 0 and ``most``.
+    Each half-width of the interval is the root of the sum of three squares: of the uncertainty due to ``tau``, of 1.96
+    times the standard deviation over simulations of the figure minus ``level``, and of 1.96 times ``level_se``. The
+    limits are clipped to between 0 and ``most``.
     """
     apart = true - level
     low, centre, high = at(tau, taus, apart.mean(axis=1))

@@ -167,9 +167,9 @@ def error_floor(
 
     Each hospital sends its mean absolute error and its root mean square error over ``rows [H]``. Hospitals without
     rows, or with an error that is not finite, are left out. ``errors_of_all [N]`` are the absolute errors of all rows
-    of the other hospitals, in any order, with the precision of a histogram. If hospitals do not differ, errors have the
-    same distribution everywhere. Every permutation of errors over hospitals is then as likely as the observed one, for
-    any distribution. If errors are constant within every hospital, nothing is tested.
+    of the remaining hospitals, in any order, with the precision of a histogram. If hospitals do not differ, errors have
+    the same distribution everywhere. Every permutation of errors over hospitals is then as likely as the observed one,
+    for any distribution. If errors are constant within every hospital, nothing is tested.
 
     Other arguments are the same as for :func:`noise_floor`. Raises ``ValueError`` if the number of errors is not the
     number of rows of the hospitals that are not left out.
@@ -299,8 +299,8 @@ def weighted_squares(auroc: Floats, weights: Floats) -> Floats:
 
 
 def true_range(common: float, tau: float) -> tuple[float, float]:
-    """Return the range of the true AUROCs of 95 % of hospitals. Their logits are normal with standard deviation
-    ``tau``, and their mean is ``common``.
+    """Return the range in which 95 % of hospitals' true AUROCs lie. The AUROCs have the mean ``common``, and their
+    logits are normal with standard deviation ``tau``.
     """
     if not np.isfinite(tau):
         return float("nan"), float("nan")
@@ -309,8 +309,8 @@ def true_range(common: float, tau: float) -> tuple[float, float]:
 
 
 def true_error_range(common: float, tau: float) -> tuple[float, float]:
-    """Return the range of the true errors of 95 % of hospitals. Their logarithms are normal with standard deviation
-    ``tau``, and their mean is ``common``.
+    """Return the range in which 95 % of hospitals' true errors lie. The errors have the mean ``common``, and their
+    logarithms are normal with standard deviation ``tau``.
     """
     if not np.isfinite(tau):
         return float("nan"), float("nan")

@@ -98,8 +98,8 @@ def calibration_over_seeds(seeds: Sequence[HospitalCalibration]) -> HospitalCali
 
 
 def events_p(observed: float, risks: ArrayLike, rows: ArrayLike) -> float:
-    """Return the two-sided p-value of ``observed`` events if there are ``rows [B]`` rows with the predicted risk
-    ``risks [B]``, for each of ``B`` groups.
+    """Return the two-sided p-value of ``observed`` events among ``B`` groups of ``rows [B]`` rows with the predicted
+    risks ``risks [B]``.
 
     It is twice the smaller of the two tail probabilities, at most 1. It is NaN without rows, or if ``observed`` or a
     risk is NaN.
@@ -109,8 +109,8 @@ def events_p(observed: float, risks: ArrayLike, rows: ArrayLike) -> float:
 
 
 def events_tails(observed: float, risks: ArrayLike, rows: ArrayLike) -> tuple[float, float]:
-    """Return the probabilities of at most ``observed`` events, and of at least as many, among ``rows [B]`` rows with
-    the predicted risk ``risks [B]``, for each of ``B`` groups.
+    """Return the probabilities of at most ``observed`` events, and of at least as many, among ``B`` groups of ``rows
+    [B]`` rows with the predicted risks ``risks [B]``.
 
     The probabilities are exact up to :data:`LARGE` rows, by the characteristic function. With more rows, the normal
     approximation with a continuity correction is used.

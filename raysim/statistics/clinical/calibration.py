@@ -169,13 +169,13 @@ def bin_of(probabilities: Floats, bins: int = BINS) -> NDArray[np.int64]:
 
 
 def calibration_error(bins: Bins, rng: np.random.Generator, draws: int = 1000) -> CalibrationError:
-    """Compute the expected calibration error with its interval and its value by chance. The error is the mean distance
-    of predictions from shares of events over ``bins``, weighted by rows.
+    """Compute the expected calibration error with its interval and its value by chance. The error is the mean over
+    ``bins``, weighted by rows, of the distance between the mean prediction and the share of events.
 
-    For the value by chance, each bin's events are sampled ``draws`` times with the predicted probability. The interval
-    extends on each side by the larger of two numbers: the 95th percentile of the simulated errors, and the 95th
-    percentile of the total deviation of all bins' events from their expectation (:func:`_missed`). By the triangle
-    inequality, chance cannot change the error by more than this deviation.
+    For the value by chance, each bin's events are sampled ``draws`` times with the predicted probability. The
+    half-width of the interval is the larger of two numbers: the 95th percentile of these simulated errors, and that of
+    the total deviation of all bins' events from their expectation (:func:`_missed`). By the triangle inequality, chance
+    cannot change the error by more than this deviation.
     """
     filled = bins.rows > 0
     n, predicted, events = (values[filled] for values in bins)

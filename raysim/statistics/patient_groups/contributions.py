@@ -43,7 +43,7 @@ def ranked(scores: ArrayLike, event: ArrayLike, labels: tuple[Labels, Labels], g
 
     ``scores [n]`` and ``event [n]`` belong to the rows with a known group. ``labels`` are ``R`` permutations of the
     group labels, of events ``[m, R]`` and of other rows ``[n - m, R]``, in the order of rows. If a group has one row of
-    a class, :data:`ONE_ROW` is used as the variance of this class's placement.
+    a class, the sample variance over this class is undefined, and :data:`ONE_ROW` replaces it.
     """
     z, positive = np.asarray(scores), np.asarray(event, dtype=bool)
     few, many, (few_labels, many_labels) = z[positive], z[~positive], labels
