@@ -25,8 +25,8 @@ from raysim.core.arrays import Floats
 
 
 def invert_layer(weights: ArrayLike, intercepts: ArrayLike) -> Floats:
-    """Reconstruct a row at each of the ``H`` units of a first dense layer, ``[H, F]``, from the changes of its
-    ``weights [H, F]`` and ``intercepts [H]``.
+    """Reconstruct a row of ``F`` features at each of the ``H`` units of a first dense layer, ``[H, F]``, from the
+    changes of its ``weights [H, F]`` and ``intercepts [H]``.
 
     A unit's result is a patient's row if only that row has activated the unit. If several rows have activated it, the
     result is their mean, weighted by the gradient at the unit. It is NaN if the unit's intercept has not changed.

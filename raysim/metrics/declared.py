@@ -2,9 +2,8 @@
 undefined.
 
 The columns of ``hospitals.csv``, means over hospitals, comparisons of patient groups, curves and figures under
-differential privacy are all derived from these declarations. Another package adds a figure by an entry point of the
-group ``raysim.figures`` that names a :class:`ScoreFigure` or an :class:`ErrorFigure`. Definitions for readers:
-``docs/metrics.md``.
+differential privacy are all derived from these declarations. Another package can add a figure by an entry point of the
+group ``raysim.figures`` that names a :class:`ScoreFigure` or an :class:`ErrorFigure`. Definitions: ``docs/metrics.md``.
 """
 
 from __future__ import annotations

@@ -33,8 +33,6 @@ class ScoreCounts(_Counts):
       in :class:`ScoreHistogram`.
     - ``called [H, T, 2]``: for each of ``T`` thresholds, the number of a hospital's rows whose probability is at least
       the threshold, separately for rows with the event and other rows.
-
-    Sums are computed once, because many figures use them.
     """
 
     @property

@@ -57,8 +57,8 @@ def bound(p: ArrayLike, alpha: float = ALPHA) -> Bound:
 
 
 def holm(p: ArrayLike) -> Floats:
-    """Return Holm's adjusted p-value of each of ``p [H]``, the smallest level at which Holm's procedure rejects it. A
-    NaN is not counted as a test.
+    """Return the adjusted value of each of the p-values ``p [H]``: the smallest level at which Holm's procedure rejects
+    its hypothesis. A NaN is not counted as a test.
     """
     values = np.asarray(p, dtype=np.float64)
     judged = np.flatnonzero(~np.isnan(values))

@@ -52,9 +52,9 @@ def compared_with_floor(
 ) -> FigureAndFloor:
     """Compare a figure of dispersion with its noise floor, that is, its distribution if hospitals do not differ.
 
-    ``value`` is the figure on the test rows. ``observed [T, B]`` are ``B`` simulated values of it at each of the true
-    spreads ``taus``, of which the first is 0. ``true`` is the estimate of the figure without noise, and ``tau`` that of
-    the spread. ``worse_when_lower`` says whether lower values of the figure are worse.
+    ``value`` is the figure on the test rows. ``observed [T, B]`` are ``B`` simulated values of it at each of the ``T``
+    true spreads ``taus`` between hospitals, of which the first is 0. ``true`` is the estimate of the figure without
+    noise, and ``tau`` that of the spread. ``worse_when_lower`` says whether lower values of the figure are worse.
     """
     equal = observed[0]
     floor = float(equal.mean())
@@ -73,7 +73,7 @@ def noise_free_figure(
     true: Floats, level: Floats | float, level_se: float, tau: Estimate, taus: Sequence[float], most: float
 ) -> Estimate:
     """Estimate a figure of dispersion of these hospitals without noise. ``true [T, B]`` are its noise-free values in
-    ``B`` simulated federations at each of the true spreads ``taus``.
+    ``B`` simulated federations at each of the ``T`` true spreads ``taus``.
 
     ``tau`` is the estimated spread, at which simulated values are interpolated. ``level [T, B]`` is the weighted mean
     of the hospitals' true figures in each simulation; its standard error is ``level_se``. Both are 0 for the standard

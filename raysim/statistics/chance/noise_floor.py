@@ -2,9 +2,9 @@
 
 Hospitals with few events differ in AUROC by chance. raysim simulates federations in which every hospital has the same
 true AUROC and ROC shape, with the same numbers of rows as the tested hospitals. In each simulation it computes figures
-of dispersion over hospitals. The test uses Q, the weighted sum of squares around the mean. Inverting this test over
-true spreads gives an interval of the spread. The noise-free value of every figure is derived from this one interval, so
-that figures cannot contradict each other.
+of dispersion over hospitals. The test uses Q, the weighted sum of squares of hospitals' AUROCs around their mean.
+Inverting this test over true spreads, the standard deviations between hospitals, gives an interval of the spread. The
+noise-free value of every figure is derived from this one interval, so that figures cannot contradict each other.
 
 The floor assumes one ROC shape for all hospitals; prevalence and the level of scores may differ. The interval assumes
 that hospitals' true AUROCs are normal on the logit scale and unrelated to size. Definitions and coverage:

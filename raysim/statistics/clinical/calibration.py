@@ -209,8 +209,8 @@ def _distances(bins: int) -> Floats:
 
 
 def _fit(groups: Groups, columns: Floats, offset: Floats | float) -> list[Coefficient]:
-    """Fit a logistic regression on ``columns [d, B]`` by Newton's method. Standard errors follow from the information
-    matrix.
+    """Fit a logistic regression on ``d`` ``columns [d, B]`` of ``B`` groups by Newton's method. Standard errors follow
+    from the information matrix.
 
     With an extremely large margin, Newton's method started at coefficients of 0 can stop far from the optimum, because
     its steps become tiny. This is recognised by the gradient, and the fit is repeated from a slope of 1.

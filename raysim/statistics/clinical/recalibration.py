@@ -198,7 +198,8 @@ def _newton(of: Rows, a: Floats, b: Floats, mean: float, held_a: float, held_b: 
     """Return the next Newton step of each hospital's intercept ``a`` and slope ``b``, ``[H]`` each, shortened to at
     most ``LONGEST``.
 
-    The step is NaN if the hospital's rows do not determine the coefficients.
+    ``mean`` is the prior mean of ``a``, and ``held_a`` and ``held_b`` are the precisions of the two priors. The step is
+    NaN if the hospital's rows do not determine the coefficients.
     """
     p = expit(a[of.hospital] + b[of.hospital] * of.margin)
     residual, weight = of.events - of.rows * p, of.rows * p * (1 - p)
