@@ -37,7 +37,7 @@ class ErrorCounts(NamedTuple):
     @property
     def errors(self) -> NDArray[np.float64]:
         """The absolute errors of the rows of all hospitals in ascending order, each rounded to the middle of its bin;
-        errors below 1e-38 are 0.
+        errors below about 1e-40 are 0.
         """
         middle = (self.bins.astype(np.uint32) << np.uint32(16) | np.uint32(0x8000)).view(np.float32)
         return np.repeat(np.where(self.bins == 0, 0.0, middle.astype(np.float64)), self.rows)

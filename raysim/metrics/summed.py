@@ -201,7 +201,7 @@ class Errors:
         return np.column_stack(columns)
 
     def together(self, sum: Floats) -> dict[str, float]:
-        """Return no figures: the means over hospitals are weighted by rows and already describe all rows together."""
+        """Return no figures: for a real label, only means over hospitals, weighted by rows, are reported."""
         return {}
 
 

@@ -24,7 +24,8 @@ SAME_SIZE = 0.1
 class Dispersion:
     """Computes figures of dispersion, such as the standard deviation and the worst decile, over ``M`` hospitals.
 
-    - ``listed [M]``: whether a hospital has enough rows of the rarer class to be reported as the ``lowest``.
+    - ``listed [M]``: whether a hospital has enough rows (for AUROC: of the rarer class) to be reported as the
+      ``lowest`` or ``highest``.
     - ``log_size [M]``: the logarithm of the number of all rows of each hospital, in training, validation and test.
     - ``larger``: whether larger values are better, as for an AUROC; False for an error.
     """

@@ -22,9 +22,9 @@ class FigureAndFloor:
     - ``floor``: its mean under equal service. ``low`` to ``high``: its 95 % range under equal service.
     - ``p``: the share of simulations under equal service in which the figure is at least as bad; for ``size_bias``, the
       share in which it is at least as far from the floor, on either side.
-    - ``true``: the figure of these hospitals without noise, as implied by the estimated true spread between hospitals.
-      Its interval reflects the uncertainty of this spread, and the chance differences between hospitals with this
-      spread; for a figure on the scale of AUROC, also the uncertainty of the common AUROC.
+    - ``true``: the figure of these hospitals without noise, as implied by the estimated true spread (standard
+      deviation) between hospitals. Its interval reflects the uncertainty of this spread, and the chance differences
+      between hospitals with this spread; for a figure on the scale of AUROC, also the uncertainty of the common AUROC.
     - ``excess``: the part of the figure that is due to the true spread.
 
     ``true`` and ``excess`` are NaN for ``size_bias``, the slope of hospitals' performance on size, because a spread

@@ -57,8 +57,8 @@ class NoiseFloor:
       two sides).
     - ``tau``: the true standard deviation over hospitals of the figure's logit (of an error: its logarithm). Its
       ``high`` is infinite if every spread of the grid is compatible with the data.
-    - ``demonstrated``: whether a difference between hospitals is demonstrated: the interval of ``tau`` excludes 0, and
-      ``p`` is below .05.
+    - ``demonstrated``: whether a difference between hospitals is demonstrated, that is, the interval of ``tau``
+      excludes 0.
     - ``visible``: the smallest tau that would be demonstrated in 80 % of simulated federations; infinite if it is above
       the grid.
     - ``figures``: the figures of :class:`raysim.statistics.chance.dispersion.Dispersion`, by name.

@@ -32,8 +32,8 @@ NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(64)
 
 
 class SimulatedFederations(NamedTuple):
-    """Figures, such as AUROC, of ``H`` hospitals in ``b`` simulated federations at each of ``T`` true spreads, ``[T, b,
-    H]``. ``observed`` is measured on simulated rows, ``true`` is without noise.
+    """Figures, such as AUROC, of ``H`` hospitals in ``b`` simulated federations at each of ``T`` true spreads (standard
+    deviations between hospitals), ``[T, b, H]``. ``observed`` is measured on simulated rows, ``true`` is without noise.
     """
 
     observed: Floats

@@ -40,8 +40,8 @@ class HospitalCalibration(NamedTuple):
 
     - ``observed`` and ``expected`` numbers of events among ``rows``, ``[H]``; NaN if a prediction is NaN.
     - ``ratio``: observed over expected, ``low`` to ``high`` its 95 % interval, ``[H]``; NaN if no event is expected.
-    - ``p``: two-sided p-value of the number of events if the predicted risks are right, ``[H]``; NaN without rows. With
-      several seeds, it is the largest of the seeds' p-values.
+    - ``p``: two-sided p-value of the number of events if the predicted risks are right, ``[H]``; NaN without rows or if
+      a prediction is NaN. With several seeds, it is the largest of the seeds' p-values.
     - ``state [H]``: ``off`` if risks are demonstrably wrong, by Holm's procedure over hospitals; ``within`` if the
       interval lies in :data:`TOLERATED`; otherwise ``open``. The text is empty where ``p`` is NaN.
     """

@@ -85,7 +85,7 @@ def figures(
     """Compute all clinical figures of each of the ``H`` hospitals in ``counts``: calibration, decisions at
     ``thresholds``, and sensitivity or specificity at the operating ``points``.
 
-    ``counts`` must contain the number of rows above each of ``thresholds``; ``bins`` is the number of bins of the
+    ``counts`` must contain the number of rows at or above each of ``thresholds``; ``bins`` is the number of bins of the
     calibration error. ``scored [H]`` are the exact scores of each hospital's rows. Without them, calibration
     coefficients and expected events are computed from the middles of the histogram's bins, and are approximate.
     """

@@ -140,7 +140,8 @@ def _spread(total: Floats, squares: Floats, rows: int, others: int) -> Floats:
     """Return the sample variance of the placements of ``rows`` rows of one class. A row's placement is the share of
     ``others`` rows of the other class that it is ranked correctly against; a tie counts one half.
 
-    ``total`` and ``squares`` are the sums over rows of the doubled number of correctly ranked rows, and of its square.
+    ``total`` and ``squares`` are the sums over rows of twice the number of rows of the other class that a row is ranked
+    correctly against, and of the square of this number.
     """
     if rows == 1:
         return np.full(len(total), ONE_ROW)
