@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class AttackFigures:
-    """The effect of an attack on one run. A value is NaN if undefined, or if there is no run without the attack."""
+    """The effect of an attack on the metrics of one run.
+
+    A value is NaN if it is undefined, or if the same run without the attack was not made.
+    """
 
     attack: str
     """The name of the attack."""

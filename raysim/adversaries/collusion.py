@@ -1,5 +1,5 @@
-"""Attacks that use the updates of other hospitals, ``[h, P]``. Each function returns the update that all Byzantine
-hospitals send, ``[P]``."""
+"""Attacks that use the updates ``[h, P]`` of ``h`` hospitals: the update ``[P]`` that all Byzantine hospitals send, and
+the factor, direction or choice from which an attack computes it."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from raysim.core.arrays import Floats
 def alie(updates: Floats, m: int, f: int, factor: float | None = None) -> Floats:
     """Return the mean of ``updates [h, P]`` minus ``factor`` standard deviations, ``[P]`` (A Little Is Enough).
 
-    ``factor`` is by default :func:`alie_factor` for ``m`` updates of which ``f`` are Byzantine.
+    ``factor`` None means :func:`alie_factor` for ``m`` updates, of which ``f`` are Byzantine.
     """
     a = alie_factor(m, f) if factor is None else factor
     return np.asarray(updates.mean(axis=0) - a * updates.std(axis=0))
 
 
 def alie_factor(m: int, f: int) -> float:
-    """Return ALIE's factor for ``m`` updates, of which ``f`` are Byzantine. At this factor, so many honest (normal)
-    updates are further from the mean that they and the Byzantine ones are a majority.
+    """Return ALIE's number of standard deviations for ``m`` updates, of which ``f`` are Byzantine.
 
-    Return 0 if Byzantine updates are the majority.
+    For normally distributed honest updates, just enough of them lie beyond this number of standard deviations on one
+    side of the mean to form a majority with the Byzantine updates. Return 0 if the Byzantine updates are a majority
+    alone, or if all honest updates would be needed.
     """
     from scipy.special import ndtri
 
@@ -36,12 +37,12 @@ def alie_factor(m: int, f: int) -> float:
 
 
 def ipm(updates: Floats, factor: float) -> Floats:
-    """Return ``-factor`` times the mean (inner product manipulation)."""
+    """Return ``-factor`` times the mean of ``updates [h, P]``, ``[P]`` (inner product manipulation)."""
     return np.asarray(-factor * updates.mean(axis=0))
 
 
 def deviation(updates: Floats, kind: Deviation) -> Floats:
-    """Return the direction in which the mean is moved, ``[P]``."""
+    """Return the direction in which an attack moves the mean of ``updates [h, P]``, ``[P]``."""
     mean: Floats = updates.mean(axis=0)
     towards: Floats
     if kind == "sd":
@@ -54,8 +55,10 @@ def deviation(updates: Floats, kind: Deviation) -> Floats:
 
 
 def min_max_factor(updates: Floats, direction: Floats) -> float:
-    """Return the largest step along ``direction`` for which no update is further from the moved mean than the largest
-    distance between two updates."""
+    """Return the largest step by which the mean of ``updates`` can be moved along ``direction``.
+
+    No update may then be further from the moved mean than the largest distance between two updates.
+    """
     mean = updates.mean(axis=0)
     offsets = mean - updates
     widest = max(float(((updates - row) ** 2).sum(axis=1).max()) for row in updates)
@@ -70,8 +73,11 @@ def min_max_factor(updates: Floats, direction: Floats) -> float:
 
 
 def min_sum_factor(updates: Floats, direction: Floats) -> float:
-    """Return the largest step along ``direction`` for which the moved mean's sum of squared distances to all updates
-    stays within a bound. The bound is the largest sum of squared distances of one update to all updates."""
+    """Return the largest step by which the mean of ``updates`` can be moved along ``direction``.
+
+    The sum of squared distances from the moved mean to all updates must stay within a bound. The bound is the largest
+    sum of squared distances from one update to all updates.
+    """
     a = float(direction @ direction)
     if a == 0.0:
         return 0.0
@@ -81,13 +87,13 @@ def min_sum_factor(updates: Floats, direction: Floats) -> float:
 
 
 def min_max(updates: Floats, kind: Deviation) -> Floats:
-    """Return the mean, moved by the largest step of :func:`min_max_factor`."""
+    """Return the mean of ``updates [h, P]``, moved by the largest step that :func:`min_max_factor` allows."""
     direction = deviation(updates, kind)
     return np.asarray(updates.mean(axis=0) + min_max_factor(updates, direction) * direction)
 
 
 def min_sum(updates: Floats, kind: Deviation) -> Floats:
-    """Return the mean, moved by the largest step of :func:`min_sum_factor`."""
+    """Return the mean of ``updates [h, P]``, moved by the largest step that :func:`min_sum_factor` allows."""
     direction = deviation(updates, kind)
     return np.asarray(updates.mean(axis=0) + min_sum_factor(updates, direction) * direction)
 
@@ -97,9 +103,10 @@ STEPS = np.geomspace(0.1, 20.0, 10)
 
 
 def adaptive(updates: Floats, rule: Callable[[Floats], Floats]) -> Floats:
-    """Return the update for which ``rule(sent)`` is furthest from the mean, among ALIE and IPM with various factors.
+    """Return the update that moves the server's aggregate furthest from the mean of ``updates [h, P]``.
 
-    ``rule(sent)`` is the server's aggregate ``[P]`` if all Byzantine hospitals send ``sent [P]``.
+    ``rule(sent)`` is the aggregate ``[P]`` if all Byzantine hospitals send ``sent [P]``. The updates that are tried are
+    those of ALIE and of inner product manipulation with various factors.
     """
     mean = updates.mean(axis=0)
     tried = [alie(updates, 0, 0, float(a)) for a in STEPS] + [ipm(updates, float(a)) for a in STEPS]
@@ -108,9 +115,10 @@ def adaptive(updates: Floats, rule: Callable[[Floats], Floats]) -> Floats:
 
 
 def principal_direction(updates: Floats, before: Floats | None, round: int) -> Floats:
-    """Return the first principal direction of the updates so far, ``[P]``: ``before``, updated by this round's updates.
+    """Return the first principal direction of the updates of all rounds so far, ``[P]``.
 
-    Each round makes one step of Oja's rule; the first round's direction is exact.
+    ``before`` is the direction of the previous round; it is updated by one step of Oja's rule. In the first round
+    ``before`` is None, and the direction is exact.
     """
     centred = updates - updates.mean(axis=0)
     if before is None:
@@ -124,7 +132,9 @@ def principal_direction(updates: Floats, before: Floats | None, round: int) -> F
 
 
 def mimicked(updates: Floats, direction: Floats) -> int:
-    """Return the index of the update whose deviation from the mean has the largest projection on ``direction``, in
-    magnitude. Ties go to the first.
+    """Return the index of the update that the Byzantine hospitals copy (Mimic).
+
+    It is the update whose deviation from the mean has the largest projection on ``direction``, in magnitude. Ties go to
+    the first.
     """
     return int(np.argmax(np.abs((updates - updates.mean(axis=0)) @ direction)))

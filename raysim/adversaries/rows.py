@@ -1,7 +1,7 @@
 """Attacks on the rows of a Byzantine hospital: flipped labels, a feature in a wrong unit, a stuck sensor, or a
 backdoor.
 
-Functions return changed copies; rows ``X [n, d]`` and labels ``y [n]`` do not change.
+The functions return changed copies; their arguments, rows ``X [n, d]`` and labels ``y [n]``, are not modified.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Rows = tuple[NDArray[Any], NDArray[Any]]
 
 
 def label_flip(X: NDArray[Any], y: NDArray[Any], classes: int, share: float, rng: np.random.Generator) -> Rows:
-    """Return labels in which a ``share`` of the rows has class ``C - 1 - y`` instead of ``y``, for ``C`` classes."""
+    """Return rows and labels in which a random ``share`` of the rows has class ``classes - 1 - y`` instead of ``y``."""
     turned = np.where(some(len(y), share, rng), classes - 1 - y, y)
     return X, turned.astype(y.dtype)
 
@@ -28,10 +28,10 @@ def units(
     offset: float = 0.0,
     recorded: NDArray[np.bool_] | None = None,
 ) -> Rows:
-    """Return rows with feature ``feature`` multiplied by ``factor``, plus ``offset``.
+    """Return rows in which feature ``feature`` is recorded in a wrong unit: multiplied by ``factor``, plus ``offset``.
 
-    For a standardised feature, ``offset`` makes the factor apply to the original values. ``recorded [n]`` flags the
-    rows with a recorded value, whose unit can be wrong; None means all rows.
+    For a standardised feature, ``offset`` makes the factor apply to the original values. Only the rows marked in
+    ``recorded [n]`` change, because imputed values have no wrong unit; None means all rows.
     """
     changed = X.copy()
     wrong = X[:, feature] * factor + offset
@@ -40,7 +40,7 @@ def units(
 
 
 def stuck(X: NDArray[Any], y: NDArray[Any], feature: int) -> Rows:
-    """Return rows whose feature ``feature`` is constant at its mean, as from a stuck sensor."""
+    """Return rows in which feature ``feature`` is constant at its mean, as from a stuck sensor."""
     changed = X.copy()
     if len(y):
         changed[:, feature] = X[:, feature].mean(dtype=np.float64)
@@ -50,8 +50,10 @@ def stuck(X: NDArray[Any], y: NDArray[Any], feature: int) -> Rows:
 def backdoor(
     X: NDArray[Any], y: NDArray[Any], feature: int, value: float, label: int, share: float, rng: np.random.Generator
 ) -> Rows:
-    """Return rows and labels in which a ``share`` of the rows has feature ``feature`` set to ``value`` and the label
-    ``label``."""
+    """Return rows and labels with a backdoor in a random ``share`` of the rows.
+
+    In these rows feature ``feature`` is ``value``, and the label is ``label``.
+    """
     triggered = some(len(y), share, rng)
     changed, labels = X.copy(), y.copy()
     changed[triggered, feature] = value
@@ -60,14 +62,14 @@ def backdoor(
 
 
 def triggered(X: NDArray[Any], feature: int, value: float) -> NDArray[Any]:
-    """Return a copy of the rows in which every row has the trigger: feature ``feature`` is ``value``."""
+    """Return a copy of the rows in which all rows have a backdoor's trigger: feature ``feature`` is ``value``."""
     changed = X.copy()
     changed[:, feature] = value
     return changed
 
 
 def some(count: int, share: float, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Return a random mask ``[count]`` of a ``share`` of rows; the number of rows is rounded to a whole number."""
+    """Return a random mask of ``count`` rows that selects a ``share`` of them, rounded to a whole number of rows."""
     chosen = np.zeros(count, dtype=np.bool_)
     chosen[rng.permutation(count)[: round(share * count)]] = True
     return chosen

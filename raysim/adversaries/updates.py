@@ -8,21 +8,24 @@ from raysim.core.arrays import Floats
 
 
 def sign_flip(update: Floats, factor: float) -> Floats:
-    """Return ``-factor * D``."""
+    """Return ``-factor`` times the update."""
     return -factor * update
 
 
 def scale(update: Floats, factor: float) -> Floats:
-    """Return ``factor * D``. With equal weights, and the number of hospitals as the factor, the mean contains
-    this hospital's whole ``D`` (model replacement)."""
+    """Return ``factor`` times the update.
+
+    If all weights are equal and the factor is the number of hospitals, the mean of all updates contains this whole
+    update (model replacement).
+    """
     return factor * update
 
 
 def gaussian(update: Floats, mean: float, std: float, rng: np.random.Generator) -> Floats:
-    """Return normal noise instead of the update, ``[P]``."""
+    """Return normal noise ``[P]`` with the given mean and standard deviation, in the shape of the update."""
     return rng.normal(mean, std, len(update))
 
 
 def zero(update: Floats) -> Floats:
-    """Return zeros, the update of a free rider."""
+    """Return zeros, the update of a free rider: a hospital that does not train."""
     return np.zeros_like(update)

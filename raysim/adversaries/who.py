@@ -48,7 +48,8 @@ TOGETHER = ("mimic", "alie", "ipm", "min_max", "min_sum", "adaptive")
 def bad_hospitals(seed: int, hospitals: int, share: float) -> NDArray[np.int64]:
     """Return the ids of ``floor(share * hospitals)`` Byzantine hospitals, ascending.
 
-    They are the same in all rounds of a run. With the same seed, a larger share only adds hospitals.
+    The hospitals are the same in all rounds of a run. With the same seed, a larger share keeps these hospitals and adds
+    others.
     """
     count = int(np.floor(share * hospitals + 1e-9))
     return np.sort(stream(seed, "byzantine").permutation(hospitals)[:count])

@@ -28,7 +28,7 @@ _log = logging.getLogger("raysim")
 
 
 class ComparisonResult(Results):
-    """The results of strategies over seeds, as in the folder that ``raysim compare`` writes."""
+    """The results of several strategies, each run with several seeds: the folder that ``raysim compare`` writes."""
 
     @property
     def _title(self) -> str:
@@ -42,24 +42,24 @@ class ComparisonResult(Results):
 
     @cached_property
     def comparison(self) -> pd.DataFrame:
-        """One row per strategy and model used: figures over seeds, and their differences from the reference."""
+        """One row per strategy and model: metrics as means over seeds, and differences from the reference strategy."""
         return self.table("comparison.csv")
 
     @cached_property
     def metrics(self) -> pd.DataFrame:
-        """The rows of :attr:`comparison` for each strategy's headline model, indexed by strategy."""
+        """The rows of :attr:`comparison` for each strategy's main model, indexed by strategy."""
         return self.comparison.drop_duplicates("strategy", keep="last").set_index("strategy")
 
     @cached_property
     def runs(self) -> dict[tuple[str, int], RunResult]:
-        """The runs by strategy and seed, in the order of execution."""
+        """The single runs by strategy and seed, in the order of execution."""
         runs = [RunResult(manifest.folder) for manifest in Manifest.read(self.folder).below()]
         labels = {folder_of(label): label for label in learners.labels(self.config)}
         return {_of_run(run, labels): run for run in runs}
 
     @cached_property
     def seeds(self) -> pd.DataFrame:
-        """One row per strategy, model used and seed: every federation-level metric."""
+        """One row per strategy, model and seed, with every metric of the whole federation."""
         return pd.DataFrame(
             {"strategy": strategy, "model": model, "seed": seed, **metrics}
             for (strategy, seed), run in self.runs.items()
@@ -68,18 +68,19 @@ class ComparisonResult(Results):
 
     @cached_property
     def rounds(self) -> pd.DataFrame:
-        """The rounds of all runs, with ``strategy`` and ``seed`` as first columns."""
+        """One row per training round of every run; the first columns are ``strategy`` and ``seed``."""
         return stacked({key: run.rounds for key, run in self.runs.items()}, ["strategy", "seed"])
 
     @cached_property
     def answer(self) -> Answer:
-        """The answer: a recommendation, and sentences that give the reasons."""
+        """The conclusions of the comparison: the recommended model, and sentences that give the reasons."""
         return Answer(json.loads((self.folder / "answer.json").read_text()))
 
     def run(self, strategy: str | None = None, seed: int | None = None) -> RunResult:
         """Return the run of ``strategy`` with ``seed``; raises ``ConfigError`` if there is none.
 
-        The default strategy is the recommended one, otherwise the reference; the default seed is the first.
+        Without ``strategy``, the recommended strategy is used, or the reference strategy if none is recommended.
+        Without ``seed``, the first seed is used.
         """
         strategy = strategy or self._recommended[0]
         for (label, each), run in self.runs.items():
@@ -98,10 +99,11 @@ class ComparisonResult(Results):
         strategy: str | None = None,
         seed: int | None = None,
     ) -> Predictions:
-        """Predict new rows with :meth:`run`, by default with the recommended model and the first seed.
+        """Predict new rows with one run's model, by default the recommended model of the first seed.
 
-        See :meth:`RunResult.predict`. A warning of the logger ``raysim`` names the model that is used. Raises
-        ``ConfigError`` if nothing is recommended and no ``strategy`` is named.
+        ``strategy`` and ``seed`` choose another run; all other arguments are those of :meth:`RunResult.predict`. If the
+        recommended model is used, a warning of the logger ``raysim`` names it. Raises ``ConfigError`` if nothing is
+        recommended and no ``strategy`` is named.
         """
         if strategy is not None:
             return self.run(strategy, seed).predict(rows, hospital)
@@ -110,7 +112,8 @@ class ComparisonResult(Results):
         return run.predict(rows, hospital, model=model)
 
     def recommended_run(self, seed: int | None = None) -> tuple[RunResult, str]:
-        """Return the run of the recommended strategy with ``seed`` (default: the first), and the recommended model.
+        """Return the run of the recommended strategy with ``seed`` (default: the first), and the recommended model's
+        name.
 
         Raises ``ConfigError`` if nothing is recommended.
         """
@@ -124,7 +127,7 @@ class ComparisonResult(Results):
 
     @property
     def _recommended(self) -> tuple[str, str | None]:
-        """The recommended strategy and model; if nothing is recommended, the reference and None."""
+        """The recommended strategy and model; if nothing is recommended, the reference strategy and None."""
         table = self.comparison
         rows = zip(labels(table), table["strategy"], table["model"], strict=True)
         by_name = {name.removesuffix(" *"): (str(strategy), str(model)) for name, strategy, model in rows}
@@ -135,20 +138,25 @@ class ComparisonResult(Results):
 
 
 class CurveResult(ComparisonResult):
-    """The results of a comparison along a hyper-parameter: the folder of ``raysim curve``. Its plot is
-    ``figures["curve"]``."""
+    """The results of a comparison of strategies over the values of one hyper-parameter: the folder of ``raysim curve``.
+
+    The plot is ``figures["curve"]``.
+    """
 
     @cached_property
     def curve(self) -> pd.DataFrame:
-        """The points of the plot, one row per line, value of the hyper-parameter and seed. Each has the mean and
-        variance over hospitals of the plotted metric.
+        """The points of the plot, one row per strategy, value of the hyper-parameter and seed.
+
+        Each row has the plotted metric's mean and variance over hospitals.
         """
         return self.table("curve.csv")
 
     @cached_property
     def found(self) -> Found:
-        """The best value of each strategy, whether intervals demonstrate it, and whether it is the lowest or highest
-        value tried.
+        """Which value of the hyper-parameter is best for each strategy, and whether confidence intervals demonstrate
+        it.
+
+        It also tells whether the best value is the lowest or highest value tried.
         """
         from raysim.experiment.curves.found import Found
 
@@ -158,8 +166,8 @@ class CurveResult(ComparisonResult):
 def _of_run(run: RunResult, labels: Mapping[str, str]) -> tuple[str, int]:
     """Return the strategy and seed of a run.
 
-    ``labels`` has the labels of strategies by the names of their folders. For these folders the run's YAML is not read,
-    because that is slow.
+    ``labels`` maps the names of the runs' folders to labels of strategies. For a folder in ``labels`` the run's YAML is
+    not read, because reading it is slow.
     """
     label = labels.get(run.folder.parent.name)
     return (run.strategy, run.seed) if label is None else (label, int(run.folder.name.removeprefix("seed-")))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Description:
-    """A federation as a run with ``config`` would train on it."""
+    """The hospitals' data as a run with the configuration ``config`` would use them."""
 
     config: Config
     federation: Federation
@@ -39,24 +39,24 @@ class Description:
 
     @cached_property
     def summary(self) -> Summary:
-        """Sizes, classes, missing values, and where metrics are undefined."""
+        """Numbers of rows, classes and missing values, and the hospitals at which metrics are undefined."""
         return summarise(self.federation)
 
     @cached_property
     def hospitals(self) -> pd.DataFrame:
-        """One row per hospital: its training rows, and how much they differ from the other hospitals' (PSI)."""
+        """One row per hospital: its training rows, and how much they differ from other hospitals' rows (as PSI)."""
         from raysim.data.heterogeneity import hospital_table
 
         return hospital_table(self.federation, epsilon=self.epsilon)
 
     @cached_property
     def unlikeness(self) -> Unlikeness:
-        """The differences between the hospitals' training rows."""
+        """How much the hospitals' training rows differ from each other."""
         return unlikeness(self.federation, self.epsilon)
 
     @property
     def verdict(self) -> list[str]:
-        """Whether to train on these data, where accuracy can be judged, and how hospitals differ; one line each."""
+        """Sentences on whether data are ready for training, where accuracy is defined, and how hospitals differ."""
         s = self.summary
         suspects = (*s.leaks.suspects, *s.quality)
         warn, ask = (sum(suspect.level == level for suspect in suspects) for level in ("warn", "ask"))
@@ -99,11 +99,12 @@ def describe(
     overrides: Overrides | None = None,
     epsilon: Smoothing = EPSILON,
 ) -> Description:
-    """Describe a configuration's federation, as ``raysim describe`` does.
+    """Describe the hospitals' data that a configuration names, as ``raysim describe`` does.
 
-    ``epsilon`` smooths PSI: a number that is added to each share, or ``counts``, which adds half a row to each bin. The
-    other arguments have the same meaning as for :func:`raysim.run`. A configuration that a run or comparison would
-    reject is rejected here too. Rows are split by the first seed of the configuration.
+    ``epsilon`` smooths the shares of values from which the population stability index (PSI) is computed: a number that
+    is added to each share, or ``counts``, which adds half a row to each bin. The other arguments have the same meaning
+    as for :func:`raysim.run`. A configuration that a run or comparison would reject is rejected here too. If the
+    configuration lists several seeds, the first one splits rows into training, validation and test.
     """
     with search_path_restored():
         asked = configuration(config, data=data, seed=seed, overrides=overrides)

@@ -15,7 +15,7 @@ SCALE = 2.0
 
 
 class Drawing:
-    """A figure of a page. Notebooks display it; :meth:`save` writes it as SVG, PDF or PNG."""
+    """A figure of a report page. Notebooks display it; :meth:`save` writes it as SVG, PDF or PNG."""
 
     def __init__(self, name: str, svg: str) -> None:
         self.name, self.svg = name, svg
@@ -27,7 +27,7 @@ class Drawing:
         return f"figure '{self.name}'"
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the figure to ``path``; the suffix decides between SVG, PDF and PNG. Returns the path.
+        """Write the figure to ``path`` as SVG, PDF or PNG, by the suffix of ``path``. Returns the path.
 
         PDF and PNG need the package ``vl-convert-python``. Raises ``ConfigError`` for another suffix, or if that
         package is missing.
@@ -48,7 +48,9 @@ class Drawing:
 
 
 class Figures(Mapping[str, Drawing]):
-    """The figures in ``folder`` by name. The error for an unknown name suggests the nearest name."""
+    """The figures of the report page in ``folder``, by name. An unknown name raises an error that suggests the nearest
+    name.
+    """
 
     def __init__(self, folder: Path) -> None:
         paths = [Path(folder, name) for name in Manifest.read(folder).files if name.startswith("plots/")]

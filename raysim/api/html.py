@@ -15,14 +15,14 @@ from raysim.statistics.differences.paired import FEW_HOSPITALS
 
 
 def page(title: str, content: str, sentences: Sequence[str], folder: Path) -> str:
-    """Return HTML of a title, a table, sentences on it, and the folder of the files."""
+    """Return HTML with a title, the table ``content``, sentences, and the path of the folder with all files."""
     paragraphs = "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences if sentence)
     files = f"<p><small>files: {escape(display_path(folder))}</small></p>"
     return f"<div><p><b>{escape(title)}</b></p>{content}{paragraphs}{files}</div>"
 
 
 def table(models: pd.DataFrame) -> str:
-    """Return one table row per model used, with the figures that commands print; undefined figures read "undefined"."""
+    """Return an HTML table with one row per model: the metrics that commands print. Undefined ones read "undefined"."""
     kind = reporting(models)
     few = "hospitals" in models and bool(models["hospitals"].max() < FEW_HOSPITALS)
     headings = ranking(kind, models[kind.headline], few=few)

@@ -30,18 +30,20 @@ def judge(
     name: str = "predictions",
     out: str | os.PathLike[str] | None = None,
 ) -> Judged:
-    """Judge predictions as a comparison judges its strategies, like ``raysim judge``.
+    """Evaluate and compare models by their predictions, as ``raysim judge`` does; nothing is trained.
 
-    - ``predictions``: one row per model, seed and test row, with columns ``hospital``, ``row``, ``label``, ``model``,
-      ``seed`` and ``probability``; or a CSV or Parquet file with these columns.
+    - ``predictions``: a data frame with one row per model, seed and test row, and with columns ``hospital``, ``row``,
+      ``label``, ``model``, ``seed`` and ``probability``; or a CSV or Parquet file with these columns.
     - ``reference``: the model with which the other models are compared.
-    - ``tried``: how many other models were tried, reported or not; None: the number in the table.
-    - ``predicts``: the event in words. ``event``: the value of the label that is the event, if it is not 1.
+    - ``tried``: the number of models tried other than ``reference``, also those not in the table; None: the number in
+      the table.
+    - ``predicts``: the predicted event in words, for the report. ``event``: the value of the label that is the event,
+      if it is not 1.
     - ``logits``, ``percent``: whether probabilities are given as logits, or in percent.
     - ``common``: whether to judge only the rows that all models have.
-    - ``name``: the name of the page. ``out``: the folder; None: a new folder below ``runs/``.
+    - ``name``: the title of the report. ``out``: the folder to write into; None: a new folder below ``runs/``.
 
-    Raises a one-line :class:`raysim.RaysimError` for a table that cannot be judged.
+    Raises :class:`raysim.RaysimError` with a one-line message for a table that cannot be evaluated.
     """
     from raysim.experiment.judging.reading import read
     from raysim.experiment.judging.run import judge as judged
@@ -62,14 +64,14 @@ def validate(
     overrides: Overrides | None = None,
     out: str | os.PathLike[str] | None = None,
 ) -> Validated:
-    """Judge an existing model at every hospital, without training, as ``raysim validate`` does.
+    """Evaluate an existing model at every hospital, without training, as ``raysim validate`` does.
 
-    - ``model``: a folder of ``raysim export``, an ONNX file, or the name of a column of the table.
+    - ``model``: a folder of ``raysim export``, an ONNX file, or the name of a column with the model's predictions.
     - ``config``: a YAML file, a mapping or a ``Config``. Its section ``data`` names the hospitals' rows.
     - ``data``: a data frame with the rows. ``overrides`` replace values of ``config``.
-    - ``out``: the folder; None: a new folder below ``runs/``.
+    - ``out``: the folder to write into; None: a new folder below ``runs/``.
 
-    Raises a one-line :class:`raysim.RaysimError` if the model cannot be used or does not fit the rows.
+    Raises :class:`raysim.RaysimError` with a one-line message if the model cannot be used or does not fit the rows.
     """
     from raysim.experiment.validation.run import validate as validated
 

@@ -52,7 +52,10 @@ def configuration(
     seed: int | None = None,
     overrides: Overrides | None = None,
 ) -> Config:
-    """Return the configuration of ``source`` with the other arguments' values; keys of plug-ins are not checked."""
+    """Return the configuration ``source`` in which the other arguments replace values.
+
+    The keys of plug-ins (such as a strategy's own keys) are not checked yet.
+    """
     given = (strategy, strategies, data, seed, overrides)
     if isinstance(source, Config) and all(each is None for each in given):
         return source
@@ -70,7 +73,10 @@ def tree_of(
     seed: int | None = None,
     overrides: Overrides | None = None,
 ) -> dict[str, Any]:
-    """Return the unchecked tree of :func:`configuration`, including sections that only one command reads."""
+    """Return the content of :func:`configuration` as an unchecked mapping.
+
+    It keeps sections that only one command reads, such as ``sweep``.
+    """
     if not isinstance(overrides, Mapping | Sequence | None) or any(
         not isinstance(each, str) for each in overrides or ()
     ):
@@ -90,9 +96,9 @@ def tree_of(
 
 
 def importable(section: Any) -> Any:
-    """Return a section ``strategy`` from which other processes can make the strategy.
+    """Return the section ``strategy`` in a form from which another process can build the strategy.
 
-    Raises ``ConfigError`` for a class that these processes cannot import.
+    Raises ``ConfigError`` if another process cannot import the strategy's class.
     """
     checked = validated(StrategySection, section, "strategy")
     if checked.given is None:
@@ -116,14 +122,15 @@ def _labelled(strategies: Strategies) -> list[Any]:
 
 
 def _keys(section: Any) -> Mapping[str, Any]:
-    """Return the section ``data`` as a mapping; a text alone is the name of a source."""
+    """Return the section ``data`` as a mapping; a section that is only a text names a data source."""
     return section if isinstance(section, Mapping) else {"source": section}
 
 
 def console_or_warnings(console: Console | None, verbose: bool) -> Console:
-    """Return the console for progress: ``console``; or standard output with ``verbose`` and in a notebook; or silent.
+    """Return the console on which progress is printed.
 
-    With the silent console, warnings go to the logger ``raysim``.
+    It is ``console`` if given, otherwise standard output if ``verbose`` or in a notebook. In all other cases nothing is
+    printed, and warnings go to the logger ``raysim``.
     """
     if console is not None:
         return console
@@ -134,7 +141,7 @@ def console_or_warnings(console: Console | None, verbose: bool) -> Console:
 
 
 class _Warnings(io.StringIO):
-    """A stream that logs warnings, and drops all other lines."""
+    """A stream that sends warnings to the logger ``raysim``, and drops all other lines."""
 
     def write(self, text: str) -> int:
         for line in text.splitlines():
@@ -149,10 +156,10 @@ _connecting = threading.RLock()
 
 @contextlib.contextmanager
 def alone_on_ray(in_process: bool) -> Iterator[None]:
-    """Let one thread at a time connect this process to Ray, which has one connection for all threads.
+    """Let only one thread at a time connect this process to Ray, because all threads share one connection.
 
-    Calls without Ray, and calls on a Ray that the caller has connected to, may run concurrently. Raises
-    ``ResourceError`` if another thread's call has connected.
+    Calls with ``in_process`` do not use Ray and may run concurrently. So may all calls if the caller has connected to
+    Ray before. Raises ``ResourceError`` if another thread's call has opened the connection.
     """
     if in_process:
         yield
@@ -171,7 +178,7 @@ def alone_on_ray(in_process: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def search_path_restored() -> Iterator[None]:
-    """Let a call find modules in the working directory, and restore the caller's search path afterwards."""
+    """Let a call import modules of the working directory, and restore ``sys.path`` afterwards."""
     with host.searched(os.getcwd()):
         yield
 

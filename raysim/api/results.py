@@ -38,14 +38,15 @@ Predictions = pd.DataFrame | pd.Series
 
 
 class Results:
-    """The results in a folder that raysim has written."""
+    """Results that raysim has written to a folder; the base class of the results of all commands."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = expanded(folder).absolute()
 
     def __repr__(self) -> str:
-        """Return the title and the first sentence of the answer, without rows. If files are missing, return the class
-        and the folder.
+        """Return the title and the first sentence of the conclusions, but no table.
+
+        If files are missing, return the class and the folder.
         """
         try:
             return f"<{self._title}: {self._sentences[0]} ({display_path(self.folder)})>"
@@ -53,7 +54,7 @@ class Results:
             return f"{type(self).__name__}('{display_path(self.folder)}')"
 
     def __str__(self) -> str:
-        """Return the answer in sentences, one per line."""
+        """Return the sentences of the conclusions, one per line."""
         try:
             return "\n".join([self._title, *self._sentences, f"files: {display_path(self.folder)}"])
         except (OSError, ValueError, LookupError, RaysimError):
@@ -61,16 +62,16 @@ class Results:
 
     @property
     def _title(self) -> str:
-        """The title of the results."""
+        """The title of the results, as notebooks print it."""
         raise NotImplementedError
 
     @property
     def _sentences(self) -> list[str]:
-        """The sentences of the answer, the shortest first; there is at least one."""
+        """The sentences of the conclusions, the shortest first; there is at least one."""
         raise NotImplementedError
 
     def table(self, name: str) -> pd.DataFrame:
-        """Read a CSV file of the folder by its name. Raises ``ConfigError`` if there is none of that name."""
+        """Read the CSV file with this name in the folder. Raises ``ConfigError`` if there is none."""
         if not (self.folder / name).is_file():
             tables = [file for file in Manifest.read(self.folder).files if file.endswith(".csv")]
             raise ConfigError(f"{self.folder}: has no table '{name}'; {nearest(name, tables)}")
@@ -78,17 +79,19 @@ class Results:
 
     @cached_property
     def figures(self) -> Figures:
-        """The figures of the folder's page by name. Notebooks display them, and each has ``save``."""
+        """The figures of the folder's report page, by name. Notebooks display them, and their method ``save`` writes
+        them.
+        """
         return Figures(self.folder)
 
     @cached_property
     def config(self) -> Config:
-        """The complete configuration that the results were made with."""
+        """The complete configuration with which the results were made."""
         return reading.resolve(self.folder / "config.yaml", reads=())
 
     @cached_property
     def hospitals(self) -> pd.DataFrame:
-        """One row per hospital and model used; in a comparison also per strategy and seed."""
+        """One row per hospital and model, with the hospital's metrics; in a comparison also per strategy and seed."""
         return self.table("hospitals.csv")
 
 
@@ -105,7 +108,7 @@ class RunResult(Results):
 
     @property
     def strategy(self) -> str:
-        """The strategy's label in tables."""
+        """The name of the strategy as tables and figures print it."""
         return plugins.label(self.config.strategy)
 
     @property
@@ -121,27 +124,34 @@ class RunResult(Results):
 
     @cached_property
     def models(self) -> dict[str, dict[str, float]]:
-        """Every federation-level metric of every model used, the headline model last; undefined metrics are NaN."""
+        """The metrics of the whole federation for every model, by name; undefined metrics are NaN.
+
+        A strategy can have several models, such as a global and a personalized one. The main model comes last.
+        """
         models = self.summary["models"]
         return {model: {name: _figure(value) for name, value in metrics.items()} for model, metrics in models.items()}
 
     @cached_property
     def metrics(self) -> pd.Series:
-        """Every federation-level metric of the headline model by name; undefined metrics are NaN."""
+        """The metrics of the whole federation for the main model, by name; undefined metrics are NaN."""
         model = self.summary["model"]
         return pd.Series(self.models[model], name=model, dtype=float)
 
     @cached_property
     def rounds(self) -> pd.DataFrame:
-        """One row per round: time, cohort, traffic, training loss, and ``<model>_<metric>`` in evaluated rounds."""
+        """One row per training round: time, number of participants, traffic and training loss.
+
+        In evaluated rounds, columns ``<model>_<metric>`` have the metrics of each model.
+        """
         return self.table("rounds.csv")
 
     @cached_property
     def coefficients(self) -> pd.DataFrame:
-        """The coefficients of a linear model, one row per model and feature: ``coefficient`` and ``per_unit``.
+        """The coefficients of a linear model, one row per model and feature.
 
-        If the strategy estimates them, further columns are the coefficient's ``se``, ``low`` and ``high``, and
-        ``se_robust``, ``low_robust`` and ``high_robust``.
+        ``coefficient`` is per scaled unit of the feature, and ``per_unit`` per unit of the source's column. If the
+        strategy estimates standard errors, further columns are the coefficient's ``se``, ``low`` and ``high``, and the
+        robust ``se_robust``, ``low_robust`` and ``high_robust``.
         """
         return self.table("coefficients.csv")
 
@@ -159,7 +169,7 @@ class RunResult(Results):
 
     @property
     def _stopped(self) -> Stopped | None:
-        """The way in which early stopping ended the run; None without early stopping."""
+        """The round in which early stopping ended the run, and why; None without early stopping."""
         summary = self.summary
         if "stop_reason" not in summary:
             return None
@@ -170,33 +180,33 @@ class RunResult(Results):
 
     @property
     def training(self) -> str:
-        """A sentence on the convergence of training; empty if no loss was measured."""
+        """A sentence on whether training has converged; empty if no loss was measured."""
         strategy = plugins.build_strategy(self.config.strategy, model=self.config.model)
         by_steps = strategy.uses_training()
         return training.sentence(self.convergence, self.summary["rounds"], self._stopped, by_steps=by_steps)
 
     @cached_property
     def answer(self) -> Answer:
-        """The answer: permitted uses of the model, and facts that forbid a use."""
+        """The conclusions: what the model may be used for, and findings that forbid a use."""
         return Answer(json.loads((self.folder / "answer.json").read_text()))
 
     @cached_property
     def clinical(self) -> pd.DataFrame:
-        """One row per model used, hospital (empty: all hospitals together) and clinical figure."""
+        """One row per model, hospital and clinical metric; an empty ``hospital`` means all hospitals together."""
         return self.table("clinical.csv")
 
     def predict(
         self, rows: pd.DataFrame | str | os.PathLike[str], hospital: str | None = None, *, model: str | None = None
     ) -> Predictions:
-        """Predict new rows ``[n]``: a data frame with the columns of the training data, or a file.
+        """Predict new rows: a data frame with the columns of the training data, or the path of a file with them.
 
-        The result has the index of ``rows``, without blank rows. For two classes it is a series with the probability of
-        the event. For more classes it is a frame with one column per class. For a numeric label it is a series in the
-        label's unit.
+        The result has the index of ``rows``; blank rows are left out. For two classes it is a series with the
+        probability of the event. For more classes it is a frame with one column per class. For a numeric label it is a
+        series in the label's unit.
 
-        Each hospital's rows are scored by the model used for that hospital. The table's column names the hospital, or
-        ``hospital`` applies to all rows. ``model`` is one of :attr:`models`; None: the headline. Raises ``DataError``
-        for rows that do not fit the run.
+        Each row is predicted with the model of its hospital. A column of ``rows`` names the hospital, or ``hospital``
+        applies to all rows. ``model`` is a name in :attr:`models`; None: the main model. Raises ``DataError`` for rows
+        that do not fit the run.
         """
         with search_path_restored():
             table = rows if isinstance(rows, pd.DataFrame) else _file(rows)
@@ -219,23 +229,23 @@ class RunResult(Results):
 
 
 class Answer(dict[str, Any]):
-    """The answer of a comparison or a run, ``answer.json``. Its text form is its sentences."""
+    """The conclusions of a comparison or a run: the content of ``answer.json``. ``str`` gives its sentences."""
 
     @property
     def recommended(self) -> str | None:
-        """The recommended strategy (and model); None if nothing is recommended, as for a single run."""
+        """The recommended strategy (and model); None if nothing is recommended, as always for a single run."""
         label: str | None = self["recommended"]
         return label
 
     @property
     def sentences(self) -> list[str]:
-        """The headline, followed by all other sentences."""
+        """All sentences of the conclusions; the headline comes first."""
         headline = str(self["headline"])
         return [headline, *(each for each in self["reasons"] if each != headline)]
 
     @property
     def card(self) -> Card:
-        """The decision card."""
+        """The decision card: one line on each finding that matters for using the model, and a headline."""
         return Card.read(self)
 
     def __str__(self) -> str:
@@ -243,7 +253,9 @@ class Answer(dict[str, Any]):
 
 
 def _file(rows: Any) -> Path:
-    """Return the path of a file of new rows. Raises ``DataError`` if ``rows`` is neither a file nor a data frame."""
+    """Return the path of a file of rows to predict. Raises ``DataError`` if ``rows`` is neither a path nor a data
+    frame.
+    """
     if not isinstance(rows, str | os.PathLike):
         raise DataError(
             f"table: {of_type(rows)} is neither a data frame nor a file; make a data frame of the rows: "
@@ -253,12 +265,12 @@ def _file(rows: Any) -> Path:
 
 
 def _figure(value: float | None) -> float:
-    """Return a figure of a JSON file; null becomes NaN."""
+    """Return a number of a JSON file; null (None) becomes NaN."""
     return math.nan if value is None else value
 
 
 def stacked(tables: Mapping[tuple[Any, ...], pd.DataFrame], names: Sequence[str]) -> pd.DataFrame:
-    """Stack all tables. Their keys become the first columns, named ``names``."""
+    """Concatenate the rows of all tables. The parts of each table's key become first columns, named ``names``."""
     blocks = []
     for key, table in tables.items():
         block = table.copy()

@@ -55,14 +55,14 @@ def run(
     verbose: bool = False,
     console: Console | None = None,
 ) -> RunResult:
-    """Train one strategy, and record and report it, as ``raysim run`` does.
+    """Train one strategy, evaluate it, and write its results and report to a folder, as ``raysim run`` does.
 
     - ``config``: a YAML file, a mapping with its content, a ``Config``, or None for the synthetic federation.
     - ``strategy``: a registered name, the content of a section ``strategy``, a strategy, or its class. A class that is
       defined in a notebook or a function can be trained, but another process cannot resume its run.
     - ``data``: a data frame; the section ``data`` names its columns for the hospital and the label.
-    - ``seed`` and ``overrides`` replace values of ``config``. ``overrides`` are values by dotted key
-      (``{"training.rounds": 5}``), or in the form of ``--set`` (``["training.rounds=5"]``).
+    - ``seed`` and ``overrides`` replace values of ``config``. ``overrides`` maps dotted keys to values
+      (``{"training.rounds": 5}``), or is a list in the form of ``--set`` (``["training.rounds=5"]``).
     - ``out``: the folder to write into, by default ``runs/<name>/<time>-<id>``.
     - ``in_process``: run without Ray, for a debugger; the results are the same.
     - ``verbose``: print progress, and messages of Ray and MLflow. ``console``: where progress is printed, also without
@@ -86,11 +86,11 @@ def compare(
     verbose: bool = False,
     console: Console | None = None,
 ) -> ComparisonResult:
-    """Compare strategies over seeds, as ``raysim compare`` does.
+    """Train several strategies, each with several seeds, and compare them, as ``raysim compare`` does.
 
-    ``strategies``: the strategies to compare, each as for :func:`run`, in a list or in a mapping by label. ``seed``:
-    the only seed to run; without it, and without seeds in ``config``, three seeds are run. All other arguments are the
-    same as for :func:`run`.
+    ``strategies``: the strategies to compare, a list, or a mapping from labels. Each has the form that :func:`run`
+    accepts. ``seed``: the only seed to run; without it, and without seeds in ``config``, three seeds are run. All other
+    arguments are the same as for :func:`run`.
     """
     asked = configuration(config, strategies=strategies, data=data, seed=seed, overrides=overrides)
     return play_comparison(
@@ -113,8 +113,9 @@ def curve(
 ) -> CurveResult:
     """Compare strategies over the values of one hyper-parameter, as ``raysim curve`` does.
 
-    ``config`` has a section ``curve``. With ``of``, the folder of a finished comparison, nothing is run, and only the
-    table and the plot are made. All other arguments are the same as for :func:`compare`.
+    The section ``curve`` of ``config`` names the hyper-parameter and its values. If ``of`` is the folder of a finished
+    comparison, nothing is run: the table and the plot are made from its results. All other arguments are the same as
+    for :func:`compare`.
     """
     from raysim.api.comparison_result import CurveResult
     from raysim.experiment.curves.curve import begin
@@ -137,10 +138,11 @@ def sweep(
     verbose: bool = False,
     console: Console | None = None,
 ) -> SweepResult:
-    """Search for an accurate and fair configuration, as ``raysim sweep`` does: many trials on Ray.
+    """Search for an accurate and fair configuration in many trials on Ray, as ``raysim sweep`` does.
 
-    ``config`` has a section ``sweep``. ``strategy`` is the same as for :func:`run`; trials must be able to import a
-    class. After one interrupt, the sweep ends with the trials completed so far, and :func:`resume` continues it.
+    The section ``sweep`` of ``config`` names the searched keys and the objectives. ``strategy`` is the same as for
+    :func:`run`; a class must be importable from the processes of the trials. One keyboard interrupt ends the sweep with
+    the trials completed so far, and :func:`resume` continues it.
     """
     from raysim.api.sweep_result import SweepResult
     from raysim.storage.results import choose_folder
@@ -158,7 +160,7 @@ def sweep(
 def play_run(
     config: Config, out: Path | None, console: Console, *, in_process: bool, verbose: bool, again: bool = False
 ) -> RunResult:
-    """Run a configuration; with ``again``, resume the run in folder ``out``."""
+    """Train and evaluate the strategy of a configuration; with ``again``, resume the stopped run in folder ``out``."""
     with search_path_restored(), alone_on_ray(in_process):
         with phase(console, READING):
             from raysim.experiment import idle_keys
@@ -181,7 +183,7 @@ def play_run(
 def play_comparison(
     config: Config, out: Path | None, console: Console, *, in_process: bool, verbose: bool, again: bool = False
 ) -> ComparisonResult:
-    """Compare the strategies of a configuration; with ``again``, resume the comparison in folder ``out``."""
+    """Compare the strategies of a configuration; with ``again``, resume the stopped comparison in folder ``out``."""
 
     def conclude(results: Sequence[Result], out: Manifest) -> None:
         from raysim.experiment import comparison, pairs
@@ -215,9 +217,9 @@ def resume(
     verbose: bool = False,
     console: Console | None = None,
 ) -> RunResult | ComparisonResult | CurveResult | SweepResult:
-    """Resume a stopped run, comparison, curve or sweep, as ``raysim resume`` does; a finished one is unchanged.
+    """Continue a stopped run, comparison, curve or sweep, as ``raysim resume`` does; a finished one is not changed.
 
-    ``failed``: in a sweep, also repeat failed trials.
+    ``failed``: whether to repeat the failed trials of a sweep.
     """
     from raysim.storage.resume import read_ticket
     from raysim.tune.sweep import is_sweep
@@ -231,7 +233,10 @@ def resume(
 def resume_with(
     path: Path, ticket: Ticket, *, in_process: bool, verbose: bool, console: Console | None
 ) -> RunResult | ComparisonResult | CurveResult:
-    """Do the same as :func:`resume` for the run, comparison or curve in the folder ``path`` with this ``ticket``."""
+    """Do the same as :func:`resume` for the run, comparison or curve in the folder ``path``.
+
+    ``ticket`` is the content of the folder's ``resume.json``: which command was started, and whether it has finished.
+    """
     from raysim.api.comparison_result import CurveResult
     from raysim.core.importing import standing_here
     from raysim.experiment.curves.curve import go_on
@@ -258,7 +263,7 @@ def resume_with(
 
 
 def _result(kind: str, folder: Path) -> RunResult | ComparisonResult | CurveResult:
-    """Return the results in a folder, by the kind in its ``resume.json``."""
+    """Return the results in a folder; ``kind`` is the command that wrote them, as ``resume.json`` names it."""
     from raysim.api.comparison_result import ComparisonResult, CurveResult
     from raysim.api.results import RunResult
 
@@ -270,7 +275,7 @@ def _result(kind: str, folder: Path) -> RunResult | ComparisonResult | CurveResu
 def resume_sweep(
     folder: str | os.PathLike[str], *, failed: bool = False, verbose: bool = False, console: Console | None = None
 ) -> SweepResult:
-    """Do the same as :func:`resume` for a sweep."""
+    """Continue a stopped sweep, or only return the results of a finished one; ``failed``: also repeat failed trials."""
     from raysim.api.sweep_result import SweepResult
     from raysim.tune.sweep import go_on
 

@@ -18,7 +18,7 @@ from raysim.storage.manifest import Manifest
 
 
 class SweepResult(Results):
-    """The trials of a sweep, their Pareto set and a recommendation: the folder of ``raysim sweep``."""
+    """The trials of a sweep, the Pareto-optimal ones, and a recommendation: the folder of ``raysim sweep``."""
 
     @property
     def _title(self) -> str:
@@ -30,34 +30,37 @@ class SweepResult(Results):
 
     @cached_property
     def summary(self) -> Mapping[str, Any]:
-        """The content of ``summary.json``: counts of trials, hypervolume, recommendation; None where undefined."""
+        """The content of ``summary.json``: numbers of trials, hypervolume and recommendation; undefined values are
+        None.
+        """
         tree: dict[str, Any] = json.loads((self.folder / "summary.json").read_text())
         return tree
 
     @property
     def ended(self) -> bool:
-        """Whether all trials were run; if not, :func:`raysim.resume` continues the sweep."""
+        """Whether all trials were run; otherwise :func:`raysim.resume` continues the sweep."""
         over = sum(int(self.summary[state]) for state in ("completed", "stopped", "failed"))
         return over == int(self.summary["trials"])
 
     @property
     def failed(self) -> int:
-        """The number of trials that ended with an error; :attr:`trials` has the errors."""
+        """The number of trials that ended with an error; :attr:`trials` has the error messages."""
         return int(self.summary["failed"])
 
     @cached_property
     def trials(self) -> pd.DataFrame:
-        """One row per trial: its state, its values, and every metric on validation rows."""
+        """One row per trial: its state, its values of the searched keys, and every metric on validation rows."""
         return self.table("trials.csv")
 
     @cached_property
     def pareto(self) -> pd.DataFrame:
-        """The Pareto-optimal trials, sorted by the gap to their neighbours, the widest first."""
+        """The Pareto-optimal trials, sorted by crowding distance (gap to neighbours on the front), largest first."""
         return self.table("pareto.csv")
 
     @property
     def recommended(self) -> Mapping[str, Any]:
-        """The values of the recommended trial by dotted key, in the form of ``overrides``.
+        """The recommended trial's values of the searched keys, by dotted key, which ``overrides`` of :func:`raysim.run`
+        accepts.
 
         Raises ``ConfigError`` if no trial is recommended.
         """
@@ -65,40 +68,42 @@ class SweepResult(Results):
 
     @property
     def reasons(self) -> list[str]:
-        """Sentences on why the recommended trial was chosen, and on its cost."""
+        """Sentences on why the recommended trial was chosen, and what is lost by choosing it."""
         return list(self._recommended["reason"])
 
     @property
     def answer(self) -> str:
-        """The recommended trial and the reasons, one sentence per line."""
+        """Sentences on the recommended trial and the reasons for it, one per line."""
         recommended = self.summary["recommended"]
         return "no trial is recommended" if recommended is None else "\n".join(recommended["reason"])
 
     @cached_property
     def runs(self) -> dict[int, RunResult]:
-        """The runs of the recommended trial on test rows, by seed."""
+        """The runs that evaluate the recommended trial on test rows, by seed."""
         runs = [RunResult(manifest.folder) for manifest in Manifest.read(self.folder).below()]
         return {run.seed: run for run in runs}
 
     @cached_property
     def metrics(self) -> pd.Series:
-        """Every metric of the recommended trial on test rows, as its mean over seeds."""
+        """Every metric of the recommended trial on test rows, averaged over seeds."""
         return pd.DataFrame([run.metrics for run in self._tested.values()]).mean(skipna=False)
 
     @cached_property
     def hospitals(self) -> pd.DataFrame:
-        """The hospitals of the recommended trial on test rows, with ``seed`` as first column."""
+        """One row per seed, hospital and model of the recommended trial, with metrics on test rows."""
         return stacked({(seed,): run.hospitals for seed, run in self._tested.items()}, ["seed"])
 
     @cached_property
     def rounds(self) -> pd.DataFrame:
-        """The rounds of the recommended trial, with ``seed`` as first column."""
+        """One row per seed and training round of the recommended trial's runs."""
         return stacked({(seed,): run.rounds for seed, run in self._tested.items()}, ["seed"])
 
     def predict(
         self, rows: pd.DataFrame | str | os.PathLike[str], hospital: str | None = None, *, seed: int | None = None
     ) -> Predictions:
-        """Predict new rows with the recommended trial, by default its first seed; see :meth:`RunResult.predict`."""
+        """Predict new rows with the recommended trial's run of ``seed``, by default the first; see
+        :meth:`RunResult.predict`.
+        """
         runs = self._tested
         if seed is not None and seed not in runs:
             raise ConfigError(f"seed: {seed} was not run; name one of {list(runs)}")

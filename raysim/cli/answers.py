@@ -29,9 +29,11 @@ def show_answer(
     details: bool = False,
     open_: bool = False,
 ) -> None:
-    """Print the summary block of a run or comparison, which took ``seconds``; with ``details`` also its tables.
+    """Print the summary block of a run or comparison: the headline, a short table and the path of the report.
 
-    ``settings``: the values of ``--set``, which the suggested next command repeats.
+    - ``path``: the file of the configuration. ``settings``: the values of ``--set``. The suggested next command repeats
+      these.
+    - ``seconds``: the duration of the command. With ``details`` all tables are printed as well.
     """
     from raysim.api.results import RunResult
 
@@ -51,9 +53,10 @@ def show_curve(
     files: str = "",
     open_: bool = False,
 ) -> None:
-    """Print the summary block of a curve, which took ``seconds``; with ``details`` also the tables of its comparison.
+    """Print the summary block of a curve: the headline, a short table and the path of the report.
 
-    ``files``: a line on the files written, if the curve was only plotted.
+    - ``seconds``: the duration of the command. With ``details`` the tables of the comparison are printed as well.
+    - ``files``: a line on the files written, if the curve was only plotted from a finished comparison.
     """
     from dataclasses import replace
 
@@ -85,7 +88,7 @@ def _show(block: Block, result: RunResult | ComparisonResult, console: Console, 
 
 
 def _show_details(result: RunResult | ComparisonResult, console: Console) -> None:
-    """Print the tables of a run or comparison, and all of its reasons."""
+    """Print the tables of a run or comparison, and all sentences that give reasons for its headline."""
     from raysim.api.results import RunResult
     from raysim.report.terminal.progress import say
 

@@ -94,7 +94,7 @@ def audit(
 
 
 def _show(summary: Mapping[str, Any], console: Console) -> None:
-    """Print a sentence on each attack, as on the page."""
+    """Print one sentence on the result of each attack, the same as in the report."""
     from raysim.report.pages.audit import lead
     from raysim.report.terminal.progress import say
 

@@ -38,10 +38,10 @@ def _execute(
     path: Path | None = None,
     settings: Sequence[str] = (),
 ) -> None:
-    """Execute the ``command`` on the configuration in the file ``path``, and print the answer to ``console``.
+    """Execute ``raysim run`` or ``raysim compare``, and print its result to ``console``.
 
-    ``settings``: the values of ``--set``. Progress is printed to ``progress``. With ``json``, standard output has only
-    the result, and everything else goes to ``console``.
+    ``config`` was read from the file ``path``, with the values ``settings`` of ``--set``. Progress is printed to
+    ``progress``. With ``json``, standard output has only the result, and everything else goes to ``console``.
     """
     from raysim.api import running
 
@@ -59,7 +59,7 @@ run_one, compare_all = partial(_execute, "run"), partial(_execute, "compare")
 
 
 def _found(result: RunResult | ComparisonResult) -> dict[str, Any]:
-    """Return the result as fields of JSON."""
+    """Return the fields that ``--json`` prints for a run or comparison."""
     from raysim.api.results import RunResult
 
     if isinstance(result, RunResult):
@@ -71,7 +71,7 @@ def _found(result: RunResult | ComparisonResult) -> dict[str, Any]:
 def resume_run(
     folder: Path, console: Console, *, in_process: bool, verbose: bool, progress: Console | None = None
 ) -> None:
-    """Execute ``raysim resume`` on a run, comparison or curve; a finished one is unchanged."""
+    """Execute ``raysim resume`` on the run, comparison or curve in ``folder``; a finished one is not changed."""
     from raysim.api.comparison_result import CurveResult
     from raysim.api.running import resume_with
     from raysim.storage.resume import read_ticket
@@ -90,10 +90,12 @@ def resume_run(
 def describe_data(
     config: Config, console: Console, table: Path | None = None, epsilon: str | None = None, *, json: bool = False
 ) -> None:
-    """Execute ``raysim describe``. ``table``: a file with one row per hospital; ``ConfigError`` if not writable.
+    """Execute ``raysim describe``: print the hospitals' data, and write the file ``table`` with one row per hospital.
 
-    ``epsilon`` smooths the shares of PSI: a number, ``counts``, or None for the default. A configuration that ``run``
-    or ``compare`` would reject is rejected here too. Rows are divided by the first seed that would be run.
+    ``epsilon`` smooths the shares of values from which the population stability index (PSI) is computed: a number,
+    ``counts``, or None for the default. A configuration that ``run`` or ``compare`` would reject is rejected here too.
+    If several seeds are configured, the first one splits the rows. Raises ``ConfigError`` if ``table`` cannot be
+    written.
     """
     from raysim.api.describing import describe
     from raysim.core.atomic import replacing
@@ -125,7 +127,7 @@ def describe_data(
 
 
 def _smoothing(text: str | None) -> Smoothing:
-    """Return the value of ``--epsilon``."""
+    """Parse and check the value of ``--epsilon``."""
     if text is None:
         return EPSILON
     try:
@@ -139,7 +141,7 @@ def _smoothing(text: str | None) -> Smoothing:
 
 
 def show_plan(config: Config, nodes: str | None, console: Console, *, json: bool = False) -> None:
-    """Execute ``raysim plan``."""
+    """Execute ``raysim plan``: print the actors, memory and traffic of a run that is not started."""
     from raysim.experiment.planning.plan import make_plan
     from raysim.experiment.planning.tables import as_json, render
 

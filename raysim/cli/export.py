@@ -12,7 +12,7 @@ from raysim.cli.options import Verbose, greet, ungreet
 
 
 class Format(StrEnum):
-    """The formats in which a model can be written."""
+    """The file formats in which a model can be written."""
 
     torch = "torch"
     onnx = "onnx"

@@ -32,7 +32,9 @@ EVERY_STRATEGY = (
 
 
 def show_kind(kind: str, console: Console, *, json: bool = False) -> None:
-    """Print each name with the first line of its documentation, in groups if there are any."""
+    """Print every name of one kind (such as strategies) with the first line of its documentation, in groups if there
+    are any.
+    """
     if kind == "metrics":
         _show_metrics(console, json)
         return
@@ -58,7 +60,7 @@ def show_kind(kind: str, console: Console, *, json: bool = False) -> None:
 
 
 def show_one(kind: str, name: str, console: Console, *, json: bool = False) -> None:
-    """Print a plug-in's documentation, and its keys: type, default, range and meaning."""
+    """Print the documentation of one plug-in, and each of its keys with type, default, range and meaning."""
     if kind == "metrics":
         raise ConfigError("list: single metrics are described only in docs/metrics.md; leave the name out")
     plugin = registry.load(kind, name, kind)
@@ -120,7 +122,7 @@ def _names(plugins: list[Plugin], width: int) -> Table:
 
 
 def _paragraphs(text: str) -> list[str]:
-    """Join the lines of each paragraph into one, which the terminal wraps at its width; lists keep their lines."""
+    """Join the lines of each paragraph, because the terminal wraps paragraphs at its width; lists keep their lines."""
     lines: list[str] = []
     goes_on = False
     for line in text.splitlines():

@@ -1,7 +1,8 @@
 """The command line: ``raysim run``, ``compare``, ``describe``, ``list``, and the commands of other packages.
 
-Exit codes: 0 success; 1 an internal error; 2 bad input (one line on how to correct it); 130 interrupted; 141 the output
-is no longer read; 143 terminated. Each command imports only what it needs, when it runs: ``raysim --help`` is quick.
+Exit codes: 0 success; 1 internal error; 2 bad input, with one line on how to correct it; 130 interrupted; 141 the
+reader of the output has closed it; 143 terminated. Each command imports what it needs only when it runs, so that
+``raysim --help`` is quick.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ UNREAD = 141
 
 
 class Commands(TyperGroup):
-    """The group of all commands. A plug-in's ``sys.exit`` is reported as an error, not as the end of the command."""
+    """The group of all commands. If a plug-in calls ``sys.exit``, that is reported as an error of the plug-in."""
 
     def make_context(self, info_name: str | None, args: list[str], *more: Any, **settings: Any) -> Any:
         args = [_at_home(argument) for argument in args]
@@ -64,7 +65,7 @@ class Commands(TyperGroup):
 
 
 def _at_home(argument: str) -> str:
-    """Expand a leading ``~/`` in an argument's path, as in ``--out=~/runs``, which a shell does not expand."""
+    """Expand a leading ``~/`` in an argument's path; in ``--out=~/runs``, for example, the shell does not expand it."""
     option, given, path = argument.partition("=") if argument.startswith("--") else ("", "", argument)
     return option + given + (os.path.expanduser(path) if path.startswith("~/") else path)
 
@@ -106,7 +107,7 @@ def _options(version: Version = False) -> None:
 
 
 class Kind(StrEnum):
-    """The kinds that ``raysim list`` can list."""
+    """The kinds of names that ``raysim list`` can print, such as strategies."""
 
     strategies = "strategies"
     models = "models"
@@ -116,12 +117,12 @@ class Kind(StrEnum):
 
 
 def _kinds(incomplete: str) -> list[str]:
-    """Return the kinds that complete ``raysim list`` in a shell."""
+    """Return shell completions for ``raysim list``: the kinds that begin with ``incomplete``."""
     return [kind.value for kind in Kind if kind.startswith(incomplete)]
 
 
 def _names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the names that complete ``raysim list KIND`` in a shell."""
+    """Return shell completions for ``raysim list KIND``: the names of this kind that begin with ``incomplete``."""
     from raysim.core.installed import registered
 
     return [entry.name for entry in registered(str(ctx.params.get("kind"))) if entry.name.startswith(incomplete)]
@@ -236,7 +237,7 @@ def list_(
 
 
 def main() -> None:
-    """Run the command line and exit. An error that a user can correct is one line on stderr and exit code 2."""
+    """Run the command line and exit. An error that a user can correct is printed in one line; its exit code is 2."""
     from raysim.core import blas, host, pipes
     from raysim.core.errors import HangingError, RaysimError, TableGiven, of_the_machine
 
@@ -289,7 +290,7 @@ def _without_folder(error: OSError | MemoryError) -> str | None:
 
 
 def _complain(line: str) -> None:
-    """Print an error to standard error: wrapped at words in a terminal, otherwise in one line."""
+    """Print an error message to standard error: wrapped at words in a terminal, otherwise in one line."""
     if sys.stderr.isatty():
         import shutil
         import textwrap
@@ -303,7 +304,8 @@ def _complain(line: str) -> None:
 def _add_commands() -> None:
     """Add the commands of the entry-point group ``raysim.commands``: functions whose modules import only typer.
 
-    Raysim's own commands are added first, so that another package cannot take their names. Executed once per process.
+    Raysim's own commands are added first, so that another package cannot take their names. The function is executed
+    once per process.
     """
     from raysim.core.installed import registered
 
@@ -324,5 +326,5 @@ def _configuration(path: Path | None, overrides: list[str] | None, seed: int | N
 
 
 def _one_seed(seed: int | None) -> list[str]:
-    """Return ``--seed`` as settings in the form of ``--set``."""
+    """Return the value of ``--seed`` in the form of ``--set``."""
     return [] if seed is None else [f"seed={seed}", "seeds=[]"]

@@ -62,7 +62,7 @@ def new(table: Table, out: Out = None, verbose: Verbose = False) -> None:
 
 
 def _findings(looked: Looked, found: Tried) -> Iterator[str]:
-    """Yield lines on the table: what was read, why each column was chosen, and what a person must decide."""
+    """Yield lines on the table: how it was read, why each column was chosen, and what a person must decide."""
     from raysim.config.proposed import OPEN, reason
     from raysim.core.words import counted, listed
 

@@ -30,12 +30,12 @@ REPORT = "report.html"
 
 
 def greet() -> None:
-    """Print in a terminal, at once, that the command has started. The next line of output overwrites this line."""
+    """Print in a terminal, before slow imports, that the command has started. The next output overwrites this."""
     _write("starting raysim\r")
 
 
 def ungreet() -> None:
-    """Erase the line of :func:`greet`, because the next line of output may be shorter."""
+    """Erase the line that :func:`greet` printed, because the next line of output may be shorter."""
     _write("\x1b[2K")
 
 
@@ -45,17 +45,17 @@ def _write(text: str) -> None:
 
 
 def console_of(json: bool = False) -> Console:
-    """Return the console to which a command prints its result.
+    """Return the console to which a command prints its result: standard output, or standard error with ``json``.
 
-    For a pipe or a log file its width is ``COLUMNS``, or wide enough for every table. With ``json`` it is standard
-    error, because standard output is reserved for the result.
+    With ``json``, standard output is reserved for the JSON. In a pipe or a log file, lines are ``COLUMNS`` wide if that
+    is set, otherwise wide enough for every table.
     """
     ungreet()
     return _console(stderr=json)
 
 
 def progress_of() -> Console:
-    """Return the console for progress and notes: standard error, so that standard output has only the result."""
+    """Return the console for progress and notes: standard error, because standard output is reserved for the result."""
     ungreet()
     return _console(stderr=True)
 
@@ -70,7 +70,7 @@ def _console(*, stderr: bool) -> Console:
 
 
 def with_dashboard(set_: list[str] | None, dashboard: bool, in_process: bool = False) -> list[str]:
-    """Return the combined settings of ``--set`` and ``--dashboard``."""
+    """Return the values of ``--set``, to which ``--dashboard`` adds the setting that starts Ray's dashboard."""
     from raysim.core.errors import ConfigError
 
     if dashboard and in_process:
@@ -79,12 +79,12 @@ def with_dashboard(set_: list[str] | None, dashboard: bool, in_process: bool = F
 
 
 def places_of(folder: Path, page: str = REPORT) -> dict[str, Any]:
-    """Return the fields of every result's JSON: its folder, and the path of its ``page``."""
+    """Return the fields that the JSON of every command has: the folder of the results, and the path of the report."""
     return {"folder": folder, "report": folder / page}
 
 
 def print_json(tree: Any) -> None:
-    """Print ``tree`` as JSON: numbers that are not finite become null, and paths become texts."""
+    """Print ``tree`` as JSON. NaN and infinite numbers become null, and paths become strings."""
     import json
 
     from raysim.core.atomic import plain
@@ -93,9 +93,9 @@ def print_json(tree: Any) -> None:
 
 
 def show_end(folder: Path, console: Console, out: Path | None, open_: bool, page: str = REPORT) -> None:
-    """Print where the files and the report (``page``) are; with ``open_``, open the report in a browser.
+    """Print the paths of the files and of the report ``page``; with ``open_``, open the report in a browser.
 
-    Paths are absolute only if ``out`` is. In a terminal the report's path is a link.
+    Paths are relative to the working directory, unless ``out`` is absolute. In a terminal the report's path is a link.
     """
     from rich.text import Text
 
@@ -110,12 +110,12 @@ def show_end(folder: Path, console: Console, out: Path | None, open_: bool, page
 
 
 def place(folder: Path, out: Path | None) -> Path:
-    """Return a folder as it is printed: absolute only if ``out`` is."""
+    """Return the path of ``folder`` for printing: relative to the working directory, unless ``out`` is absolute."""
     return folder if out is not None and out.is_absolute() else _relative(folder)
 
 
 def linked(text: str, path: Path) -> Text:
-    """Return a text that is a link to a file, in terminals with links."""
+    """Return a text that links to a file, in terminals that support links."""
     from rich.style import Style
     from rich.text import Text
 

@@ -1,6 +1,7 @@
 """The commands ``raysim sweep``, ``resume`` and ``ui``, entry points of the group ``raysim.commands``.
 
-Exit codes are the same as for other commands; 3 means a sweep with failed trials. The module imports only typer.
+Exit codes are the same as for other commands. In addition, exit code 3 means that trials of a sweep have failed. The
+module imports only typer.
 """
 
 from __future__ import annotations
@@ -137,7 +138,7 @@ def _show(
     details: bool = False,
     open_: bool = False,
 ) -> None:
-    """Print the block of a sweep, which took ``seconds``; with ``details`` also its tables."""
+    """Print the summary block of a sweep, which took ``seconds``; with ``details`` also its tables."""
     from functools import partial
 
     from raysim.config.reading import read_tree

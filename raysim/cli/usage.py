@@ -29,7 +29,7 @@ def in_one_line() -> Iterator[None]:
 
 
 def whole_number(text: str) -> int:
-    """Parse an option's whole number. Its error names the value, which the error of some versions of typer does not."""
+    """Parse an option's whole number. The error message contains the value, which some typer versions omit."""
     try:
         return int(text)
     except ValueError:

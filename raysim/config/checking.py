@@ -15,11 +15,11 @@ T = TypeVar("T")
 
 
 def validated(kind: type[T], value: Any, where: str, other_keys: Sequence[str] = ()) -> T:
-    """Return ``value`` as an object of ``kind``, the class of a section or plug-in. Raises a one-line
-    :class:`ConfigError` for a value that does not fit.
+    """Check ``value`` and return it as an object of ``kind``, the class of a section or plug-in.
 
-    ``where`` is the field of the value. ``other_keys`` are further allowed keys, which are read elsewhere; they are
-    suggested for misspelled keys.
+    ``where`` is the configuration key of the value. ``other_keys`` are allowed keys of the same section that this class
+    does not read; they are suggested for misspelled keys. Raises :class:`ConfigError` with a message in one line if the
+    value does not fit.
     """
     try:
         checked: T = adapter(kind).validate_python(value)  # type: ignore[arg-type]  # classes are hashable
@@ -42,13 +42,17 @@ def adapter(kind: Any) -> TypeAdapter[Any]:
 
 @cache
 def hints(kind: Any) -> Mapping[str, Any]:
-    """Return the types of a plug-in's fields by name, cached. Raises ``NameError`` for an unknown type."""
+    """Return the types of a plug-in's fields by name.
+
+    The result is cached. Raises ``NameError`` for an unknown type.
+    """
     return get_type_hints(kind)
 
 
 def _truth_as_number(given: Any, checked: Any, path: str) -> str | None:
-    """Return the first key with true or false where a number is expected; None if there is none. Python would treat
-    them as 1 and 0.
+    """Return the first key whose value is true or false although a number is expected; None if there is none.
+
+    Python would treat true and false as 1 and 0. ``given`` is the value as written, and ``checked`` its converted form.
     """
     if isinstance(given, bool):
         return path if isinstance(checked, int | float) and not isinstance(checked, bool) else None
@@ -64,7 +68,7 @@ def _truth_as_number(given: Any, checked: Any, path: str) -> str | None:
 
 
 def _under(checked: Any, key: Any) -> Any:
-    """Return the value at a ``key`` of a checked section, plug-in or mapping; None if it has no such key."""
+    """Return the value at ``key`` of a checked section, plug-in or mapping; None if the key does not exist."""
     if isinstance(checked, Mapping):
         return checked.get(key)
     return getattr(checked, key, None) if isinstance(key, str) and key.isidentifier() else None
@@ -117,13 +121,13 @@ def _first_line(error: ValidationError, kind: Any, where: str, other_keys: Seque
 
 
 def _is_branch(part: Any) -> bool:
-    """Return whether a part of an error's path names a branch of a union instead of a key."""
+    """Return whether a part of the path in a pydantic error names an alternative of a union instead of a key."""
     branches = ("literal[", "function-", "constrained-", "tuple[")
     return isinstance(part, str) and (part.startswith(branches) or part in ("int", "float", "str"))
 
 
 def _keys_at(kind: Any, path: Sequence[Any]) -> list[str]:
-    """Return the known keys of the section at ``path`` below ``kind``."""
+    """Return the known keys of the section that is at ``path`` below the section ``kind``."""
     model = kind
     for part in path:
         if isinstance(part, str) and hasattr(model, "model_fields"):

@@ -1,7 +1,7 @@
 """Reads ``strategy.personalization``: the hospitals' steps after the last round, one step or an ordered list.
 
-A step without a name is fine-tuning; ``recalibrate`` must be the last step. A strategy that implements fine-tuning
-itself has a field ``personalization`` for its keys. For all other strategies the engine does the fine-tuning.
+A step without a name is fine-tuning; ``recalibrate`` must be the last step. A strategy that does its own fine-tuning
+has a field ``personalization`` with the keys of this step. For all other strategies the engine does the fine-tuning.
 """
 
 from __future__ import annotations
@@ -18,15 +18,18 @@ RECALIBRATE = "recalibrate"
 
 
 class Steps(NamedTuple):
-    """The keys of each step; None if the step is not configured."""
+    """The keys of the steps after the last round; None for a step that is not configured."""
 
     fine_tuning: Any
     recalibration: Mapping[str, Any] | None
 
 
 def split(value: Any, where: str) -> Steps:
-    """Return the steps in ``value``, which is the value of the key ``where``. Raises ``ConfigError`` for unknown steps,
-    and for steps in the wrong order."""
+    """Return the steps that are written in ``value``, the value of ``strategy.personalization``.
+
+    ``where`` is the name of this key in errors. Raises ``ConfigError`` for unknown steps, and for steps in the wrong
+    order.
+    """
     fine_tuning, recalibration = None, None
     several = isinstance(value, list | tuple)
     for i, step in enumerate(value if several else [] if value is None else [value]):
@@ -55,7 +58,10 @@ def split(value: Any, where: str) -> Steps:
 
 
 def recalibrated(section: StrategySection, where: str) -> StrategySection:
-    """Return the section with recalibration as its last step. It is added if the section has none."""
+    """Return the strategy's section with recalibration as its last step, which is added if it is missing.
+
+    ``where`` is the name of the section in errors.
+    """
     options = section.options()
     steps = split(options.pop(KEY, None), f"{where}.{KEY}")
     recalibration = {} if steps.recalibration is None else steps.recalibration
@@ -63,19 +69,23 @@ def recalibrated(section: StrategySection, where: str) -> StrategySection:
 
 
 def judged_before(section: StrategySection, where: str) -> StrategySection:
-    """Return the section without recalibration, because recalibration is fitted on the rows that judge these runs."""
+    """Return the strategy's section without recalibration, for runs that are judged on validation rows.
+
+    Recalibration is fitted on the same rows. ``where`` is the name of the section in errors.
+    """
     options = section.options()
     steps = split(options.pop(KEY, None), f"{where}.{KEY}")
     return section if steps.recalibration is None else section.having(options | written(steps.fine_tuning, None))
 
 
 def takes_fine_tuning(cls: Any) -> bool:
-    """Return whether a strategy's class has a field ``personalization``, because it does the fine-tuning itself."""
+    """Return whether a strategy's class has a field ``personalization``, because the strategy does its own
+    fine-tuning."""
     return dataclasses.is_dataclass(cls) and any(field.name == KEY for field in dataclasses.fields(cls))
 
 
 def written(fine_tuning: Any, recalibration: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the key ``personalization`` with these steps, for a configuration; empty if there are no steps."""
+    """Return the key ``personalization`` of a configuration with these steps; an empty mapping if both are None."""
     steps = [] if fine_tuning is None else [fine_tuning]
     if recalibration is not None:
         steps.append({"name": RECALIBRATE, **recalibration})

@@ -16,10 +16,10 @@ from raysim.training.models import find_family
 
 
 def crossed(config: Config, configs: Sequence[Config]) -> tuple[Config, ...]:
-    """Return each of the complete ``configs``, one per strategy, combined with each of the models.
+    """Combine the complete configuration of each strategy with each model in ``config.models``.
 
-    The label of each strategy then ends with its learner. If no models are listed, ``configs`` are returned unchanged.
-    Raises ``ConfigError`` for models that share a name, and for strategies with their own model.
+    The label of each strategy then ends with the model's name. If no models are listed, ``configs`` are returned
+    unchanged. Raises ``ConfigError`` for models with the same name, and for a strategy that has its own model.
     """
     models = config.models
     if not models:
@@ -38,7 +38,8 @@ def crossed(config: Config, configs: Sequence[Config]) -> tuple[Config, ...]:
 
 
 def labels(config: Config) -> list[str]:
-    """Return the labels of all strategies that ``config`` compares, with each listed model."""
+    """Return the labels of all strategies that ``config`` compares; with ``models``, of all strategies with each
+    model."""
     strategies = [label(section) for section in config.strategies]
     return (
         [_crossed(label, section) for section in config.models for label in strategies] if config.models else strategies
@@ -46,15 +47,15 @@ def labels(config: Config) -> list[str]:
 
 
 def simplest_first(models: Sequence[ModelSection]) -> list[ModelSection]:
-    """Return the models ordered by simplicity, the simplest first."""
+    """Return the models ordered by simplicity: linear models first, then all others."""
     return sorted(models, key=lambda section: not _is_linear(section))
 
 
 def reference_among(config: Config, compared: Sequence[str]) -> str:
-    """Return the label of the reference strategy in ``config``. If it was compared with several learners, this is its
-    label with the simplest learner.
+    """Return the label of the reference strategy of ``config`` among the labels ``compared``.
 
-    Raises ``ConfigError`` if the reference is not among the labels ``compared``.
+    If the strategy was compared with several models, this is its label with the simplest model. Raises ``ConfigError``
+    if the reference was not compared.
     """
     with_learners = [_crossed(config.reference, section) for section in simplest_first(config.models)]
     for name in (config.reference, *with_learners):

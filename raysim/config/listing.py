@@ -1,7 +1,7 @@
 """Lists the plug-ins that a configuration can name, in groups, and their keys with type, default, range and meaning.
 
-Types and defaults are read from a plug-in's fields, ranges from pydantic's bounds or a dataclass's error, and meanings
-from the text under a field.
+Types and defaults are read from a plug-in's fields. Ranges are read from pydantic's bounds, or from the error that a
+dataclass raises for a value out of range. The meaning is the docstring under a field.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ EXAMPLES = 3
 
 
 class Plugin(NamedTuple):
-    """A plug-in's name and the first line of its documentation."""
+    """A plug-in's name and the first paragraph of its documentation."""
 
     name: str
     summary: str
 
 
 class Key(NamedTuple):
-    """A description of a plug-in's key."""
+    """The description of one configuration key of a plug-in."""
 
     key: str
     type: str
@@ -74,7 +74,10 @@ class Key(NamedTuple):
 
 
 def in_groups(kind: str) -> dict[str, list[Plugin]]:
-    """Return the plug-ins of a kind by the title of their group. Plug-ins without a group are under an empty title."""
+    """Return the plug-ins of a ``kind`` (such as strategies), by the title of their group.
+
+    Plug-ins without a group have an empty title.
+    """
     groups: dict[str, list[Plugin]] = {title: [] for title in GROUPS.values()} if kind == "strategies" else {}
     for name, entry in registry.entries(kind).items():
         title = ""
@@ -90,8 +93,8 @@ def in_groups(kind: str) -> dict[str, list[Plugin]]:
 def documentation(plugin: Any) -> str:
     """Return the documentation of a plug-in, without markup.
 
-    For a strategy or selection it is the module's docstring. If several plug-ins share a module, the plug-in's own
-    docstring comes first.
+    For a strategy or selection it is the docstring of its module. If the module has several plug-ins, the docstring of
+    the plug-in's class comes before that of the module. For all other plug-ins it is the docstring of the class.
     """
     module = sys.modules[plugin.__module__]
     others = [entry for kind in ("strategies", "selections") for entry in registry.entries(kind).values()]
@@ -110,7 +113,7 @@ def unmarked(text: str) -> str:
 
 
 def keys_of(plugin: Any, place: str = "") -> list[Key]:
-    """Return the keys of a plug-in; keys of nested sections have dotted names."""
+    """Return the descriptions of a plug-in's keys; a key of a nested section has a dotted name."""
     try:
         parameters = inspect.signature(plugin).parameters
     except (TypeError, ValueError):  # a network may have no readable signature
@@ -133,7 +136,7 @@ def keys_of(plugin: Any, place: str = "") -> list[Key]:
 
 
 def example(name: str, keys: Sequence[Key]) -> str:
-    """Return a strategy in the YAML of a comparison, with the first of its own keys that have a value.
+    """Return the key ``strategies`` of a comparison as YAML: the reference, and this strategy with some of its keys.
 
     >>> print(example("afl", []))
     strategies: [fedavg, afl]
@@ -148,7 +151,7 @@ def example(name: str, keys: Sequence[Key]) -> str:
 
 
 def type_in_words(kind: Any) -> str:
-    """Return the name of a field's type for readers of a configuration."""
+    """Return a field's type in words, for users who write a configuration."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Literal:
         return ", ".join(f"`{value}`" for value in arguments)
@@ -170,12 +173,12 @@ def type_in_words(kind: Any) -> str:
 
 
 def issubclass_of(origin: Any, parent: type) -> bool:
-    """Return whether ``origin`` is a subclass of ``parent``."""
+    """Return whether ``origin`` is a class, and a subclass of ``parent``."""
     return isinstance(origin, type) and issubclass(origin, parent)
 
 
 def bounds_in_words(metadata: Sequence[Any], kind: Any) -> str:
-    """Describe pydantic's bounds of a field and of its items."""
+    """Describe in words pydantic's bounds of a field, and of the items if the field is a list."""
     stated = []
     for bound in (*metadata, *_inner(kind)):
         for limit, words in LIMITS:
@@ -187,7 +190,7 @@ def bounds_in_words(metadata: Sequence[Any], kind: Any) -> str:
 
 
 def value_in_words(value: Any) -> str:
-    """Return a default as YAML."""
+    """Return a default value as YAML in one line."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{key}: {value_in_words(each)}" for key, each in value.items()) + "}"
     if isinstance(value, list | tuple):
@@ -217,7 +220,7 @@ def _default(plugin: Any, parameter: inspect.Parameter) -> Any:
 
 
 def _given(key: Key, section: Any) -> Key:
-    """Return ``key`` with its value in ``section`` as the default; ``section`` is the default of the whole section."""
+    """Return ``key`` with the default that it has in ``section``, the default value of the section that contains it."""
     return key._replace(default=value_in_words(getattr(section, key.key.rpartition(".")[2])))
 
 
@@ -228,7 +231,10 @@ def _limits(plugin: Any, name: str, kind: Any, default: Any) -> str:
 
 
 def _refusal(plugin: Any, name: str, kind: Any) -> str:
-    """Return the range that a dataclass names when it rejects NaN or the lowest number; empty if it accepts both."""
+    """Return the range of a dataclass's field, from the class's error message for NaN or for the lowest number.
+
+    The range is empty if both values are accepted.
+    """
     alternatives = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
     plain = [get_args(each)[0] if get_origin(each) is Annotated else each for each in alternatives]
     numbers = {int, float} & {each for each in plain if isinstance(each, type)}
@@ -244,7 +250,8 @@ def _refusal(plugin: Any, name: str, kind: Any) -> str:
 
 
 def _meaning(plugin: Any, name: str) -> str:
-    """Return the description of a pydantic field, or the text under a field of the class or of one of its bases."""
+    """Return the meaning of a field: its pydantic description, or the docstring under the field in the class or a
+    base."""
     if issubclass_of(plugin, BaseModel) and (description := plugin.model_fields[name].description):
         return unmarked(description)
     classes = inspect.getmro(plugin) if inspect.isclass(plugin) else (plugin,)
@@ -255,7 +262,7 @@ def _meaning(plugin: Any, name: str) -> str:
 
 
 def _texts(cls: Any) -> dict[str, str]:
-    """Return the texts under the fields of a class."""
+    """Return the docstrings under the fields of a class, by the field's name."""
     try:
         (tree,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
     except (OSError, TypeError, SyntaxError, ValueError):
@@ -271,7 +278,7 @@ def _under(body: Sequence[ast.stmt]) -> Iterator[tuple[str, str]]:
 
 
 def _inner(kind: Any) -> Iterator[Any]:
-    """Yield the bounds of a list's items, or of an alternative of a union, as pydantic's metadata."""
+    """Yield the bounds of a list's items, or of the alternatives of a union, as pydantic's metadata."""
     for argument in get_args(kind):
         for part in getattr(argument, "__metadata__", ()):
             yield from part.metadata if isinstance(part, FieldInfo) else (part,)

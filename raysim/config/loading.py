@@ -19,16 +19,21 @@ AS_WRITTEN = "na_values"
 
 
 class InvalidConfiguration(ValueError):
-    """Raised for YAML that is not a valid configuration. The message names the place, the reason and the remedy."""
+    """Raised for YAML that is not a valid configuration. The message names the line or key, the reason and the
+    remedy."""
 
 
 def read(path: Path) -> Any:
-    """Return the value of a YAML file. Raises the errors of :func:`load`, and ``OSError``."""
+    """Return the value of a YAML file. Raises ``OSError`` if the file cannot be read, and the errors of
+    :func:`load`."""
     return load(bounded.read_bytes(path, bounded.YAML_BYTES).decode("utf-8-sig"))
 
 
 def load(text: str) -> Any:
-    """Return a YAML text's value. Raises ``InvalidConfiguration``, or a ``ValueError`` with a one-line message."""
+    """Return the value of a YAML text.
+
+    Raises ``InvalidConfiguration``, or another ``ValueError`` with a message in one line.
+    """
     value = bounded.yaml_value(text, _Loader)
     for path, leaf in _texts(value):
         if "\0" in leaf:
@@ -43,7 +48,10 @@ def load(text: str) -> Any:
 
 
 class _Loader(bounded.Loader):
-    """A loader that refuses a key that a mapping has twice, because one of the two values would be lost."""
+    """A YAML loader that raises an error if a mapping has the same key twice.
+
+    YAML itself would drop one of the two values without a warning.
+    """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         lines: dict[Any, int] = {}
@@ -61,7 +69,10 @@ class _Loader(bounded.Loader):
         return mapping
 
     def _refuse_changed(self, node: yaml.Node) -> None:
-        """Raise an error if YAML would read a value at or below ``node`` differently from how it is written."""
+        """Raise an error if YAML converts a value at or below ``node`` to something other than the written text.
+
+        The values are marks in a table, such as "?" for a missing value, which must be compared exactly as written.
+        """
         where = f"line {node.start_mark.line + 1}: data.{AS_WRITTEN}: "
         if isinstance(node, yaml.ScalarNode):
             read = self.construct_object(node)
@@ -85,7 +96,7 @@ class _Loader(bounded.Loader):
 
 
 def _texts(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Yield all texts of a tree with their dotted keys. Keys that are texts are included."""
+    """Yield all texts in a tree of mappings and lists, each with its dotted key. Texts that are keys are included."""
     if isinstance(value, str):
         yield path, value
     elif isinstance(value, Mapping):

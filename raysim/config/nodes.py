@@ -17,7 +17,7 @@ _SPEC = re.compile(r"(?:(\d+)x)?(\d+(?:\.\d+)?)cpu(?:\+(\d+)gpu)?")
 
 @dataclass(frozen=True)
 class Node:
-    """A machine."""
+    """One machine, with its CPUs, GPUs and memory."""
 
     name: str
     """The machine's address, or a name for messages."""
@@ -53,8 +53,10 @@ def parse_nodes(text: str, *, started: bool = True) -> tuple[Node, ...]:
 
 
 def standing_nodes(described: Sequence[dict[str, Any]], first: str) -> tuple[Node, ...]:
-    """Return the live nodes of ``described``, the result of ``ray.nodes()``. The node with the id ``first`` comes
-    first; the others are sorted by address."""
+    """Return the live nodes of a Ray cluster; ``described`` is the result of ``ray.nodes()``.
+
+    The node with the id ``first`` comes first; the others are sorted by address.
+    """
     live = [entry for entry in described if entry["Alive"]]
     live.sort(key=lambda entry: (entry["NodeID"] != first, entry["NodeManagerAddress"], entry["NodeID"]))
     return tuple(
@@ -69,12 +71,12 @@ def standing_nodes(described: Sequence[dict[str, Any]], first: str) -> tuple[Nod
 
 
 def inventory(nodes: Sequence[Node]) -> str:
-    """Return a short text for messages, such as ``2 x 16 CPUs + 1 GPU, 1 x 8 CPUs``."""
+    """Describe nodes in a short text for messages, such as ``2 x 16 CPUs + 1 GPU, 1 x 8 CPUs``."""
     kinds = sorted(((node.cpus, node.gpus) for node in nodes), reverse=True)
     return ", ".join(f"{len(list(group))} x {amount(*kind)}" for kind, group in groupby(kinds))
 
 
 def amount(cpus: float, gpus: float) -> str:
-    """Return a text such as ``4 CPUs + 0.5 GPU``."""
+    """Describe numbers of CPUs and GPUs in a text such as ``4 CPUs + 0.5 GPU``."""
     text = f"{cpus:g} CPU{'s' if cpus != 1 else ''}"
     return f"{text} + {gpus:g} GPU{'s' if gpus > 1 else ''}" if gpus else text

@@ -20,7 +20,7 @@ dots.
 
 
 def parsed(settings: Sequence[str]) -> dict[str, Any]:
-    """Return the values of ``--set a.b=value`` by dotted key. If a key is repeated, its last value counts."""
+    """Return the values of options ``--set a.b=value`` by dotted key. If a key is repeated, its last value is used."""
     values = {}
     for setting in settings:
         key, equals, text = setting.partition("=")
@@ -39,10 +39,11 @@ def parsed(settings: Sequence[str]) -> dict[str, Any]:
 
 
 def laid_over(tree: Mapping[str, Any], values: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return a copy of ``tree`` with ``values`` at their dotted keys. Whatever the order of ``values``, sections are
-    set before keys in them.
+    """Return a copy of a configuration's ``tree`` in which ``values``, given by dotted key, replace the existing
+    values.
 
-    Raises ``ConfigError``, which begins with ``where`` and the key, for a key below a value that is not a section.
+    A section is set before keys in it, whatever the order of ``values``. Raises ``ConfigError`` if a key lies below a
+    value that is not a section. The message begins with ``where`` and the key.
     """
     result = dict(tree)
     for key, value in sorted(values.items(), key=lambda item: item[0].count(".")):
@@ -64,7 +65,7 @@ def laid_over(tree: Mapping[str, Any], values: Mapping[str, Any], where: str) ->
 
 
 def _pieces(key: str) -> list[str]:
-    """Return the parts of a dotted key: the sections above its value, and the last key."""
+    """Return the parts of a dotted key: the names of the sections, and last the key in the innermost section."""
     if not key.startswith(OF_KEYS):
         return key.split(".")
     return [*OF_KEYS.removesuffix(".").split("."), key.removeprefix(OF_KEYS)]

@@ -1,9 +1,9 @@
 """Resolves paths of input files.
 
-Paths in a YAML file are relative to its folder, all others to the working directory. They become absolute when a
-configuration is read, so that a frozen configuration names the same files everywhere. Paths of output (``--out``,
-``tracking.uri``, ``checkpoint.path``) remain relative to the working directory. In all paths ``~`` is the user's home
-folder.
+Paths of input files in a YAML file are relative to the file's folder, and all others to the working directory. They
+become absolute when a configuration is read, so that a stored configuration names the same files everywhere. Paths of
+output (``--out``, ``tracking.uri``, ``checkpoint.path``) remain relative to the working directory. In all paths ``~``
+is the user's home folder.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ WRITTEN = (("checkpoint", "path"), ("tracking", "uri"))
 
 
 def anchored(tree: Mapping[str, Any], folder: Path, laid_over: Collection[str] = ()) -> dict[str, Any]:
-    """Return ``tree`` with absolute paths of input files.
+    """Return a configuration's ``tree`` in which the paths of input files are absolute.
 
     Relative paths are resolved from ``folder``, and ``~`` is replaced. Paths at the dotted keys ``laid_over``, or below
-    one of them, are relative to the working directory instead.
+    one of these keys, are resolved from the working directory.
     """
     result = dict(tree)
 
@@ -56,7 +56,10 @@ def anchored(tree: Mapping[str, Any], folder: Path, laid_over: Collection[str] =
 
 
 def path_keys(source: Any) -> tuple[str, ...]:
-    """Return a source's keys that name files or folders: ``path``, and others that are annotated as paths."""
+    """Return the keys of a data source that name files or folders: ``path``, and keys that are annotated as paths.
+
+    ``source`` is the source's registered name.
+    """
     try:
         types = hints(registry.load("sources", str(source), "data.source"))
     except (ConfigError, NameError, TypeError):  # reported when the source is made
@@ -65,7 +68,10 @@ def path_keys(source: Any) -> tuple[str, ...]:
 
 
 def expanded(path: str | os.PathLike[str]) -> Path:
-    """Return a user's path with ``~`` replaced by the home folder. Raises ``ConfigError`` for an impossible path."""
+    """Return a path with ``~`` replaced by the home folder.
+
+    Raises ``ConfigError`` for a path with characters that no path can contain.
+    """
     try:
         os.fsencode(path)
     except UnicodeEncodeError:
@@ -81,19 +87,24 @@ def display_path(path: Path) -> str:
 
 
 def _absolute(section: Mapping[str, Any], homes: Mapping[str, Path]) -> dict[str, Any]:
-    """Return the section with absolute paths. ``homes`` are the keys of paths, each with the folder to which its path
-    is relative."""
+    """Return the section with absolute paths.
+
+    ``homes`` has the keys whose values are paths, each with the folder to which its path is relative.
+    """
     paths = {key: value for key, value in section.items() if key in homes and isinstance(value, str | os.PathLike)}
     return {**section, **{key: _from(os.fspath(value), homes[key]) for key, value in paths.items()}}
 
 
 def _from(path: str, folder: Path) -> str:
-    """Return an absolute path. An empty path and an address (``s3://...``) do not change."""
+    """Return the absolute form of a path that is relative to ``folder``.
+
+    An empty path and an address (``s3://...``) do not change.
+    """
     return path if not path or "://" in path else os.path.abspath(folder / _at_home(path))
 
 
 def _at_home(path: str) -> str:
-    """Return a path or address with ``~`` at its beginning replaced by the home folder.
+    """Return a path, or an address of a file, with ``~`` at the beginning of its path replaced by the home folder.
 
     >>> _at_home("sqlite:///~/mlflow.db") == "sqlite:///" + os.path.expanduser("~/mlflow.db")
     True

@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 
 
 def build_strategy(section: StrategySection, where: str = "strategy", model: ModelSection | None = None) -> Strategy:
-    """Return the strategy of a section: the strategy given in Python, or one made from the section's keys and checked
-    by its class.
+    """Return the strategy that a section describes.
 
-    If the ``model`` is boosted trees, return the strategy's counterpart for trees. Raises ``ConfigError`` for a section
-    that still names another configuration.
+    It is the strategy object that a Python caller gave, or one made from the section's keys and checked by its class.
+    For a ``model`` of boosted trees, it is the strategy's version for boosted trees. Raises ``ConfigError`` if the
+    section still names another configuration by ``from``.
     """
     check_written_out(section, where)
     strategy = section.given or section.once(lambda: _made_strategy(section, where))
@@ -54,7 +54,10 @@ def build_strategy(section: StrategySection, where: str = "strategy", model: Mod
 
 
 def rounds(config: Config) -> int:
-    """Return the number of rounds of a run: ``training.rounds``, or the model's number of trees."""
+    """Return the number of rounds of a run: ``training.rounds``, or ``model.trees`` if the model is boosted trees.
+
+    With ``training.rounds: 0`` it is 0 for all models.
+    """
     cls, training = model_class(config.model), config.training
     if not takes_raw(cls) or not training.rounds:
         return training.rounds
@@ -73,7 +76,10 @@ def _made_strategy(section: StrategySection, where: str) -> Strategy:
 
 
 def build_last_steps(section: StrategySection, where: str = "strategy") -> LastSteps:
-    """Return the section's steps after the last round, except those that the strategy does itself."""
+    """Return the steps of a strategy after the last round (fine-tuning, recalibration).
+
+    Fine-tuning that the strategy does itself is left out.
+    """
     field = f"{where}.{last_steps.KEY}"
     fine_tuning, recalibration = last_steps.split(section.options().get(last_steps.KEY), field)
     cls: Any = type(section.given) if section.given is not None else _plugin("strategies", section, where)
@@ -93,7 +99,7 @@ def _step(keys: Any, where: str) -> Mapping[str, Any]:
 
 
 def check_written_out(section: StrategySection, where: str) -> None:
-    """Raise ``ConfigError`` if a strategy still refers to another configuration by ``from``."""
+    """Raise ``ConfigError`` if a strategy's section names another configuration by ``from``."""
     if section.from_path is not None:
         raise ConfigError(
             f"{where}.from: '{display_path(section.from_path)}' is accepted only by run, compare and plan, and "
@@ -102,13 +108,16 @@ def check_written_out(section: StrategySection, where: str) -> None:
 
 
 def strategy_keys(section: StrategySection, where: str) -> frozenset[str]:
-    """Return the keys of a section's strategy."""
+    """Return the names of the keys that a section's strategy has."""
     cls: Any = type(section.given) if section.given is not None else _plugin("strategies", section, where)
     return frozenset(field.name for field in dataclasses.fields(cls)) if dataclasses.is_dataclass(cls) else frozenset()
 
 
 def build_selection(section: SelectionSection) -> Selection:
-    """Return the selection of a section. Raises ``ConfigError`` for a sample size that the selection does not take."""
+    """Return the selection that a section describes.
+
+    Raises ``ConfigError`` if the section sets ``fraction`` or ``minimum``, and the selection has no such key.
+    """
     return section.once(lambda: _made_selection(section))
 
 
@@ -124,14 +133,14 @@ def _made_selection(section: SelectionSection) -> Selection:
 
 
 def fitting_selection(section: SelectionSection) -> SelectionSection:
-    """Return the section without ``fraction`` and ``minimum`` if its selection does not take them."""
+    """Return the section without ``fraction`` and ``minimum``, if its selection has no such keys."""
     cls = _plugin("selections", section, "selection")
     takes = {field.name for field in dataclasses.fields(cls)} if dataclasses.is_dataclass(cls) else set()
     return section.having({k: v for k, v in section.options().items() if k in takes or k not in SIZE_KEYS})
 
 
 def build_source(section: DataSection) -> Source:
-    """Return the data source that ``data.source`` names, made from its own keys of ``data``."""
+    """Return the data source that ``data.source`` names, made from its keys in the section ``data``."""
     return section.once(lambda: _made_source(section))
 
 
@@ -142,7 +151,10 @@ def _made_source(section: DataSection) -> Source:
 
 
 def predicted(section: DataSection) -> str:
-    """Return what is predicted, as a phrase: ``data.predicts``, or the source's phrase, or ``the label``."""
+    """Return a phrase for what the model predicts, such as "death in hospital".
+
+    It is ``data.predicts``, else the phrase of the data source, else ``the label``.
+    """
     if section.predicts is not None:
         return section.predicts
     source = build_source(section)
@@ -150,11 +162,11 @@ def predicted(section: DataSection) -> str:
 
 
 def build_federation(config: Config, source: Source, seed: int, shelf: tuple[str, str] | None = None) -> Federation:
-    """Return the federation for a run with ``seed``, made from ``source`` by the section ``data``. For ``shelf`` see
-    :func:`raysim.data.build.build`.
+    """Return the federation for a run with ``seed``, with the rows of ``source`` prepared as the section ``data`` says.
 
-    With ``privacy.statistics.preprocessing``, hospitals send means and deviations of features with this noise. Under a
-    guarantee for patients or rows, each unit's part (training, validation or test) does not depend on other units.
+    ``shelf`` is described in :func:`raysim.data.build.build`. With ``privacy.statistics.preprocessing``, noise is added
+    to the means and deviations of features that hospitals send. If the guarantee is for patients or rows, each of them
+    is assigned to training, validation or test independently of the others.
     """
     from raysim.data.build import build
 
@@ -187,7 +199,10 @@ def build_federation(config: Config, source: Source, seed: int, shelf: tuple[str
 
 
 def prepared_alike(one: Config, other: Config) -> bool:
-    """Return whether the models of two configurations use the same columns."""
+    """Return whether the models of two configurations need the same preparation of columns.
+
+    Boosted trees use the recorded columns, and all other models use preprocessed columns.
+    """
     return takes_raw(model_class(one.model)) == takes_raw(model_class(other.model))
 
 
@@ -208,9 +223,10 @@ def _scaler_noise(config: Config) -> ScalerNoise | None:
 
 
 def completed(config: Config, sections: Collection[str], where: str = "strategy") -> Config:
-    """Return ``config`` with the plug-ins' own keys in ``sections`` checked and filled in, as plain YAML types.
+    """Return ``config`` with the plug-ins' keys in ``sections`` checked, and with their defaults filled in.
 
-    ``where`` is the field of ``config.strategy``. ``strategies`` from other configurations are not changed.
+    All values are plain YAML types. ``where`` is the name of ``config.strategy`` in errors. An entry of ``strategies``
+    that names another configuration by ``from`` is left unchanged.
     """
     whole: dict[str, Any] = {}
     if "data" in sections:
@@ -259,10 +275,10 @@ def _completed_strategy(config: Config, section: StrategySection, where: str) ->
 
 
 def _options(section: ModelSection, where: str) -> dict[str, Any]:
-    """Return the options of a model, and its other defaults that are plain YAML types. ``where`` is the model's field.
+    """Return the options of a model, with all defaults that can be written in YAML.
 
-    The options of a torch module are the parameters of its class. They are checked when the module is made for the
-    data's features.
+    ``where`` is the name of the model's section in errors. The options of a torch module are the parameters of its
+    class. They are checked later, when the module is made for the data's features.
     """
     given, cls = section.options(), find_family(section.class_path or section.name or "", where)
     if dataclasses.is_dataclass(cls):
@@ -276,7 +292,7 @@ def _options(section: ModelSection, where: str) -> dict[str, Any]:
 
 
 def _plain(item: tuple[str, Any]) -> tuple[str, Any]:
-    """Return a key with its value in YAML's types; the value is None if it has no such form."""
+    """Convert the value of a key to plain YAML types; the value becomes None if that is impossible."""
     name, value = item
     try:
         return name, to_jsonable_python(value)
@@ -291,9 +307,10 @@ def _plugin(kind: str, section: PlugIn, where: str) -> Any:
 
 
 def construct(cls: Any, options: Mapping[str, Any], where: str, other_keys: Sequence[str] = ()) -> Any:
-    """Return an instance of a plug-in's dataclass or pydantic model from configuration keys.
+    """Return an instance of a plug-in's class ``cls`` (a dataclass or pydantic model), made from configuration keys.
 
-    ``other_keys`` are keys of the same section that are read elsewhere; they are suggested for misspelled keys.
+    ``where`` is the name of the section in errors. ``other_keys`` are keys of the same section that the plug-in does
+    not read; they are suggested for misspelled keys.
     """
     if dataclasses.is_dataclass(cls):
         _refuse_unknown(cls, options, where, other_keys)
@@ -329,7 +346,10 @@ def _refuse_unknown(cls: Any, options: Mapping[str, Any], where: str, other_keys
 
 
 def origin(source: str) -> str:
-    """Return a text on whether the rows of a registered source are simulated or real; empty for other sources."""
+    """Return a text that says whether the rows of a registered data source are simulated or real.
+
+    The text is empty for all other sources.
+    """
     sources = registry.entries("sources")
     if source not in sources:
         return ""

@@ -27,7 +27,7 @@ _NAMED = 6  # other columns that a comment names
 
 @dataclass(frozen=True)
 class Looked:
-    """The table at ``path``, and the proposed roles of its columns."""
+    """The table at ``path``, and a proposed role for each of its columns (such as hospital, label or patient)."""
 
     path: Path
     read: Files
@@ -37,19 +37,25 @@ class Looked:
 
     @property
     def name(self) -> str:
-        """Return a name for runs on the table: the name of the file, or of the folder of its files."""
+        """Return a name for runs on this table, from the name of the file or of the folder with the files."""
         named = self.path.absolute().parent.name if self.named_after else hospital_of(self.path)
         return re.sub(r"[^\w-]+", "_", named).strip("_.") or "table"
 
     @property
     def unfilled(self) -> tuple[tuple[str, Choice], ...]:
-        """Return the keys that a person has to fill in, with candidates."""
+        """Return the keys for which no column could be chosen, so that a person has to name one.
+
+        Each comes with the columns that are possible.
+        """
         keys = (("silo", self.proposal.hospital), ("label", self.proposal.label))
         return tuple(each for each in keys if each[1].column is None and not (each[0] == "silo" and self.named_after))
 
 
 def look(path: Path) -> Looked:
-    """Read the table at ``path``, or the tables of a pattern. Raises ``DataError`` if there is none."""
+    """Read the table at ``path``, or all tables that match a pattern, and propose roles for the columns.
+
+    Raises ``DataError`` if there is no table, or if it has no rows.
+    """
     files = table_files(path, FIELD)
     pattern = is_pattern(path.expanduser())
     try:
@@ -63,7 +69,8 @@ def look(path: Path) -> Looked:
 
 
 def four_lines(looked: Looked) -> str:
-    """Return the smallest configuration of a table as YAML: a section ``data`` of four lines."""
+    """Return the smallest configuration for a table as YAML: the section ``data`` with source, path, hospital and
+    label."""
     proposal = looked.proposal
     lines = [
         "data:",
@@ -76,8 +83,11 @@ def four_lines(looked: Looked) -> str:
 
 
 def configuration(looked: Looked, folder: Path, more: dict[str, str]) -> str:
-    """Return the YAML of a complete configuration, with a path relative to ``folder``. ``more`` are further columns to
-    drop, with reasons."""
+    """Return a complete configuration for a table as YAML, with comments that give the reasons.
+
+    The table's path is written relative to ``folder``, unless it is absolute. ``more`` has further columns that the
+    configuration drops, each with the reason.
+    """
     proposal, form = looked.proposal, looked.read.form
     path = looked.path.expanduser()
     written_path = path if path.is_absolute() else Path(os.path.relpath(path, folder))
@@ -118,7 +128,10 @@ def configuration(looked: Looked, folder: Path, more: dict[str, str]) -> str:
 
 
 def reason(choice: Choice) -> str:
-    """Return the reason why a column was chosen, with the alternatives, or a request to fill it in."""
+    """Return a comment on the choice of a column: the reason and the alternatives.
+
+    If no column was chosen, it asks the user to fill one in.
+    """
     others = some(choice.others, _NAMED)
     if choice.column is None:
         return f"fill in a column{f'; it may be {others}' if others else ', or add one to the table'}"

@@ -42,10 +42,11 @@ SEEDS = 3
 
 
 def resolve(source: Source | None = None, overrides: Sequence[str] = (), *, reads: Collection[str] = RUN) -> Config:
-    """Return the complete configuration of ``source`` (None: all defaults), with ``a.b=value`` overrides applied.
+    """Return the complete configuration of ``source`` (None: all defaults), changed by overrides such as ``a.b=value``.
 
-    Keys that are left out have their defaults. In the sections ``reads``, the plug-ins' own keys are checked and filled
-    in, and the strategy of ``strategy.from`` is inserted. Other sections remain as written. Raises ``ConfigError``.
+    Keys that are left out have their defaults. In the sections ``reads``, the keys of plug-ins are checked, and their
+    defaults are filled in. If ``reads`` includes ``strategy``, the strategy that ``strategy.from`` names is inserted.
+    In all other sections, the keys of plug-ins remain as written. Raises ``ConfigError`` for an invalid configuration.
     """
     config = source if isinstance(source, Config) and not overrides else checked(read_tree(source, overrides))
     if "strategy" in reads:
@@ -54,10 +55,10 @@ def resolve(source: Source | None = None, overrides: Sequence[str] = (), *, read
 
 
 def over_seeds(config: Config) -> Config:
-    """Return ``config`` with :data:`SEEDS` seeds if it is a comparison that names none: its own seed and the next ones.
+    """Return the configuration of a comparison with :data:`SEEDS` seeds: its own seed and the next ones.
 
     One seed cannot show a difference between federated methods, because another seed might reverse it. If ``seed`` or
-    ``seeds`` is set, or folds decide the seeds, ``config`` is returned unchanged.
+    ``seeds`` is set, or if the data are split into folds, ``config`` is returned unchanged.
     """
     if {"seed", "seeds"} & config.model_fields_set or config.data.split.folds is not None:
         return config
@@ -65,8 +66,10 @@ def over_seeds(config: Config) -> Config:
 
 
 def compared(config: Config) -> tuple[Config, ...]:
-    """Return the complete configuration of each strategy that ``config`` compares. With ``models``, return the
-    combinations of each strategy with each model, whether or not the two fit together.
+    """Return the complete configuration of each strategy that ``config`` compares.
+
+    If ``models`` are listed, return one for each combination of a strategy with a model, even if they do not fit
+    together.
     """
     taken = [_with_strategy(config, section, f"strategies.{i}") for i, section in enumerate(config.strategies)]
     if config.recalibrate == "both":
@@ -81,10 +84,10 @@ def compared(config: Config) -> tuple[Config, ...]:
 def read_tree(
     source: Source | None, overrides: Sequence[str] = (), values: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return the unchecked tree of ``source``, in which first the overrides and then ``values`` by dotted key are set.
+    """Return the configuration in ``source`` as nested mappings, not yet checked.
 
-    Paths of input files are absolute. In a YAML file they are relative to its folder, elsewhere to the working
-    directory.
+    First the overrides are applied, and then ``values``, given by dotted key. Paths of input files become absolute. In
+    a YAML file they are relative to the file's folder, and elsewhere to the working directory.
     """
     tree: Mapping[str, Any] = {}
     folder, settings = Path.cwd(), parsed(overrides)
@@ -105,7 +108,7 @@ def read_tree(
 
 
 def checked(tree: Mapping[str, Any]) -> Config:
-    """Return the configuration of a tree. Keys of plug-ins are not checked yet."""
+    """Check a configuration given as nested mappings, and return it. The keys of plug-ins are not checked yet."""
     for command in registry.entries("commands"):
         if command in tree and command not in Config.model_fields:
             raise ConfigError(f"{command}: is read by 'raysim {command}'; use that command, or remove the section")
@@ -136,7 +139,10 @@ def _loaded(path: Path) -> dict[str, Any]:
 
 
 def _table_given(path: Path) -> ConfigError:
-    """Return the error for a table given instead of a configuration. Raises ``DataError`` if it cannot be read."""
+    """Return the error for a ``path`` that is a table, although a configuration is expected.
+
+    Raises ``DataError`` if the table cannot be read.
+    """
     from raysim.config.proposed import four_lines, look
 
     looked = look(path)
@@ -148,11 +154,12 @@ def _table_given(path: Path) -> ConfigError:
 
 
 def _with_strategy(config: Config, section: StrategySection, where: str) -> Config:
-    """Return ``config`` with ``section`` as its strategy.
+    """Return ``config`` with the strategy that ``section`` describes.
 
-    If ``from`` names a configuration, its training, selection and model are also used. Raises ``ConfigError`` if that
-    configuration has other data, because its runs could not be compared. Raises it also if one of its :data:`OF_ALL`
-    sections differs, because this section would be ignored.
+    If the section names another configuration by ``from``, the strategy, training, selection and model of that
+    configuration are used. Raises ``ConfigError`` if that configuration has other data, because its runs could not be
+    compared. Raises it also if that configuration sets one of the sections :data:`OF_ALL` differently, because the
+    section would be ignored.
     """
     if section.from_path is None:
         return config.replaced(strategy=section)

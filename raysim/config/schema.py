@@ -132,7 +132,7 @@ class Config(Section):
         return self
 
     def _check_ranges(self) -> None:
-        """Raise ``ConfigError`` if ``data.ranges`` is set but unused, or is missing but needed."""
+        """Raise ``ConfigError`` if ``data.ranges`` is needed but missing, or set but not used."""
         data = self.data
         noisy = self.privacy is not None and self.privacy.noise_of(PREPROCESSING) is not None
         if noisy and data.preprocessing != "standard":
@@ -155,29 +155,37 @@ class Config(Section):
 
     @property
     def hides_sizes(self) -> bool:
-        """Whether the numbers of hospitals' rows are released only with noise."""
+        """Whether hospitals' numbers of rows are released only with noise."""
         return self.privacy is not None and self.privacy.hides_sizes
 
     @property
     def hides_rows(self) -> bool:
-        """Whether the privacy unit is a patient or a row. If so, the split must assign each unit independently."""
+        """Whether the privacy unit is a patient or a row, instead of a hospital.
+
+        The split must then assign each patient or row independently of the others.
+        """
         return self.privacy is not None and self.privacy.unit != "hospital"
 
     def replaced(self, **parts: Any) -> Config:
-        """Return a copy with other, checked parts. The copy still knows which keys the user has set."""
+        """Return a copy in which ``parts`` replace the sections or keys of the same names.
+
+        The parts must already be checked. The copy still knows which keys the user has set.
+        """
         changed = self.model_copy(update=parts)
         changed.model_fields_set.intersection_update(self.model_fields_set)
         return changed
 
     def of_run(self, seed: int) -> Config:
-        """Return the configuration of the run with this seed. Keys that only ``compare`` uses have their defaults."""
+        """Return the configuration of the run with ``seed``. Keys that only ``compare`` uses are reset to their
+        defaults."""
         default = Config()
         return self.replaced(seed=seed, **{key: getattr(default, key) for key in COMPARED})
 
     def frozen(self) -> dict[str, Any]:
-        """Return the configuration as plain YAML types, defaults included. Reading it gives an equal configuration."""
+        """Return the configuration as plain YAML types, with all defaults. Reading the result gives an equal
+        configuration."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
     def frozen_run(self) -> dict[str, Any]:
-        """Return :meth:`frozen` without the keys that only ``compare`` uses."""
+        """Return the configuration as plain YAML types, without the keys that only ``compare`` uses."""
         return {key: value for key, value in self.frozen().items() if key not in COMPARED}

@@ -15,7 +15,7 @@ from raysim.strategies.base import Strategy
 
 
 def fields_of(plugin: Any) -> dict[str, Any]:
-    """Return a plug-in's settings as plain YAML types. Settings that are None by default are left out if None."""
+    """Return a plug-in's settings as plain YAML types. A setting that is None is left out if None is its default."""
     cls: Any = type(plugin)
     tree: dict[str, Any] = adapter(cls).dump_python(plugin, mode="json", exclude_none=True)
     unset = {key for key, value in adapter(cls).dump_python(plugin, mode="json").items() if value is None}
@@ -23,7 +23,7 @@ def fields_of(plugin: Any) -> dict[str, Any]:
 
 
 def made(cls: type[Strategy]) -> Strategy:
-    """Return a strategy of this class with its defaults. Raises ``ConfigError`` if a field has no default."""
+    """Return a strategy of the class ``cls`` with all defaults. Raises ``ConfigError`` if a field has no default."""
     try:
         return cls()
     except TypeError as error:
@@ -34,20 +34,26 @@ def made(cls: type[Strategy]) -> Strategy:
 
 
 def place_of(cls: type[Strategy]) -> dict[str, Any]:
-    """Return the key that names a class: its registered name, or its import path."""
+    """Return the configuration key that names a strategy's class.
+
+    It is ``name`` with the registered name, or ``class`` with the import path.
+    """
     name = registry.name_of("strategies", cls)
     return {"class": f"{cls.__module__}.{cls.__qualname__}"} if name is None else {"name": name}
 
 
 def is_importable(cls: type[Strategy]) -> bool:
-    """Return whether another process can import the class. It cannot if a notebook's cell or a function defines it."""
+    """Return whether another process can import the class.
+
+    It cannot import a class that is defined in a notebook, in the main script or in a function.
+    """
     return cls.__module__ != "__main__" and "<" not in cls.__qualname__
 
 
 def section_of(strategy: Strategy) -> dict[str, Any]:
-    """Return the section that describes ``strategy``: its registered name or import path, and its fields.
+    """Return the configuration section that describes ``strategy``: its registered name or import path, and its fields.
 
-    Raises ``ConfigError`` if a field does not match its annotation, or cannot be written in YAML.
+    Raises ``ConfigError`` if a field's value does not match the field's annotation, or cannot be written in YAML.
     """
     cls, given = type(strategy), cast(Any, strategy)
     if not dataclasses.is_dataclass(given):

@@ -13,8 +13,10 @@ SIZE_KEYS = {"fraction", "minimum"}
 
 
 def enlarged(selection: Selection, share: float) -> Selection:
-    """Return a selection that samples ``1 + share`` times as many hospitals. Raises ``ConfigError`` for a selection
-    without :data:`SIZE_KEYS`."""
+    """Return a selection that samples ``1 + share`` times as many hospitals as ``selection``.
+
+    Raises ``ConfigError`` if ``share`` is not 0 and the selection has no fields ``fraction`` and ``minimum``.
+    """
     if not share:
         return selection
     if not (size := sized(selection)):
@@ -28,13 +30,16 @@ def enlarged(selection: Selection, share: float) -> Selection:
 
 
 def resized(selection: Selection, count: int) -> Selection:
-    """Return a selection that samples ``count`` hospitals, or the same selection if it has no :data:`SIZE_KEYS`."""
+    """Return a selection that samples ``count`` hospitals.
+
+    If ``selection`` has no fields ``fraction`` and ``minimum``, it is returned unchanged.
+    """
     changes = {"fraction": 1e-12, "minimum": count} if sized(selection) else {}
     resized: Selection = replace(selection, **changes) if changes else selection  # type: ignore[type-var]
     return resized
 
 
 def sized(selection: Selection) -> dict[str, Any]:
-    """Return the ``fraction`` and ``minimum`` of a selection; empty if it lacks one of them."""
+    """Return the values of a selection's fields ``fraction`` and ``minimum``; empty if it lacks one of them."""
     attributes = vars(selection)
     return {key: attributes[key] for key in SIZE_KEYS} if attributes.keys() >= SIZE_KEYS else {}

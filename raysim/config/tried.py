@@ -17,8 +17,8 @@ from raysim.core.errors import RaysimError
 class Tried:
     """The result of reading the table with a proposed configuration.
 
-    - ``leaks``: reasons to drop further columns, by name.
-    - ``doubts``: other oddities, each as a sentence.
+    - ``leaks``: columns that should also be dropped because they reveal the label, each with the reason.
+    - ``doubts``: other oddities of the data, each as a sentence.
     - ``refused``: the reason why the table cannot be read, or empty.
     """
 
@@ -28,7 +28,10 @@ class Tried:
 
 
 def tried(looked: Looked, text: str, folder: Path) -> Tried:
-    """Read the table with the YAML ``text`` in ``folder``, and search for columns that reveal the label."""
+    """Read the table with the proposed configuration ``text`` (YAML), and search for columns that reveal the label.
+
+    Relative paths in the configuration begin at ``folder``.
+    """
     if looked.unfilled:
         return Tried({}, ())
     try:

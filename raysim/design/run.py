@@ -30,7 +30,7 @@ SECTIONS = (Section("figures", "The gain from more hospitals, rows or seeds", in
 
 @dataclass(frozen=True, eq=False)
 class Variant:
-    """A planned comparison, or one with more hospitals, rows or seeds, and what it could demonstrate."""
+    """A planned comparison, or the same with more hospitals, rows or seeds, and the differences it could detect."""
 
     name: str
     sites: Sites
@@ -44,14 +44,14 @@ class Variant:
 
 @dataclass(frozen=True, eq=False)
 class Planned:
-    """A design and its larger variants, with what each could demonstrate; the design itself comes first."""
+    """A planned comparison and larger variants of it, with the power of each; the plan itself is the first variant."""
 
     design: Design
     variants: Sequence[Variant]
 
     @property
     def headline(self) -> str:
-        """One or two sentences on what the design could demonstrate."""
+        """One or two sentences on the differences that the planned comparison could detect."""
         design, draws = self.design, self.variants[0].draws
         hospitals = counted(len(self.variants[0].sites.rows), "hospital")
         visible = draws.visible(POWER)
@@ -67,7 +67,7 @@ class Planned:
         )
 
     def table(self) -> pd.DataFrame:
-        """Return the rows of ``design.csv``: one per variant."""
+        """Return the rows of ``design.csv``: one per variant of the design."""
         return pd.DataFrame(
             {
                 "variant": each.name,
@@ -86,7 +86,7 @@ class Planned:
 
 
 def planned(design: Design) -> Planned:
-    """Compute what ``design`` could demonstrate, also with twice the hospitals, twice the rows or twice the seeds."""
+    """Compute the power of a planned comparison, also with twice its hospitals, its test rows or its seeds."""
     sites = design.judged()
     doubled = replace(sites, events=np.tile(sites.events, 2), non_events=np.tile(sites.non_events, 2))
     larger = replace(sites, events=2 * sites.events, non_events=2 * sites.non_events)
@@ -106,8 +106,10 @@ def planned(design: Design) -> Planned:
 
 
 def begin(path: Path, overrides: Sequence[str], out: Path | None) -> tuple[Path, Planned]:
-    """Read a design, simulate it, and write ``design.csv``, ``power.csv`` and the page. Returns the folder and
-    findings."""
+    """Read a planned comparison, simulate it, and write ``design.csv``, ``power.csv`` and the report.
+
+    Returns the folder, and the power of the comparison and its variants.
+    """
     design = read_design(path, overrides)
     found = planned(design)
     folder = choose_folder(out, design.name)
@@ -122,7 +124,10 @@ def begin(path: Path, overrides: Sequence[str], out: Path | None) -> tuple[Path,
 
 
 def power_by_difference(found: Planned) -> pd.DataFrame:
-    """Return the rows of ``power.csv``: each variant's power for differences up to a size that all variants detect."""
+    """Return the rows of ``power.csv``: the power of each variant for a grid of true differences.
+
+    The grid ends beyond the difference that every variant detects with 95 % power.
+    """
     most = max(each.draws.visible(0.95) for each in found.variants)
     grid = np.linspace(0.0, float(f"{1.2 * most:.1g}"), 31)
     return pd.DataFrame(
@@ -133,7 +138,7 @@ def power_by_difference(found: Planned) -> pd.DataFrame:
 
 
 def page(found: Planned, curve: pd.DataFrame, config: str) -> str:
-    """Return the page as HTML text."""
+    """Return the report as HTML."""
     table = found.table()
     columns = ("hospitals", "seeds", "visible", "power_difference", "power_spread", "power_slope")
     rows = [
@@ -161,7 +166,7 @@ def page(found: Planned, curve: pd.DataFrame, config: str) -> str:
 
 
 def notes(found: Planned) -> list[str]:
-    """Return sentences that a reader needs in addition to the headline."""
+    """Return sentences on hospitals without AUROC, and on whether more hospitals, rows or seeds would help most."""
     sentences = []
     if left_out := found.design.undefined():
         sentences.append(f"{counted(left_out, 'hospital')} will have test rows of only one class, and no AUROC.")
@@ -174,7 +179,7 @@ def notes(found: Planned) -> list[str]:
 
 
 def picture(curve: pd.DataFrame) -> Figure:
-    """Plot the power of every variant against the true difference."""
+    """Plot the power of every variant of the design against the true difference."""
     groups = list(curve.groupby("variant", sort=False))
     x = svg.linear("true difference of AUROC", curve["difference"], include=(0.0,))
     y = svg.share("share of studies that demonstrate it")
@@ -189,7 +194,7 @@ def picture(curve: pd.DataFrame) -> Figure:
 
 
 def block(found: Planned, seconds: str, report: str) -> Block:
-    """Return the terminal output of the command."""
+    """Return the summary block that the command prints."""
     design, hospitals = found.design, len(found.variants[0].sites.rows)
     rows = [["", "demonstrated in 8 of 10", f"{design.difference:g} shown", f"spread {design.spread:g} shown"]]
     rows += [

@@ -98,7 +98,10 @@ class Design(Section):
         return sites
 
     def judged(self) -> Sites:
-        """Return the hospitals whose AUROC will be defined; raises ``ConfigError`` for fewer than two."""
+        """Return the hospitals whose test rows have both classes, so that AUROC is defined.
+
+        Raises ``ConfigError`` for fewer than two.
+        """
         events, rows = self._counts()
         defined = (events > 0) & (events < rows)
         if defined.sum() < 2:
@@ -110,7 +113,7 @@ class Design(Section):
         return Sites(events, others, self.auroc, self.correlation, self.hospital_sd, self.seed_sd)
 
     def undefined(self) -> int:
-        """Return the number of hospitals without AUROC, because all their rows are of one class."""
+        """Return the number of hospitals without AUROC, because all their test rows are of one class."""
         events, rows = self._counts()
         return int(((events == 0) | (events >= rows)).sum())
 
@@ -126,5 +129,5 @@ class Design(Section):
 
 
 def read_design(source: Source, overrides: Sequence[str] = ()) -> Design:
-    """Read and check the design in a file; every error is one line."""
+    """Read and check a planned comparison from a file; every error has a message of one line."""
     return validated(Design, read_tree(source, overrides), "")

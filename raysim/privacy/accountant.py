@@ -1,8 +1,8 @@
 """The accountant: it computes the epsilon of noisy releases at a delta, and the least noise for a given epsilon.
 
-The numbers are computed by the library dp-accounting (Google), which is imported only here, when it is needed. Normal
-noise alone has a closed form. Other events are composed by privacy loss distributions, or by Rényi divergences if there
-are many different events or very little Laplace noise.
+The epsilons are computed by the library dp-accounting (Google), which is imported only here, when it is needed. For
+normal noise without sampling there is a closed form. Other releases are composed by privacy loss distributions, or by
+Rényi divergences if there are many different releases or very little Laplace noise.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ TOLERANCE = 1e-5
 """The relative tolerance of the search for a noise multiplier. Errors are on the side of more noise."""
 
 LONGER, NEAR = 10.0, 3e-4
-"""A search for a multiplier begins with discretisation steps that are longer by this factor, and continues with the
-usual steps this near to what it found, in logarithms."""
+"""A search for a noise multiplier begins with discretisation steps that are ``LONGER`` times the usual steps. With the
+usual steps it then continues within ``NEAR`` of the result, in logarithms of the multiplier."""
 
 INTERVAL, COARSE_INTERVAL, ROUGH_INTERVAL = 1e-4, 1e-3, 1e-2
 """The discretisation steps of privacy loss.
@@ -37,7 +37,7 @@ LARGE = 50.0
 1/100,000."""
 
 MOST_DISTRIBUTIONS = 6
-"""With more different events, Rényi divergences bound epsilon, because each distribution takes up to a second."""
+"""With more different releases, Rényi divergences bound epsilon, because each distribution takes up to a second."""
 
 LEAST_LAPLACE = 0.05
 """The multiplier below which the distribution of Laplace noise is too wide to store. Divergences then bound epsilon."""
@@ -67,9 +67,10 @@ def library() -> Any:
 
 
 def epsilon(events: Sequence[Event], delta: float, longer: float = 1.0) -> float:
-    """Return the epsilon of ``events`` together at ``delta``, or an upper bound; infinite if an event has no noise.
+    """Return the epsilon at ``delta`` of all releases ``events`` together, or an upper bound of it.
 
-    With discretisation steps that are ``longer`` by this factor, the result is computed faster and slightly larger.
+    It is infinite if a release has no noise. ``longer`` is a factor of the steps by which privacy losses are
+    discretised. With longer steps, the result is computed faster and is slightly larger.
     """
     return _epsilon(tuple(_merged(events)), delta, longer)
 
@@ -93,16 +94,16 @@ def _epsilon(events: tuple[Event, ...], delta: float, longer: float = 1.0) -> fl
 
 
 def _together(events: Sequence[Gaussian]) -> float:
-    """Return the noise multiplier of a single event that reveals as much as all ``events`` together."""
+    """Return the noise multiplier of a single release that costs as much privacy as all ``events`` together."""
     return float(sum(event.count / event.multiplier**2 for event in events) ** -0.5)
 
 
 @lru_cache(maxsize=256)
 def rough(event: Repeated, delta: float, others: tuple[Event, ...] = ()) -> float:
-    """Return an upper bound of the epsilon of a patient at several hospitals, faster than :func:`epsilon`.
+    """Return an upper bound of the epsilon of a patient with data at several hospitals, faster than :func:`epsilon`.
 
-    ``others`` are the other noisy releases of each of these hospitals. The epsilons of their Laplace noise are added to
-    the bound.
+    ``event`` is the sum to which these hospitals contribute, and ``others`` are the other noisy releases of each of
+    them. The epsilons of releases with Laplace noise are added to the bound.
     """
     if event.multiplier <= 0:
         return math.inf
@@ -114,9 +115,10 @@ def rough(event: Repeated, delta: float, others: tuple[Event, ...] = ()) -> floa
 def by_distributions(
     events: Sequence[Event], delta: float, interval: float | None = None, longer: float = 1.0
 ) -> float:
-    """Return epsilon by privacy loss distributions with steps of ``interval``; None means fine steps.
+    """Return the epsilon at ``delta`` of all ``events`` together, by composing privacy loss distributions.
 
-    Steps grow for an epsilon above ``LARGE``, so that the same relative error takes the same time. All steps are
+    ``interval`` is the step by which privacy losses are discretised; None means a fine step. Above an epsilon of
+    ``LARGE``, the step is proportional to epsilon, so that neither the time nor the relative error grows. The step is
     multiplied by ``longer``.
     """
     library()
@@ -132,10 +134,10 @@ def by_distributions(
 
 
 def _large(events: Sequence[Event], delta: float) -> float:
-    """Estimate the epsilon of ``events`` with little noise; with much noise the estimate is too large.
+    """Estimate the epsilon of ``events`` if they have little noise; with much noise the estimate is too large.
 
-    The estimate assumes an adversary who knows how many releases contain the unit. For this number it uses a bound that
-    is exceeded with probability at most ``delta / 2``.
+    For releases with sampling, the estimate assumes that the adversary knows how many of them contain the patient (or
+    other privacy unit). A bound of this number is used, which is exceeded with probability at most ``delta / 2``.
     """
     from scipy.stats import binom
 
@@ -168,7 +170,10 @@ def _distribution(event: Event, interval: float) -> Any:
 
 
 def calibrated(events_of: Callable[[float], Sequence[Event]], target: float, delta: float) -> float:
-    """Return the smallest noise multiplier for which the epsilon of ``events_of(multiplier)`` is at most ``target``."""
+    """Return the smallest noise multiplier whose epsilon at ``delta`` is at most ``target``.
+
+    ``events_of(multiplier)`` are the releases that a run makes with this noise multiplier.
+    """
     from scipy.optimize import brentq
 
     def above(log_multiplier: float, longer: float = 1.0) -> float:
@@ -196,7 +201,7 @@ def calibrated(events_of: Callable[[float], Sequence[Event]], target: float, del
 
 
 def _merged(events: Sequence[Event]) -> list[Event]:
-    """Return the events in a fixed order. Equal events are merged, and their counts added."""
+    """Merge equal events by adding their counts, and return the events in a fixed order."""
     counts: dict[Event, int] = {}
     for event in events:
         one = replace(event, count=1)
@@ -205,8 +210,7 @@ def _merged(events: Sequence[Event]) -> list[Event]:
 
 
 def _places(event: Repeated) -> tuple[list[float], list[float]]:
-    """Return the possible numbers of hospitals at which a unit contributes to a sum, and the probability of each
-    number."""
+    """Return the possible numbers of hospitals at which a patient contributes to one sum, and their probabilities."""
     from scipy.stats import binom
 
     places = range(event.places + 1)

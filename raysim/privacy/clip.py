@@ -1,8 +1,9 @@
 """Clipping, which bounds the effect of one hospital or patient on a sum.
 
-Adaptive clipping: the clip follows the noisy share of hospitals whose update was shorter than the clip (G. Andrew,
-O. Thakkar, H. B. McMahan, S. Ramaswamy: *Differentially Private Learning with Adaptive Clipping*, NeurIPS 2021). The
-noise of a round is in units of the clip of the same round's updates, never of the next one.
+In adaptive clipping, the clipping norm is adjusted each round by the noisy share of hospitals whose update was shorter
+than this norm (G. Andrew, O. Thakkar, H. B. McMahan, S. Ramaswamy: *Differentially Private Learning with Adaptive
+Clipping*, NeurIPS 2021). The noise of a round is a multiple of the clipping norm that the same round's updates were
+clipped to.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 from raysim.core.arrays import Floats
 
 BELOW = 1.0 - 1e-12
-"""The factor on clipping factors, so that rounding does not make the result longer than the clip."""
+"""Clipping factors are multiplied by this number, so that rounding does not make a result longer than the clip."""
 
 
 def norm(vectors: Sequence[Floats]) -> float:
@@ -24,15 +25,15 @@ def norm(vectors: Sequence[Floats]) -> float:
 
 
 def clip_factor(length: float, clip: float) -> float:
-    """Return the factor that shortens a vector of norm ``length`` to ``clip``: exactly 1 if it is short enough."""
+    """Return the factor that scales a vector of norm ``length`` to the norm ``clip``; exactly 1 if it is not longer."""
     return 1.0 if length <= clip else clip / length * BELOW
 
 
 def clipped(vectors: Sequence[Floats], clip: float) -> list[Floats]:
-    """Return the ``vectors`` of one hospital's message, clipped together to the norm ``clip``; zeros if they are not
-    finite.
+    """Return the ``vectors`` of one hospital's message, scaled by one factor so that their joint norm is at most
+    ``clip``.
 
-    A message that is short enough is returned bit for bit.
+    If the norm is not larger, the vectors are returned bit for bit. Vectors that are not finite become zeros.
     """
     with np.errstate(over="ignore"):
         length = norm(vectors)
@@ -48,12 +49,12 @@ def clipped(vectors: Sequence[Floats], clip: float) -> list[Floats]:
 
 
 def update_multiplier(multiplier: float, bits: float) -> float:
-    """Return the noise multiplier of the updates such that updates and bits together cost as much as one release with
-    ``multiplier``.
+    """Return the noise multiplier for updates, if each hospital also sends a bit for adaptive clipping.
 
-    A bit says whether an update was shorter than the clip; it is 1/2 or -1/2. ``bits`` is the standard deviation of the
-    noise on the sum of the bits. The result is ``(multiplier^-2 - (2 bits)^-2)^(-1/2)`` (Theorem 1 of the paper above).
-    Raises ``ValueError`` if the bits alone cost more.
+    Updates and bits together then cost as much privacy as one release with ``multiplier``. A bit is 1/2 if the
+    hospital's update was shorter than the clipping norm, else -1/2. ``bits`` is the standard deviation of the noise on
+    the sum of the bits. The result is ``(multiplier^-2 - (2 bits)^-2)^(-1/2)`` (Andrew et al., *Differentially Private
+    Learning with Adaptive Clipping*, Theorem 1). Raises ``ValueError`` if the bits alone cost more.
     """
     if multiplier == 0 or math.isinf(bits):
         return multiplier
@@ -63,10 +64,10 @@ def update_multiplier(multiplier: float, bits: float) -> float:
 
 
 def next_clip(clip: float, share: float, quantile: float, rate: float) -> float:
-    """Return the clip of the next round, ``clip exp(-rate (share - quantile))``.
+    """Return the clipping norm of the next round, ``clip exp(-rate (share - quantile))``.
 
-    ``share`` is the noisy share of updates whose norm was at most ``clip``, and ``quantile`` is the target share. A
-    ``rate`` of 0 does not change the clip.
+    ``share`` is the noisy share of updates whose norm was at most ``clip``, and ``quantile`` is the share that is aimed
+    at. With ``rate`` 0 the clipping norm does not change.
     """
     if rate == 0:
         return clip

@@ -1,7 +1,8 @@
 """Events: the privacy cost of noisy releases, as plain values that an accountant composes.
 
-Two federations are neighbours if they differ in one unit (a hospital, a patient) that is in one of them and contributes
-zero in the other. A hospital that contributes zero remains in the list, so the number of hospitals is public.
+Differential privacy compares neighbours: two federations that differ in one privacy unit (a hospital, or a patient).
+The unit's data is in one of them, and contributes zero in the other. A hospital that contributes zero is still counted,
+so the number of hospitals is public.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from typing import Literal
 class Gaussian:
     """Releases with normal noise.
 
-    With ``rate`` below 1 each unit takes part with this probability (Poisson sampling), and the adversary does not know
-    which units take part.
+    If ``rate`` is below 1, each privacy unit (a hospital, or a patient) takes part with this probability (Poisson
+    sampling). The adversary does not know which units take part.
     """
 
     multiplier: float
@@ -38,8 +39,10 @@ class Laplace:
 
 @dataclass(frozen=True)
 class Repeated:
-    """Releases of a sum with normal noise, to which a unit may contribute several times, such as a patient at several
-    hospitals."""
+    """Releases of a sum with normal noise, to which a privacy unit may contribute several times.
+
+    An example is a patient with data at several hospitals.
+    """
 
     multiplier: float
     """The standard deviation, in units of the largest contribution of the unit at one hospital."""
@@ -59,13 +62,13 @@ Written = tuple[Literal["normal", "laplace"], float, float, int]
 
 
 def written(event: Single) -> Written:
-    """Return the plain values of an event."""
+    """Return an event as plain values, which can be stored in a file."""
     if isinstance(event, Laplace):
         return "laplace", event.multiplier, 1.0, event.count
     return "normal", event.multiplier, event.rate, event.count
 
 
 def read(values: Written) -> Single:
-    """Return the event from its plain values: the inverse of :func:`written`."""
+    """Return the event that :func:`written` converted to these plain values."""
     noise, multiplier, rate, count = values
     return Laplace(multiplier, count) if noise == "laplace" else Gaussian(multiplier, rate, count)

@@ -20,8 +20,10 @@ TOGETHER = 2**13
 
 
 def normals(origin: Origin, size: tuple[int, ...], seed: int, purpose: str, *key: int) -> Floats:
-    """Return standard normal numbers of shape ``size``, from the stream ``(seed, purpose, *key)`` or from the operating
-    system."""
+    """Return standard normal numbers of shape ``size``.
+
+    ``origin`` says whether they come from the random stream ``(seed, purpose, *key)`` or from the operating system.
+    """
     if origin == "seeded":
         return stream(seed, purpose, *key).standard_normal(size)
     from scipy.special import ndtri
@@ -31,11 +33,12 @@ def normals(origin: Origin, size: tuple[int, ...], seed: int, purpose: str, *key
 
 
 class StepNormals:
-    """Standard normal numbers for each of ``steps`` steps of a local update, from the sources of :func:`normals`.
+    """Standard normal numbers for each of the ``steps`` steps of a local update with DP-SGD.
 
-    Seeded numbers are in float32, by the transformation of G. E. P. Box, M. E. Muller: *A Note on the Generation of
-    Random Normal Deviates*, Ann. Math. Statist. 29, 1958. A pair of numbers is a point in a uniform direction; its
-    squared distance from 0 is twice an exponential number. This method takes a third of ``standard_normal``'s time.
+    As in :func:`normals`, they come from a random stream or from the operating system. Numbers from a stream are in
+    float32, and computed by the transformation of G. E. P. Box, M. E. Muller: *A Note on the Generation of Random
+    Normal Deviates*, Ann. Math. Statist. 29, 1958. A pair of numbers is a point in a uniform direction; its squared
+    distance from 0 is twice an exponential number. This method takes a third of ``standard_normal``'s time.
     """
 
     def __init__(self, origin: Origin, steps: int, seed: int, purpose: str, *key: int) -> None:
@@ -45,7 +48,7 @@ class StepNormals:
         self._squares, self._numbers = np.empty(0), np.empty((0, 0), np.float32)
 
     def __call__(self, step: int, size: int) -> NDArray[np.floating]:
-        """Return the numbers of any step, ``[size]``. The next call overwrites them."""
+        """Return the ``size`` numbers of ``step``; the next call overwrites them."""
         if self._origin == "system":
             return normals("system", (size,), self._seed, self._purpose)
         together = max(1, min(self._steps, TOGETHER // size))
@@ -74,7 +77,7 @@ class StepNormals:
 
 
 def laplaces(origin: Origin, size: int, seed: int, purpose: str, *key: int) -> Floats:
-    """Return Laplace numbers of scale 1, ``[size]``, from the same sources as :func:`normals`."""
+    """Return ``size`` numbers with the Laplace distribution of scale 1, from the same sources as :func:`normals`."""
     if origin == "seeded":
         return stream(seed, purpose, *key).laplace(size=size)
     uniform = (np.frombuffer(os.urandom(8 * size), dtype=np.uint64) >> np.uint64(11)).astype(np.float64)
@@ -83,13 +86,14 @@ def laplaces(origin: Origin, size: int, seed: int, purpose: str, *key: int) -> F
 
 
 def grid_units(noise: Floats) -> NDArray[np.int64]:
-    """Round ``noise`` to whole steps of the grid of exact sums."""
+    """Round ``noise`` to fixed-point numbers, which are added exactly; return them as integers."""
     return np.rint(noise * 2.0**FRACTION_BITS).astype(np.int64)
 
 
 def with_rounding(clip: float, size: int, share: float) -> float:
-    """Return the largest norm of a clipped message of ``size`` scalars after rounding to the grid, before weighting.
+    """Return the largest norm that a message of ``size`` scalars, clipped to ``clip``, can have after rounding.
 
-    ``share`` is the message's weight in the sum, above 0.
+    Messages are weighted and rounded to fixed-point numbers, which are added exactly. The norm refers to the message
+    before weighting. ``share`` is the message's weight in the sum, above 0.
     """
     return clip + float(np.sqrt(size)) * 2.0**-FRACTION_BITS / 2.0 / share

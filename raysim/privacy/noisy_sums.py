@@ -1,7 +1,7 @@
 """Noisy sums over units: each unit's contribution is clipped, and the noise is in units of that clip.
 
-Every noisy statistic of a hospital other than updates uses :func:`noisy_sum`. Adding or removing one unit changes the
-sum by at most the bound, for any statistic.
+A unit is a patient or a single row. All noisy statistics of hospitals except model updates use :func:`noisy_sum`. For
+each of them, adding or removing one unit changes the sum by at most the norm to which the unit was clipped.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ added."""
 
 
 class Hidden(Protocol):
-    """A method that reveals only the sum over hospitals; ``raysim.secure`` implements it."""
+    """A method that adds hospitals' vectors and reveals only the total; ``raysim.secure`` implements it."""
 
     def total(self, vectors: Sequence[NDArray[np.int64]], seed: int) -> NDArray[np.int64]:
-        """Return the sum of ``vectors [K]``, one from each hospital."""
+        """Return the sum of ``vectors``, one from each hospital, of ``K`` numbers each."""
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """The largest norms of the vector that one unit adds to a sum."""
+    """The largest norms of the vector that one patient (or row) adds to a sum. Longer vectors are clipped."""
 
     absolute: float
     """The largest 1-norm."""
@@ -43,7 +43,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Mechanism:
-    """The noise on a sum, in units of the largest change by one unit."""
+    """The noise on a sum, as a multiple of the largest change of the sum by one patient (or row)."""
 
     event: Single
     """The event of one release, for the accountant: Laplace noise, or normal noise without sampling."""
@@ -51,11 +51,11 @@ class Mechanism:
     """The source of the noise."""
 
     def in_shares(self, hospitals: int) -> Mechanism:
-        """Return the noise that each hospital adds to a secure sum.
+        """Return the noise that each of ``hospitals`` hospitals adds to a secure sum.
 
-        The shares of two thirds of all hospitals, minus one, add up to the whole noise; one share does not count
-        because each hospital knows its own share. Shares of Laplace noise do not add up to Laplace noise, so each
-        hospital then adds the whole noise.
+        For normal noise, each hospital adds a share. If two thirds of the hospitals add their shares, the noise of the
+        sum is large enough, even for a hospital that knows its own share. Shares of Laplace noise do not add up to
+        Laplace noise. With Laplace noise, each hospital therefore adds the whole noise.
         """
         if not isinstance(self.event, Gaussian):
             return self
@@ -63,11 +63,12 @@ class Mechanism:
         return replace(self, event=replace(self.event, multiplier=self.event.multiplier / share))
 
     def bound(self, bounds: Bounds) -> float:
-        """Return the entry of ``bounds`` in the norm for which the noise is calibrated."""
+        """Return the bound on the norm that determines the noise: the 1-norm for Laplace noise, the 2-norm for normal
+        noise."""
         return bounds.absolute if isinstance(self.event, Laplace) else bounds.euclidean
 
     def noise(self, size: int, seed: int, purpose: str, *key: int) -> Floats:
-        """Return the noise of a release of ``size`` scalars, in units of the bound."""
+        """Return the noise of a release of ``size`` scalars, as a multiple of :meth:`bound`."""
         if isinstance(self.event, Laplace):
             standard = laplaces(self.origin, size, seed, purpose, *key)
         else:
@@ -75,7 +76,8 @@ class Mechanism:
         return np.asarray(self.event.multiplier * standard)
 
     def lengths(self, vectors: Floats) -> Floats:
-        """Return the norms of ``vectors [U, K]`` for which the noise is calibrated, ``[U]``."""
+        """Return the norm of each of ``vectors [U, K]``, ``[U]``: the 1-norm for Laplace noise, the 2-norm for normal
+        noise."""
         if isinstance(self.event, Laplace):
             lengths: Floats = np.abs(vectors).sum(axis=1)
         else:
@@ -86,19 +88,21 @@ class Mechanism:
 def noisy_sum(
     rows: Floats, unit: NDArray[np.int64], how: Mechanism, bounds: Bounds, seed: int, purpose: str, *key: int
 ) -> Floats:
-    """Return the noisy sum ``[K]`` of ``rows [n, K]``; the rows of each ``unit [n]`` are clipped together.
+    """Return the noisy sum of ``rows [n, K]``, ``[K]``.
 
-    Units are 0, 1, ... in ascending order. ``seed``, ``purpose`` and ``key`` identify the stream of the noise.
+    The sum of the rows of each privacy unit (a patient, or a single row) is clipped to ``bounds``. ``unit [n]`` has the
+    unit of each row: 0, 1, ... in ascending order. ``seed``, ``purpose`` and ``key`` identify the random stream of the
+    noise.
     """
     sums = clipped_sum(rows, unit, how, bounds)
     return sums + how.bound(bounds) * how.noise(len(sums), seed, purpose, *key)
 
 
 def total_of(sums: Sequence[Floats], hidden: Hidden | None, seed: int) -> Floats:
-    """Return the total of hospitals' noisy ``sums [K]``, in fixed point.
+    """Return the total of hospitals' noisy ``sums [K]``, computed with fixed-point numbers.
 
-    Only the total is revealed. ``hidden`` masks the sums by streams of ``seed``. None adds them unmasked, with the same
-    result.
+    Only the total is revealed: ``hidden`` masks the sums, with random streams of ``seed``. If ``hidden`` is None, the
+    sums are added without masks, and the total is the same.
     """
     units = [np.rint(each * 2.0**SUM_BITS).astype(np.int64) for each in sums]
     whole = np.sum(units, axis=0) if hidden is None else hidden.total(units, seed)
@@ -106,7 +110,11 @@ def total_of(sums: Sequence[Floats], hidden: Hidden | None, seed: int) -> Floats
 
 
 def clipped_sum(rows: Floats, unit: NDArray[np.int64], how: Mechanism, bounds: Bounds) -> Floats:
-    """Return the sum ``[K]`` of the units' vectors, each clipped to the bound; a vector that is not finite adds 0."""
+    """Return the sum ``[K]`` of the vectors of all privacy units, each clipped to ``bounds``.
+
+    A unit's vector is the sum of its ``rows [n, K]``; ``unit [n]`` has the unit of each row. A vector that is not
+    finite adds 0.
+    """
     units, vectors = int(unit[-1]) + 1 if len(unit) else 0, rows
     if units < len(unit):
         vectors = np.zeros((units, rows.shape[1]))

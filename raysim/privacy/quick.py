@@ -1,7 +1,7 @@
 """Quick bounds of epsilon for many hospitals: Rényi divergences of integer orders, in closed form.
 
-These upper bounds are some tenths larger than the epsilon from privacy loss distributions. They determine the noise of
-hundreds of hospitals quickly; the accountant computes the reported epsilon again.
+These upper bounds are some tenths larger than the epsilon from privacy loss distributions. They are used to choose the
+noise of hundreds of hospitals quickly. The reported epsilon is computed by :mod:`raysim.privacy.accountant`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ TOLERANCE = 1e-4
 
 @lru_cache(maxsize=1024)
 def divergences(multiplier: float, rate: float) -> Floats:
-    """Return the Rényi divergences, at ``ORDERS``, of a step of normal noise with Poisson sampling of ``rate``."""
+    """Return the Rényi divergences of one step with normal noise and Poisson sampling with probability ``rate``.
+
+    There is one divergence for each of ``ORDERS``.
+    """
     if rate >= 1:
         return ORDERS / (2.0 * multiplier**2)
     from scipy.special import logsumexp  # a tenth of a second to import
@@ -38,7 +41,7 @@ def divergences(multiplier: float, rate: float) -> Floats:
 
 @cache
 def _binomials() -> Floats:
-    """Return the logarithms of each order's binomial coefficients, ``[orders, K]``."""
+    """Return the logarithms of each order's binomial coefficients, one row for each order."""
     from scipy.special import gammaln
 
     logs: Floats = gammaln(ORDERS[:, None] + 1) - gammaln(_K + 1) - gammaln(_LEFT + 1)
@@ -46,9 +49,11 @@ def _binomials() -> Floats:
 
 
 def epsilon(multiplier: float, rate: float, steps: int, delta: float, others: float = 0.0) -> float:
-    """Return an upper bound of the epsilon of ``steps`` steps of normal noise with Poisson sampling of ``rate``.
+    """Return an upper bound of the epsilon of ``steps`` steps with normal noise and Poisson sampling of probability
+    ``rate``.
 
-    ``others`` is the cost of other releases with normal noise without sampling: the sum of their ``1 / multiplier^2``.
+    ``others`` is the cost of further releases with normal noise and without sampling: the sum of their ``1 /
+    multiplier^2``.
     """
     if not steps and not others:
         return 0.0
@@ -61,10 +66,11 @@ def epsilon(multiplier: float, rate: float, steps: int, delta: float, others: fl
 def epsilon_at_several(
     steps: Sequence[tuple[float, float, int]], places: int, delta: float, others: float = 0.0
 ) -> float:
-    """Return an upper bound of the epsilon of a unit that has data at any ``places`` hospitals.
+    """Return an upper bound of the epsilon of a patient with data at ``places`` of the hospitals, whichever they are.
 
-    ``steps`` are the multiplier, rate and count of each hospital. ``others`` is the cost of each hospital's other
-    releases, as in :func:`epsilon`. At each order, the ``places`` largest divergences of hospitals are added.
+    ``steps`` has the noise multiplier, the sampling probability and the number of steps of each hospital. ``others`` is
+    the cost of each hospital's other releases, as in :func:`epsilon`. At each order, the ``places`` largest divergences
+    of hospitals are added.
     """
     made = [(multiplier, rate, count) for multiplier, rate, count in steps if count]
     if any(multiplier <= 0 for multiplier, _, _ in made):
@@ -79,7 +85,7 @@ def epsilon_at_several(
 
 
 def epsilon_of(events: Sequence[Single], delta: float) -> float:
-    """Return an upper bound of the epsilon of all ``events`` together."""
+    """Return an upper bound of the epsilon at ``delta`` of all releases ``events`` together."""
     if any(event.multiplier <= 0 for event in events):
         return math.inf
     whole = np.zeros(len(ORDERS))
@@ -92,8 +98,11 @@ def epsilon_of(events: Sequence[Single], delta: float) -> float:
 
 
 def least_epsilon(events: Sequence[Single], delta: float) -> float:
-    """Return the smaller of two bounds: :func:`epsilon_of` all events, and the sum of :func:`epsilon_of` the normal
-    noise and the epsilons of the Laplace noise."""
+    """Return the smaller of two upper bounds of the epsilon of all releases ``events`` together.
+
+    One is the result of :func:`epsilon_of` for all releases. The other is its result for the releases with normal
+    noise, plus the epsilons of the releases with Laplace noise.
+    """
     normal = [event for event in events if isinstance(event, Gaussian)]
     pure = sum(event.count / event.multiplier for event in events if isinstance(event, Laplace))
     return min(epsilon_of(events, delta), (epsilon_of(normal, delta) if normal else 0.0) + pure)
@@ -114,9 +123,10 @@ def _converted(whole: Floats, delta: float) -> float:
 
 @lru_cache(maxsize=4096)
 def calibrated(target: float, rate: float, steps: int, delta: float, others: float = 0.0) -> float:
-    """Return a noise multiplier for which the bound of epsilon is at most ``target``; ``others`` as in :func:`epsilon`.
+    """Return a noise multiplier for which the bound :func:`epsilon` is at most ``target``.
 
-    Raises ``ValueError`` if there is no such multiplier: at each delta, the bound stays above some positive value.
+    The other arguments are as in :func:`epsilon`. Raises ``ValueError`` if there is no such multiplier, because for a
+    given delta the bound stays above some positive value however large the noise is.
     """
     from scipy.optimize import brentq  # a third of a second to import, and only a privacy guarantee needs it
 

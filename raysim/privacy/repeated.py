@@ -1,8 +1,8 @@
 """The privacy loss distribution of normal noise on a sum to which a unit contributes several times.
 
-It equals the distribution of dp-accounting bit for bit, and takes less time. The library finds by bisection where a
-loss is reached, for one group of losses after the other, in Python. Here all losses are bisected at once, by the same
-arithmetic.
+The distribution equals that of the library dp-accounting bit for bit, but is computed in less time. The library finds
+the output with a given privacy loss by bisection, for one group of losses after the other, in Python. Here the same
+bisection is made for all losses at once.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from raysim.core.arrays import Floats
 
 
 def distribution(multiplier: float, places: Sequence[float], chances: Sequence[float], interval: float) -> Any:
-    """Return the distribution of one release, to which a unit contributes ``places[i]`` times with probability
-    ``chances[i]``.
+    """Return the privacy loss distribution of one noisy sum, as a ``PrivacyLossDistribution`` of dp-accounting.
 
-    The noise has standard deviation ``multiplier``. ``interval`` is the step of privacy loss. The result is a
-    ``PrivacyLossDistribution``.
+    A privacy unit (such as a patient) contributes ``places[i]`` times to the sum with probability ``chances[i]``. The
+    noise is normal with the standard deviation ``multiplier``. ``interval`` is the step by which privacy losses are
+    discretised.
     """
     from dp_accounting.pld import pld_pmf, privacy_loss_distribution
     from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, MixtureGaussianPrivacyLoss
@@ -58,9 +58,10 @@ def outputs(
 ) -> Floats:
     """Return for each of ``losses [L]`` the smallest output whose privacy loss is at most that loss, ``[L]``.
 
-    Outputs are within ``bounds``, in steps of ``precision``. With ``places [S]`` s, their ``chances [S]`` q and the
-    multiplier σ, the loss of an output x is ``log sum q exp(-(s x + s^2 / 2) / σ^2)`` for a unit that is removed, and
-    ``-log sum q exp((s x - s^2 / 2) / σ^2)`` for a unit that is ``added``. Both decrease in x.
+    Outputs are within ``bounds``, in steps of ``precision``. A privacy unit contributes s times (``places [S]``) with
+    probability q (``chances [S]``), and the noise has the standard deviation σ (``multiplier``). If the unit is
+    removed, the loss of an output x is ``log sum q exp(-(s x + s^2 / 2) / σ^2)``. If it is ``added``, the loss is
+    ``-log sum q exp((s x - s^2 / 2) / σ^2)``. Both losses decrease in x.
     """
     variance, sign = multiplier**2, -1 if added else 1
     constants = np.log(chances) + sign * (places * (-sign * 0.5 * places) / variance)

@@ -37,26 +37,30 @@ class ScalerNoise:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Return a key that is equal for two noises with the same random numbers."""
+        """Return a key that is equal for two objects whose noise consists of the same random numbers."""
         return self.named, self.shared, self.mechanism.origin
 
     def sum_of(self, rows: Floats, unit: NDArray[np.int64], hospitals: int, seed: int, hospital: int) -> Floats:
-        """Return the noisy sum ``[K]`` of ``rows [n, K]`` with entries from -1 to 1.
+        """Return the noisy sum of a hospital's ``rows [n, K]``, ``[K]``; all entries are from -1 to 1.
 
-        The rows of one ``unit [n]`` together are clipped to the largest norm of a single row. ``hospitals``: the number
-        of hospitals that send such sums; ``seed`` and ``hospital`` identify the noise's stream.
+        The sum of the rows of each privacy unit (a patient, or a single row) is clipped to the largest norm of a single
+        row. ``unit [n]`` has the unit of each row. ``hospitals`` is the number of hospitals that send such sums.
+        ``seed`` and ``hospital`` identify the random stream of the noise.
         """
         bounds = _of_a_row(rows.shape[1])
         return noisy_sum(rows, unit, self._at_each(hospitals), bounds, seed, "dp preprocessing", hospital)
 
     def total(self, sums: Sequence[Floats], seed: int) -> Floats:
-        """Return the total ``[K]`` of the noisy ``sums``, which the server learns. Secure sums are in fixed point."""
+        """Return the total of hospitals' noisy ``sums [K]``, which the server learns.
+
+        With secure aggregation, the sums are added as fixed-point numbers.
+        """
         if not self.shared:
             return np.asarray(sum(sums, np.zeros(len(sums[0]))))
         return total_of(sums, self.hidden, seed)
 
     def deviation(self, width: int, hospitals: int) -> float:
-        """Return the standard deviation of one hospital's noise on each of ``width`` sums."""
+        """Return the standard deviation of the noise that one hospital adds to each of ``width`` sums."""
         how = self._at_each(hospitals)
         spread = math.sqrt(2.0) if isinstance(how.event, Laplace) else 1.0
         return spread * how.event.multiplier * how.bound(_of_a_row(width))

@@ -20,7 +20,7 @@ SHARED = (
 
 @dataclass(frozen=True)
 class Statement:
-    """The guarantee of a run, its unit and adversary, and what it does not cover."""
+    """The privacy guarantee of a run: its privacy unit, its adversary, and what it does not cover."""
 
     unit: str
     """The privacy unit, whose data is hidden."""
@@ -43,7 +43,7 @@ class Statement:
     not_private: tuple[str, ...] = ()
     """Kinds of egress that have no noise and are not declared public."""
     noise_multiplier: float | None = None
-    """The standard deviation of the noise, in clips; None if each hospital has its own noise."""
+    """The standard deviation of the noise, in multiples of ``clip``; None if each hospital has its own noise."""
     clip: float = math.inf
     """The norm to which updates, or patients' gradients, are clipped."""
     by_hospital: Mapping[str, tuple[float, float]] | None = None
@@ -66,11 +66,11 @@ class Statement:
 
     @property
     def epsilon(self) -> float:
-        """Return the epsilon against the adversary of the headline."""
+        """Return the epsilon against ``against``, the adversary for whom the guarantee is stated."""
         return self.epsilons[self.against]
 
     def as_json(self) -> dict[str, Any]:
-        """Return the fields for ``summary.json``; infinite numbers are ``"inf"``."""
+        """Return the guarantee for ``summary.json``, in which infinite numbers are ``"inf"``."""
         return {
             "unit": self.unit,
             "mode": self.mode,
@@ -97,7 +97,8 @@ class Statement:
 
     @property
     def plays(self) -> tuple[Statement, ...]:
-        """Return the guarantees of this run and of all runs that it needed."""
+        """Return the guarantees of this run and of the additional runs: the run without its attack, and trials of
+        tuning."""
         return (self, *(play for each in self.further for play in each.plays))
 
     def _all_plays(self) -> dict[str, float | int | str]:
@@ -105,7 +106,7 @@ class Statement:
         return {"plays": len(self.plays), "epsilon": _json(epsilon), "delta": delta, "against": against}
 
     def sentence(self) -> str:
-        """Return the guarantee and its limits in one line."""
+        """Return the guarantee, and what it does not cover, as one sentence."""
         guarantee = (
             f"epsilon = {_as_text(self.epsilon)}, delta = {self.delta:g} for one {self.unit} against the {self.against}"
         )
@@ -121,12 +122,13 @@ class Statement:
 
 
 def together(statements: Sequence[Statement]) -> tuple[float, float, str]:
-    """Return the joint cost of these runs and of all runs that they needed: epsilon, delta, and the adversary.
+    """Return the joint epsilon and delta of several runs, and the adversary for whom they hold.
 
-    If all releases are known, they are composed at the largest delta. If each hospital has its own noise, guarantees
-    are composed by hospital, and the largest epsilon counts. If releases are unknown, or runs have different hospitals,
-    epsilons and deltas are added. Runs with different units have no common bound, because noise that hides a patient
-    does not hide a hospital.
+    The additional runs of each statement (without an attack, or for tuning) are included. If all releases are known,
+    they are composed at the largest delta. If each hospital has its own noise, releases are composed for each hospital,
+    and the largest epsilon is returned. If releases are unknown, or if runs have different hospitals, epsilons and
+    deltas are added. For runs with different privacy units epsilon is infinite, because noise that hides a patient does
+    not hide a hospital.
     """
     statements = [play for each in statements for play in each.plays]
     first = statements[0]

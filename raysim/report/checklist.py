@@ -1,7 +1,7 @@
 """The TRIPOD+AI and TRIPOD-Cluster checklists of a finished run or comparison.
 
-Items that a run can answer are filled in; the rest stay open. Items are paraphrased briefly. Their numbers come from
-the two checklists:
+Items that a run's files can answer are filled in; all others stay open. Items are paraphrased, and have the numbers of
+the published checklists:
 
 - TRIPOD+AI: Collins and others, BMJ 2024;385:e078378, checklist of 11 January 2024.
 - TRIPOD-Cluster: Debray and others, BMJ 2023;380:e071018.
@@ -41,7 +41,7 @@ CLUSTER: list[list[str]] = _TRIPOD["TRIPOD-Cluster"]
 
 @dataclass(frozen=True)
 class _Run:
-    """The content of the folder of a run or comparison."""
+    """The files of a run or comparison that the checklist needs."""
 
     folder: Path
     config: Mapping[str, Any]
@@ -50,7 +50,7 @@ class _Run:
     prepared: Mapping[str, Any]
 
     def line(self, fact: str) -> str:
-        """Return the line of the decision card about ``fact``; empty if there is none."""
+        """Return the text of the decision card on one finding, such as calibration; empty if the card has none."""
         return " ".join(line["text"] for line in self.answer["lines"] if line["fact"] == fact)
 
     def note(self, begin: str) -> str:
@@ -65,7 +65,7 @@ class _Run:
 
 
 def checklist(folder: Path, out: Path | None) -> Path:
-    """Write the checklist of the run or comparison in ``folder``, and return the file.
+    """Write the checklists of the run or comparison in ``folder`` to a file, and return its path.
 
     Raises ``ConfigError`` for a folder without results, and for an output file that cannot be written or would replace
     a result.
@@ -123,7 +123,7 @@ def written(run: _Run) -> str:
 
 
 def answers(run: _Run) -> dict[str, str]:
-    """Return the run's answer to each TRIPOD+AI item; empty if the run has none."""
+    """Return the answers to TRIPOD+AI items by item number; items without an answer in the run's files are left out."""
     provenance, names = run.provenance, [column["name"] for column in run.prepared["columns"]]
     flagged = [column["name"] for column in run.prepared["columns"] if column["flagged"]]
     strategies = run.at("strategies") or [run.at("strategy")]

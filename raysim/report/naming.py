@@ -38,9 +38,10 @@ SHORT = {
 
 
 def names(table: pd.DataFrame, titles: Mapping[str, str]) -> dict[Key, str]:
-    """Return a name for each row of ``table``; it includes the model if a strategy has several.
+    """Return a display name for each strategy and model in ``table``; it includes the model if a strategy has several.
 
-    ``titles`` are titles by label; see :func:`distinct`. References are marked as such.
+    ``titles`` are the strategies' titles by label, made different by :func:`distinct`. The names of reference
+    strategies end with "(reference)".
     """
     name_of = distinct(table["strategy"], titles)
     several = table.groupby("strategy")["model"].nunique()
@@ -55,7 +56,7 @@ def names(table: pd.DataFrame, titles: Mapping[str, str]) -> dict[Key, str]:
 def distinct(labels: Iterable[str], titles: Mapping[str, str]) -> dict[str, str]:
     """Return a different name for each of ``labels``.
 
-    A label without a title is its own name, and a title that two labels share is followed by the label.
+    The name is the label's title, or the label itself without a title. If two labels share a title, the label follows.
 
     >>> distinct(["chip", "ifca"], {"chip": "Trees", "ifca": "Trees"})
     {'chip': 'Trees (chip)', 'ifca': 'Trees (ifca)'}
@@ -66,7 +67,7 @@ def distinct(labels: Iterable[str], titles: Mapping[str, str]) -> dict[str, str]
 
 
 def short(name: str) -> str:
-    """Shorten a name.
+    """Shorten a display name of a strategy and model.
 
     >>> short("CHiP-FL, hospitals' own models"), short("Training alone with boosted trees (reference)")
     ('CHiP-FL, own', 'Training alone, trees')
@@ -77,7 +78,7 @@ def short(name: str) -> str:
 
 
 def of_strategy(name: str) -> str:
-    """Return the strategy's part of a name from :func:`names`.
+    """Return a name from :func:`names` without the model and without the mark of references.
 
     >>> of_strategy("Ditto, lam 0.1, hospitals' own models"), of_strategy("Training alone (reference)")
     ('Ditto, lam 0.1', 'Training alone')
@@ -109,9 +110,9 @@ def minus(text: str) -> str:
 
 
 def interval(low: float, high: float, digits: int, *, sign: bool = False) -> str:
-    """Format an interval; empty if a limit is NaN.
+    """Format an interval; the text is empty if a limit is NaN.
 
-    An uninformative interval is written in words; see :mod:`raysim.report.possible`.
+    An interval that is too wide to be informative is written in words; see :mod:`raysim.report.possible`.
 
     >>> interval(0.1, 0.25, 2), interval(float("nan"), 1.0, 2), interval(*NOTHING, 2)
     ('0.10 to 0.25', '', 'says nothing')
@@ -128,7 +129,7 @@ def interval(low: float, high: float, digits: int, *, sign: bool = False) -> str
 
 
 def with_interval(value: float, low: float, high: float, digits: int, *, sign: bool = False) -> str:
-    """Format a number with its interval; an uninformative interval replaces the number by words.
+    """Format a number with its interval. If the interval is too wide to be informative, only words are returned.
 
     >>> with_interval(0.2, 0.1, 0.25, 2), with_interval(0.2, float("nan"), 0.25, 2), with_interval(0.2, *NOTHING, 2)
     ('0.20 (0.10 to 0.25)', '0.20', 'says nothing')

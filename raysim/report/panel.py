@@ -30,17 +30,19 @@ FRONT_DRAWS = 1000
 
 
 class Alike(NamedTuple):
-    """A model's headline figure ``[H]`` and ``B`` sums per hospital, on the rows of a model with fewer rows."""
+    """A model's main metric ``[H]`` at each hospital and ``B`` sums per hospital, computed on another model's fewer
+    rows.
+    """
 
     figure: Floats
     sums: NDArray[np.float32]
 
 
 class Sketched(NamedTuple):
-    """The sums ``[H, B]`` that hospitals, listed by name, send about one model for its covariance with other models.
+    """The ``B`` sums that each of ``H`` hospitals sends about one model, ``[H, B]``, for covariances with other models.
 
-    ``on_same_rows`` has the figures and sums of other models on this model's rows; it is needed if this model is
-    evaluated on fewer rows than the others.
+    ``hospitals`` are the hospitals' names. If this model is evaluated on fewer rows than other models, ``on_same_rows``
+    has the main metric and the sums of the other models on these rows.
     """
 
     hospitals: tuple[str, ...]
@@ -53,7 +55,7 @@ Sent = Mapping[tuple[str, str, int], Sketched]
 
 
 def sent(results: Sequence[Result]) -> Sent:
-    """Collect the sums that the hospitals of finished runs have sent."""
+    """Collect the sums that hospitals have sent about models, from which variances over patients are computed."""
     return {
         (result.label, model, result.seed): Sketched(result.federation.hospitals, sums)
         for result in results
@@ -63,7 +65,7 @@ def sent(results: Sequence[Result]) -> Sent:
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """The figures of ``K`` models at ``H`` hospitals in order of names, for ``S`` seeds in ascending order."""
+    """The main metric (AUROC or MAE) of ``K`` models at ``H`` hospitals, sorted by name, under ``S`` seeds, sorted."""
 
     kind: TaskKind
     """The kind of label, with its headline figure."""
@@ -84,10 +86,11 @@ class Panel:
 
     @staticmethod
     def of(hospitals: pd.DataFrame, sent: Sent | None = None) -> Panel:
-        """Build the panel from a table as in :mod:`raysim.report.tables`. Raises ``ValueError`` for duplicates.
+        """Build the panel from the table ``hospitals`` of :mod:`raysim.report.tables`.
 
-        Without a column ``model`` all models are global; without ``seed`` there is one seed. ``sent`` is from
-        :func:`sent`. Without it, as for a real label, the variance over patients alone is unknown.
+        Without a column ``model``, all rows are of the global model; without ``seed``, all are of one seed. ``sent`` is
+        from :func:`sent`. Without it, as for a numeric label, the variance due to patients alone is unknown. Raises
+        ``ValueError`` if a model has two rows of one hospital and seed.
         """
         kind, count = reporting(hospitals), len(hospitals)
         models = hospitals["model"] if "model" in hospitals else np.full(count, "global", dtype=object)
@@ -135,7 +138,9 @@ class Panel:
         )
 
     def sides(self, first: Key, second: Key) -> tuple[Floats, Floats, Floats]:
-        """Return two models' figures and the test rows, ``[S, H]`` each, for seeds and hospitals that both have."""
+        """Return the main metrics of two models and their test rows, ``[S, H]`` each, for seeds and hospitals that both
+        have.
+        """
         if first not in self.place or second not in self.place:
             return np.empty((0, 0)), np.empty((0, 0)), np.empty((0, 0))
         one, other = self.place[first], self.place[second]
@@ -147,30 +152,35 @@ class Panel:
         return ours, theirs, rows
 
     def _figure(self, one: int, other: int) -> Floats:
-        """Return the figure of model ``one`` on the rows that it shares with model ``other``, ``[S, H]``."""
+        """Return the main metric of model ``one`` on the rows that it shares with model ``other``, by seed and hospital
+        ``[S, H]``.
+        """
         each = (self.alike.get((one, other, s)) for s in range(self.figure.shape[1]))
         return np.stack([own if of is None else of.figure for of, own in zip(each, self.figure[one], strict=True)])
 
     def _sums(self, one: int, other: int, s: int) -> NDArray[np.float32]:
-        """Return the sums about model ``one`` on the rows that it shares with model ``other``, ``[H, B]``."""
+        """Return the sums about model ``one`` under seed ``s`` on the rows that it shares with model ``other``, ``[H,
+        B]``.
+        """
         of = self.alike.get((one, other, s))
         return self.sketches[one, s] if of is None else of.sums
 
     def difference(self, first: Key, second: Key) -> Paired:
-        """Return the difference ``first - second`` of the headline figure, over the hospitals that define both.
+        """Return the difference ``first - second`` of two models' main metric, over the hospitals where both are
+        defined.
 
-        The variance over patients alone is NaN if a seed lacks the sums for it.
+        The variance due to patients alone is NaN if the sums for it are missing for a seed.
         """
         ours, theirs, rows = self.sides(first, second)
         counted = np.where(np.isfinite(ours - theirs), rows, 0.0)
         return paired(ours, theirs, rows, patients=self._patients(first, second, counted))
 
     def _patients(self, first: Key, second: Key | None, rows: Floats) -> Floats | None:
-        """Return the part of the difference's variance that is due to patients, at the hospitals and seeds of
+        """Return the variance of the difference ``first - second`` that is due to patients, for each hospital of
         :meth:`sides`.
 
-        ``rows`` are the weights. Without a ``second`` model, the result is for the first model's figure. None if
-        unknown.
+        ``rows`` are the weights of seeds and hospitals. Without a ``second`` model, the variance is that of the first
+        model's main metric. Returns None if sums are missing.
         """
         if not rows.size:
             return None
@@ -184,16 +194,16 @@ class Panel:
         return patient_part(ours, [np.zeros_like(each) for each in theirs] if second is None else theirs, rows)
 
     def level(self, key: Key) -> Paired:
-        """Return the mean headline figure of a model, as its difference from 0."""
+        """Return the mean main metric of a model over hospitals, in the form of a difference from 0."""
         figures, _, rows = self.sides(key, key)
         counted = np.where(np.isfinite(figures), rows, 0.0)
         return paired(figures, np.zeros_like(figures), rows, patients=self._patients(key, None, counted))
 
     def worst_decile(self, first: Key, second: Key, level: float) -> Limits:
-        """Return the interval of the difference ``first - second`` of two models' worst decile.
+        """Return the interval of the difference ``first - second`` of two models' worst decile over hospitals.
 
-        The limits are NaN if fewer than :data:`MANY_HOSPITALS` hospitals define both figures. Each pair of models has a
-        separate random stream.
+        ``level`` is the confidence level. The limits are NaN if fewer than :data:`MANY_HOSPITALS` hospitals have a
+        defined main metric under both models. Each pair of models has a separate random stream.
         """
         sides = self.sides(first, second)
         if paired(*sides).hospitals < MANY_HOSPITALS:
@@ -203,7 +213,7 @@ class Panel:
 
 
 def _in_order(hospitals: Sequence[str], values: NDArray[Any], order: Mapping[str, int]) -> NDArray[Any]:
-    """Reorder the ``values`` of hospitals to the ``order`` of their names; NaN for hospitals that sent none."""
+    """Reorder the rows of ``values`` from the order of ``hospitals`` to ``order``; hospitals without a row get NaN."""
     ordered = np.full((len(order), *values.shape[1:]), np.nan, dtype=values.dtype)
     known = [(order[name], h) for h, name in enumerate(hospitals) if name in order]
     to, of = np.array(known, dtype=np.int64).reshape(-1, 2).T

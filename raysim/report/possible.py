@@ -1,7 +1,7 @@
 """Intervals as they are printed: cut to possible values, and without numbers if they are uninformative.
 
-Files (``comparison.csv``, ``hospitals.csv``) have the intervals as computed, whose limits may be impossible
-values. Pages, the terminal, forests and sentences use the functions here.
+The functions here are for figures, tables and sentences on pages and in the terminal. The files ``comparison.csv`` and
+``hospitals.csv`` have the intervals as computed, whose limits may be impossible values, such as an AUROC above 1.
 """
 
 from __future__ import annotations
@@ -25,10 +25,9 @@ SAYS_NOTHING = "says nothing"
 
 
 def within(interval: Limits, low: float, high: float, widest: float = math.inf) -> Limits:
-    """Cut the ``interval`` to the range from ``low`` to ``high``; return :data:`NOTHING` if it was wider than
-    ``widest`` before.
+    """Cut the ``interval`` to the range from ``low`` to ``high``, or return :data:`NOTHING` if it is uninformative.
 
-    An interval that excludes 0 is a finding at any width, so its limits are printed. NaN stays NaN.
+    An interval is uninformative if it is wider than ``widest`` before the cut, and includes 0. NaN stays NaN.
 
     >>> within(Limits(-1.3, 0.2), -0.8, 0.2), within(Limits(-0.1, 0.3), -0.8, 0.2, WIDEST)
     (Limits(low=-0.8, high=0.2), Limits(low=-0.1, high=0.2))
@@ -43,7 +42,8 @@ def within(interval: Limits, low: float, high: float, widest: float = math.inf) 
 def difference(interval: Limits, larger: bool, reference: float = math.nan) -> Limits:
     """Cut the interval of a difference of two AUROCs to the range from ``-reference`` to ``1 - reference``.
 
-    ``reference`` is the subtracted AUROC; NaN if unknown. Errors (not ``larger``) have no bounds.
+    ``reference`` is the subtracted AUROC; NaN if unknown. An uninformative interval, as in :func:`within`, becomes
+    :data:`NOTHING`. If ``larger`` is False, the difference is one of errors, which have no bounds, and is not changed.
     """
     if not larger:
         return interval
@@ -52,7 +52,10 @@ def difference(interval: Limits, larger: bool, reference: float = math.nan) -> L
 
 
 def level(interval: Limits, larger: bool) -> Limits:
-    """Cut the interval of an AUROC to the range from 0 to 1, or of an error (not ``larger``) to at least 0."""
+    """Cut the interval of an AUROC to the range from 0 to 1, or return :data:`NOTHING` if it is then too wide.
+
+    If ``larger`` is False, the interval is one of an error, and is cut at 0 only.
+    """
     if not larger:
         return within(interval, 0.0, math.inf)
     cut = within(interval, 0.0, 1.0)
@@ -60,7 +63,10 @@ def level(interval: Limits, larger: bool) -> Limits:
 
 
 def visible(size: float, larger: bool, reference: float = math.nan) -> bool:
-    """Whether a difference of this ``size`` is possible at all, given a subtracted AUROC of ``reference``."""
+    """Whether two AUROCs can differ by this ``size`` in both directions; for errors (``larger`` is False), always.
+
+    ``reference`` is the subtracted AUROC; NaN if unknown. An infinite or undefined ``size`` is never possible.
+    """
     if not math.isfinite(size):
         return False
     if not larger or not math.isfinite(reference):

@@ -1,11 +1,11 @@
 """The tables of a comparison, from one row per strategy, model and seed.
 
-- ``per_seed`` has ``strategy, model, seed`` and the figures of :func:`raysim.metrics.equity.equity` as columns.
-- ``hospitals`` has ``strategy, model, seed, hospital, n_train, n_test, auroc``.
-- A real label has ``mae`` instead of ``auroc``. The column decides which figures are reported, and which direction is
-  better (:mod:`raysim.metrics.labels`).
+- ``per_seed`` has the columns ``strategy, model, seed`` and the metrics of :func:`raysim.metrics.equity.equity`.
+- ``hospitals`` has the columns ``strategy, model, seed, hospital, n_train, n_test, auroc``.
+- For a numeric label there is a column ``mae`` instead of ``auroc``. This main metric decides which metrics are
+  reported, and whether larger values are better (:mod:`raysim.metrics.labels`).
 - ``model`` names the kind of model (global, cluster, personal).
-- ``yardstick`` (optional) marks references, which are never recommended.
+- ``yardstick`` (optional) marks references, such as training alone, which are not federated methods.
 - ``learner`` (optional) names the family of the trained model.
 
 Output rows are in the order in which strategies first appear.
@@ -41,9 +41,10 @@ EQUITY = ("worst_decile", "gini", "std", "size_bias", "size_bias_abs")
 
 
 def read_csv(path: Path) -> pd.DataFrame:
-    """Read a table of a run or comparison. Columns in ``NAMES`` are unchanged texts; in others an empty cell is NaN.
+    """Read a table of a run or comparison. Columns in ``NAMES`` are read as texts; in other columns an empty cell is
+    NaN.
 
-    pandas does not guess types here. Therefore a hospital remains ``007`` or ``NA``, and an empty name remains empty.
+    A hospital called ``007`` or ``NA`` therefore keeps its name, and an empty name remains empty.
     """
     figures = pd.read_csv(path, nrows=0).columns.difference([*NAMES])
     return csv_files.read_csv(
@@ -52,18 +53,18 @@ def read_csv(path: Path) -> pd.DataFrame:
 
 
 def figures_in(table: Container[str]) -> tuple[str, ...]:
-    """Return the figures that a comparison with these columns reports."""
+    """Return the names of the metrics that a comparison with these columns reports."""
     kind = reporting(table)
     return kind.headline, *kind.beside, *EQUITY
 
 
 def comparison(per_seed: pd.DataFrame) -> pd.DataFrame:
-    """Return a table of ``strategy, model``, each figure and its ``_std`` over seeds (``ddof=1``), ``seeds``,
-    ``undefined`` and ``judged``.
+    """Return one row for each strategy and model, with the mean of each metric over seeds.
 
-    The mean of a figure leaves out seeds where it is undefined. The deviation of fewer than two seeds is NaN.
-    ``undefined`` and ``judged`` are the numbers of hospitals without and with a defined headline figure, each in the
-    seed with the most.
+    Further columns are each metric's ``_std`` over seeds (``ddof=1``), ``seeds``, ``undefined`` and ``judged``. A mean
+    leaves out seeds where the metric is undefined. The deviation of fewer than two seeds is NaN. ``undefined`` and
+    ``judged`` are the numbers of hospitals where the main metric is undefined or defined, each as the maximum over
+    seeds.
     """
     figures = list(figures_in(per_seed))
     groups = complete(per_seed).groupby(KEYS, sort=False)
@@ -83,9 +84,10 @@ def comparison(per_seed: pd.DataFrame) -> pd.DataFrame:
 
 
 def few(table: pd.DataFrame) -> bool:
-    """Whether too few hospitals are judged for a worst decile and for a slope on their size.
+    """Whether too few hospitals have a defined main metric for a worst decile, and for a slope on hospital size.
 
-    The worst decile is then the lowest hospital. ``table`` is from :func:`comparison`; False if it lacks the counts.
+    The worst decile is then that of the worst hospital alone. ``table`` is from :func:`comparison`; the result is False
+    if it lacks the numbers of hospitals.
     """
     return "judged" in table and bool(table["judged"].max() < FEW_HOSPITALS)
 
@@ -98,16 +100,18 @@ def differences(
     *,
     sent: Sent | None = None,
 ) -> pd.DataFrame:
-    """Return the difference of every strategy and model from the baseline.
+    """Return the differences in metrics of every strategy and model from the baseline.
 
-    Columns are ``strategy, model, figure, mean, std, pairs, low, high``. ``mean`` and ``std`` are over pairs of equal
-    seeds; without ``hospitals``, ``low`` and ``high`` are NaN. With ``hospitals``:
+    Columns are ``strategy, model, figure, mean, std, pairs, low, high``; ``figure`` names the metric. ``mean`` and
+    ``std`` are over the seeds that both models have, whose number is ``pairs``. Without ``hospitals``, ``low`` and
+    ``high`` are NaN. With ``hospitals``:
 
-    - The mean of the AUROC (MAE) is over all hospitals and seeds that define both models, as in the answer and the
-      figures (:class:`raysim.statistics.differences.paired.Paired`). Its 95 % interval is for hospitals like these.
+    - The ``mean`` of the AUROC (or MAE) is over all hospitals and seeds where it is defined under both models, as in
+      the report (:class:`raysim.statistics.differences.paired.Paired`). Its 95 % interval allows for other hospitals of
+      the same kind.
     - The 95 % interval of the worst decile needs :data:`raysim.report.panel.MANY_HOSPITALS` hospitals
       (:func:`raysim.statistics.differences.worst_decile.worst_decile_difference`).
-    - Each interval holds separately; the intervals of the answer hold jointly.
+    - Each interval holds separately; those that decide the recommendation hold jointly.
 
     ``sent`` has the sums that hospitals sent about the models (:func:`raysim.report.panel.sent`), for the variance over
     patients. The baseline is the ``global`` model of the strategy ``baseline`` or, without one, its first model. There
@@ -150,9 +154,10 @@ def differences(
 def _where_both_are_defined(
     hospitals: pd.DataFrame, first: tuple[str, str], second: tuple[str, str]
 ) -> tuple[pd.DataFrame, pd.DataFrame] | None:
-    """Return the equity figures of two models by seed, over the hospitals where both are defined.
+    """Return the equity metrics of two models by seed, over the hospitals where the main metric of both is defined.
 
-    Returns None if both are defined at the same hospitals; their own figures then already use these hospitals.
+    Returns None if both are defined at the same hospitals, because the models' own metrics then already use these
+    hospitals. Also returns None if there is no such hospital.
     """
     kind = reporting(hospitals)
     table = hospitals if "stays" in hospitals else hospitals.assign(stays=0)
@@ -178,7 +183,10 @@ def _where_both_are_defined(
 
 
 def complete(per_seed: pd.DataFrame) -> pd.DataFrame:
-    """Return a copy with every figure as a float column. Missing figures are NaN; ``size_bias_abs`` is computed."""
+    """Return a copy that has every column of ``per_seed``, with metrics as floats.
+
+    Missing metrics are NaN, other missing columns have defaults, and ``size_bias_abs`` is computed.
+    """
     table = per_seed.reset_index(drop=True).copy()
     for column, otherwise in (
         ("model", "global"),
@@ -197,7 +205,9 @@ def complete(per_seed: pd.DataFrame) -> pd.DataFrame:
 
 
 def margins(per_seed: pd.DataFrame) -> pd.DataFrame:
-    """Return half the width of Student's 95 % interval of each metric's mean over seeds or folds, by model."""
+    """Return half the width of Student's 95 % interval of each metric's mean over seeds or folds, by strategy and
+    model.
+    """
     groups = (
         complete(per_seed).drop(columns=["seed", "yardstick", "learner"], errors="ignore").groupby(KEYS, sort=False)
     )
@@ -207,7 +217,10 @@ def margins(per_seed: pd.DataFrame) -> pd.DataFrame:
 
 
 def baseline_of(table: pd.DataFrame, baseline: str) -> tuple[str, str] | None:
-    """Return the strategy and model that others are compared with; ``None`` if it was not run."""
+    """Return the strategy and model that others are compared with; None if the strategy ``baseline`` was not run.
+
+    The model is the global one, or without a global model the first.
+    """
     models = list(table.loc[table["strategy"] == baseline, "model"])
     if not models:
         return None
@@ -217,7 +230,8 @@ def baseline_of(table: pd.DataFrame, baseline: str) -> tuple[str, str] | None:
 def made_of(keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], tuple[str, str]]:
     """Map each recalibrated model among ``keys`` (strategy and model) to its original model.
 
-    Both order the patients of a hospital alike, so they have the same AUROC there; only their risks differ.
+    A recalibrated model ranks the patients of a hospital like its original, so both have the same AUROC there. Only
+    their predicted risks differ.
     """
     of = {}
     for before, key in pairwise(keys):
@@ -227,7 +241,9 @@ def made_of(keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], tuple[str,
 
 
 def labels(table: pd.DataFrame) -> list[str]:
-    """Name each row: the strategy, with its model if it has several; references have a star."""
+    """Return a name for each row: the strategy, with its model if the strategy has several. Names of references end
+    with a star.
+    """
     models = table.groupby("strategy")["model"].nunique()
     return [
         (f"{strategy} ({model})" if models[strategy] > 1 else str(strategy)) + (" *" if reference else "")
@@ -236,9 +252,9 @@ def labels(table: pd.DataFrame) -> list[str]:
 
 
 def added_figures(per_seed: pd.DataFrame) -> dict[str, Any]:
-    """Return the part of ``answer.json`` on figures that other packages registered; empty if there are none.
+    """Return the part of ``answer.json`` on metrics that other packages have registered; empty if there are none.
 
-    The values are means over seeds by strategy and model, None where undefined.
+    It has their means over seeds by strategy and model; undefined means are None.
     """
     found = [name for name in ADDED if name in per_seed]
     if not found:
@@ -254,15 +270,16 @@ def added_figures(per_seed: pd.DataFrame) -> dict[str, Any]:
 
 
 def references(table: pd.DataFrame) -> NDArray[np.bool_]:
-    """Return a mask ``[n]`` of the rows that are references; all False if the table has no such column."""
+    """Return which rows are references, such as training alone; all False if the table has no column ``yardstick``."""
     return table["yardstick"].to_numpy(bool) if "yardstick" in table else np.zeros(len(table), dtype=bool)
 
 
 def hospital_means(hospitals: pd.DataFrame) -> pd.DataFrame:
-    """Return means over seeds, one row for each strategy, model and hospital: ``stays, n_test, auroc`` or ``mae``.
+    """Return each hospital's main metric (``auroc`` or ``mae``) under each strategy and model, averaged over seeds.
 
-    A figure is NaN if it is defined under no seed. ``stays`` are all rows of the hospital: the column ``stays``, or
-    else the sum of the available parts.
+    Further columns are ``n_test`` and ``stays``, the number of all rows of the hospital. It is from the column
+    ``stays`` of ``hospitals``, or else the sum of the available parts. A metric is NaN if it is undefined under all
+    seeds.
     """
     table = hospitals.copy()
     if "model" not in table:

@@ -35,7 +35,8 @@ _BY_WORD = {term.lower(): sentence for term, sentence in TERMS.items()}
 
 
 def explained(text: str) -> Markup:
-    """Escape a text (unless it is markup without elements), and explain each term where it first occurs.
+    """Escape a text (unless it is ``Markup`` without elements), and add an explanation to each technical term where it
+    first occurs.
 
     >>> explained("PPV < PPV")
     Markup('<dfn title="The share of patients with an alert who have the event.">PPV</dfn> &lt; PPV')

@@ -1,4 +1,4 @@
 """Local training: models, losses and fast kernels.
 
-Each family of models has a file, and each kind of model and device has a kernel.
+A kernel trains one kind of model on one kind of device.
 """

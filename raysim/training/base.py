@@ -1,7 +1,8 @@
 """The interface of local training, shared by all models and kernels.
 
-A kernel runs LocalSGD for many hospitals at once or one after another. A kernel's result for a hospital depends only on
-that hospital's task and never on the other tasks of the call. Placement therefore changes no result.
+A kernel runs LocalSGD (gradient descent on a hospital's own rows) for many hospitals, at once or one after another. On
+a CPU, the result for a hospital depends on that hospital's task alone. Results are therefore the same, bit for bit,
+however hospitals are distributed over processes.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ Vector = NDArray[Any]  # [P], float32 or float64 by the run's precision
 
 @dataclass(frozen=True)
 class Layout:
-    """The named tensors of a flat parameter vector ``[P]``, in order.
+    """The names and shapes of the tensors that are concatenated in a model's flat vector of ``P`` scalars.
 
-    The last ``buffers`` tensors are not parameters but statistics that a module measures as it trains, such as the
-    running means of batch norm. Gradients do not change them.
+    The last ``buffers`` tensors are not parameters. They are statistics that a module measures as it trains, such as
+    the running means of batch norm. Gradients do not change them.
     """
 
     names: tuple[str, ...]
@@ -41,23 +42,23 @@ class Layout:
 
     @property
     def size(self) -> int:
-        """Return the number of scalars of the model, ``P``."""
+        """Return the number of scalars in the flat vector, ``P``."""
         return sum(math.prod(shape) for shape in self.shapes)
 
     @property
     def slices(self) -> dict[str, slice]:
-        """Return the slice of the vector for each tensor, by name."""
+        """Return where each tensor is in the flat vector, as a slice, by the tensor's name."""
         ends = np.cumsum([math.prod(shape) for shape in self.shapes]).tolist()
         return {name: slice(a, b) for name, a, b in zip(self.names, [0, *ends], ends, strict=False)}
 
     @property
     def measured(self) -> frozenset[str]:
-        """Return the names of the buffers."""
+        """Return the names of the buffers, which are statistics that a module measures as it trains."""
         return frozenset(self.names[len(self.names) - self.buffers :])
 
     @property
     def trained(self) -> int:
-        """Return the number of scalars that gradients change. In the vector they come before the scalars of the
+        """Return the number of scalars that gradients change. They come first in the flat vector, before the
         buffers."""
         return self.size - sum(math.prod(shape) for shape in self.shapes[len(self.shapes) - self.buffers :])
 
@@ -71,14 +72,17 @@ class Layout:
 
     @cached_property
     def unpenalised(self) -> NDArray[np.bool_]:
-        """Return a mask ``[P]`` of the parameters to which weight decay does not apply."""
+        """Return a mask ``[P]`` of the scalars of the flat vector to which weight decay does not apply."""
         mask = np.ones(self.size, np.bool_)
         for name, part in self.slices.items():
             mask[part] = not self.penalised(name)
         return mask
 
     def split(self, vector: Any) -> dict[str, Any]:
-        """Return views of ``vector [..., P]``, a numpy array or a torch tensor, by name, each ``[..., *shape]``."""
+        """Split a flat ``vector [..., P]`` into views by tensor name, each of shape ``[..., *shape]``.
+
+        The vector is a numpy array or a torch tensor.
+        """
         views, at = {}, 0
         for name, shape in zip(self.names, self.shapes, strict=True):
             n = math.prod(shape)
@@ -91,10 +95,11 @@ class Layout:
 class Optimizer:
     """The local optimiser. Each task starts with a fresh state, unless ``Task.moments`` is set.
 
-    ``name`` is ``sgd``, ``momentum`` (coefficient .9) or ``adam`` (betas .9 and .999, eps 1e-8, bias-corrected).
-    ``batch_size`` 0 is the full batch. A task's own learning rate has precedence over ``learning_rate``.
-    ``weight_decay`` adds ``weight_decay/2 * |theta|^2`` to the loss of every batch, over the parameters for which
-    :meth:`Layout.penalised` is true. The gradient of this term is added to the batch's gradient, also for Adam.
+    ``name`` is ``sgd``, ``momentum`` (coefficient .9) or ``adam`` (betas .9 and .999, eps 1e-8, bias-corrected). With
+    ``batch_size`` 0 a batch consists of all rows of the hospital. ``Task.learning_rate`` has precedence over
+    ``learning_rate``. ``weight_decay`` adds ``weight_decay/2 * |theta|^2`` to the loss of every batch, where ``theta``
+    are the parameters for which :meth:`Layout.penalised` is true. The gradient of this term is added to the batch's
+    gradient, also for Adam (the decay is not decoupled as in AdamW).
     """
 
     name: str
@@ -105,7 +110,9 @@ class Optimizer:
 
 @dataclass(eq=False)
 class Moments:
-    """An optimiser's state between two local updates. A kernel reads it when a task begins, and updates it at the end.
+    """The state that a hospital's optimiser keeps between two local updates.
+
+    A kernel reads the state when a task begins, and updates it at the end.
 
     ``first [P]`` and ``second [P]`` are Adam's averages of gradients and of their squares; they are None before the
     first local update. Momentum stores its velocity in ``first``; plain SGD has no state. ``steps`` is the number of
@@ -121,18 +128,18 @@ class Moments:
 class Task:
     """One hospital's local training in one round.
 
-    The training minimises the mean loss of a batch, plus ``sum_j weight_j/2 * |theta - towards_j|^2`` and the terms
-    below.
+    Training minimises the mean loss of batches over the parameters ``theta``. The loss includes the proximal terms
+    ``sum_j weight_j/2 * |theta - towards_j|^2`` and the other terms below.
 
     - ``X [n, F]``, ``y [n]`` (class indices, or real labels): the hospital's training rows. Without rows the result is
       ``start``.
     - ``start [P]``: the parameters from which training begins.
-    - ``proximal``: the pairs ``(weight_j, towards_j [P])``.
+    - ``proximal``: the pairs ``(weight_j, towards_j [P])`` of the proximal terms.
     - ``epochs``, ``learning_rate``: the number of epochs and the learning rate of the local update.
     - ``batches(epoch)``: a function that returns a random generator at the beginning of that epoch's stream. From this
-      generator kernels draw the epoch's permutation, and then the model's random numbers. Kernels call ``batches`` once
-      for each epoch, in order. For a full batch (``batch_size`` 0, or at least ``n``) they call it only if the model
-      draws random numbers. The next call, for any task, may re-seed the generator.
+      generator kernels draw the order of the epoch's rows, and then the model's random numbers (dropout). Kernels call
+      ``batches`` once for each epoch, in order. For a full batch (``batch_size`` 0, or at least ``n``) they call it
+      only if the model draws random numbers. Tasks may share one generator, which every call then seeds anew.
     - ``linear [P]``: a vector that is added to every gradient (the term ``linear . theta``).
     - ``frozen [P]``: a mask of the parameters that do not change.
     - ``contrast``: a contrastive term, which few models support; see :attr:`raysim.strategies.base.Objective.contrast`.
@@ -161,7 +168,7 @@ class Task:
 
     @property
     def works(self) -> bool:
-        """Whether the task has rows and steps. A task without rows or without steps returns ``start``."""
+        """Whether the task has at least one row and at least one step. Without them, training returns ``start``."""
         return bool(len(self.y) and (self.epochs if self.private is None else self.private.steps))
 
 
@@ -169,8 +176,8 @@ class Task:
 class ContrastTerm:
     """A task's contrastive term (MOON, eq. 3).
 
-    It draws the representation of a row towards the representation by the received model, and away from the
-    representation by the hospital's last local model.
+    The term draws a row's representation by the trained model towards its representation by the received model. It
+    draws the representation away from the row's representation by the hospital's previous local model.
     """
 
     weight: float
@@ -186,8 +193,10 @@ class ContrastTerm:
 
 
 class DeviceFull(Exception):
-    """Raised if the device has too little memory to train even a single task. ``task`` is the task's index in the
-    call."""
+    """Raised if the device has too little memory to train even a single task.
+
+    ``task`` is the index of this task among the tasks that were to be trained together.
+    """
 
     def __init__(self, task: int, text: str) -> None:
         super().__init__(text)
@@ -195,17 +204,17 @@ class DeviceFull(Exception):
 
 
 class Model(Protocol):
-    """A model family bound to ``F`` features, to ``C`` classes or a real label, and to a device and precision.
+    """A model for ``F`` features, and for ``C`` classes or a real label, on one device and in one precision.
 
-    A model may have ``logits_of_many(theta [P], X [n, F]) -> [n]`` for rows of many hospitals in one call. The bits of
-    a row's output, and of its loss by ``row_losses``, must then not depend on the other rows of the call or on the
-    row's position. If the method is missing or None, each hospital is scored in a separate call.
+    A model may have ``logits_of_many(theta [P], X [n, F]) -> [n]`` for rows of many hospitals in one call. A row's
+    output must then be the same, bit for bit, whatever the row's position and the other rows are. The same must hold
+    for its loss by ``row_losses``. If the method is missing or None, ``logits`` is called for each hospital separately.
     """
 
     layout: Layout
 
     def initial(self, rng: np.random.Generator) -> NDArray[np.float64]:
-        """Return the common starting parameters ``[P]``."""
+        """Return the initial parameters ``[P]``, with which all hospitals start."""
 
     def logits(self, theta: Vector, X: NDArray[Any]) -> NDArray[Any]:
         """Return the outputs of rows ``X [n, F]`` at ``theta [P]``.
@@ -220,13 +229,13 @@ class Model(Protocol):
     def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
         """Run LocalSGD for each task and return the parameters, ``[len(tasks), P]``, in the run's precision.
 
-        A model on its own device may raise :class:`DeviceFull`.
+        A model on a GPU may raise :class:`DeviceFull`.
         """
 
 
 @runtime_checkable
 class Exportable(Protocol):
-    """A model that can be exported as a plain ``torch`` module (optional, in addition to :class:`Model`)."""
+    """The additional method of a :class:`Model` that can be exported as a plain ``torch`` module."""
 
     def as_module(self, theta: Vector) -> nn.Module:
         """Return a module that computes the outputs of ``logits`` at ``theta [P]`` from rows ``[n, F]``, in the run's
@@ -235,13 +244,16 @@ class Exportable(Protocol):
 
 @runtime_checkable
 class Grows(Protocol):
-    """A model of trees (optional, in addition to :class:`Model`)."""
+    """The additional method of a :class:`Model` that consists of decision trees."""
 
     def forest(self, theta: Vector) -> Forest:
         """Return the trees stored in ``theta [P]``."""
 
 
 def whole(option: str, value: object, least: int) -> None:
-    """Raise ``ValueError`` naming a model's ``option`` unless the value is a whole number of at least ``least``."""
+    """Raise ``ValueError`` unless a model option's ``value`` is a whole number of at least ``least``.
+
+    The message names the ``option``.
+    """
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ValueError(f"{option}: {as_yaml(value)} is not a whole number of at least {least}")

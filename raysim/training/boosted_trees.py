@@ -1,8 +1,8 @@
 """The model ``boosted_trees``: gradient-boosted trees on the recorded columns, grown from sums over rows.
 
-Numbers are not scaled, missing values are not replaced, and categories are indices. Like all models, it is stored, used
-and evaluated as a vector of parameters (:mod:`raysim.trees.stored`). No gradient changes it: strategies for trees grow
-it.
+Columns are used as recorded: numbers are not scaled, missing values are not replaced, and categories are indices. Like
+all models, it is stored, used and evaluated as a vector of parameters (:mod:`raysim.trees.stored`). It is not trained
+by gradient descent: the strategies for boosted trees add trees to it.
 """
 
 from __future__ import annotations
@@ -38,13 +38,18 @@ class BoostedTrees(TreeSettings):
     def bind(
         self, n_features: int, n_classes: int, *, init: str, device: str, precision: str, levels: tuple[int, ...]
     ) -> Model:
-        """Return the model for ``F`` features with ``levels [F]`` categories and ``C`` classes, always on a CPU."""
+        """Return the model for ``F`` features and ``C`` classes, always on a CPU.
+
+        ``levels [F]`` is the number of categories of each feature; 0 means a number.
+        """
         return TreeModel(TreeTask(self, levels, n_classes), precision)
 
 
 class TreeModel:
-    """A model of trees, whose vectors have the form of :class:`raysim.trees.stored.Shape`. The vector of zeros ``[P]``
-    has no trees."""
+    """Boosted trees as a model, stored as a vector ``[P]`` in the format of :class:`raysim.trees.stored.Shape`.
+
+    A vector of zeros has no trees.
+    """
 
     unclippable = "is grown without steps of gradient descent"
 
@@ -56,7 +61,7 @@ class TreeModel:
         self._dtype = np.dtype(precision)
 
     def initial(self, rng: np.random.Generator) -> NDArray[np.float64]:
-        """Return zeros ``[P]``."""
+        """Return a vector of zeros ``[P]``, which has no trees."""
         return np.zeros(self.layout.size)
 
     def forest(self, theta: Vector) -> Forest:
@@ -64,8 +69,11 @@ class TreeModel:
         return self.shape.forest(theta)
 
     def logits(self, theta: Vector, X: NDArray[Any]) -> NDArray[Any]:
-        """Return log-odds of class 1, predictions or means of counts, ``[n]``; for more than two classes return logits
-        ``[n, C]``."""
+        """Return the outputs for rows ``X [n, F]``.
+
+        They are log-odds of class 1, predictions of a real label, or expected counts, ``[n]``. For more than two
+        classes they are logits ``[n, C]``.
+        """
         margins = self.forest(theta).margins(X)
         if self.trees.loss == "poisson":
             margins = np.exp(np.minimum(margins, LARGEST))
@@ -73,7 +81,10 @@ class TreeModel:
 
     @property
     def logits_of_many(self) -> Callable[[Vector, NDArray[Any]], NDArray[Any]] | None:
-        """See :class:`raysim.training.base.Model`: a row's margin is an exact sum, independent of other rows."""
+        """Return ``logits`` if a row has one output, else None; see :class:`raysim.training.base.Model`.
+
+        The output is an exact sum over trees, so it does not depend on the other rows.
+        """
         return self.logits if self.trees.outputs == 1 else None
 
     def row_losses(self, outputs: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
@@ -83,11 +94,11 @@ class TreeModel:
         return row_losses("squared" if self.trees.loss == "squared" else LOG_LOSS, outputs, y)
 
     def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
-        """Append a hospital's ``own_trees``, grown on its training rows, to the trees that it starts from.
+        """Add a hospital's own trees, grown on its training rows, to the trees that it received.
 
-        See :meth:`raysim.trees.settings.TreeTask.personal`. If the task's validation rows are
-        :func:`raysim.trees.boosting.enough`, they determine how many of the new trees are stored: none if no tree
-        lowers their loss.
+        The settings of the new trees are those of :meth:`raysim.trees.settings.TreeTask.personal`. If the hospital has
+        enough validation rows (:func:`raysim.trees.boosting.enough`), their loss decides how many of the new trees are
+        kept. None is kept if no tree lowers this loss.
         """
         return np.stack([self._with_own(task) for task in tasks]).astype(self._dtype)
 

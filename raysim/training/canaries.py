@@ -1,9 +1,9 @@
 """A model with canaries among its rows: patients whose gradients an auditor has chosen.
 
-A canary's rows are 0 except in one column. Each canary has its own column; these columns come last. For any parameters,
-a canary's gradient has a fixed direction in the first layer, and the clipping norm as its length. Unlike the gradient
-of a real row that has been learned, a canary's gradient does not become small. Sampling, clipping, noise and sums are
-the same as in the run; only the gradient is replaced.
+A canary's rows are 0 except in one column. Each canary has its own column, and these columns come after all real
+features. For any parameters, a canary's gradient has a fixed direction in the first layer, and the clipping norm as its
+length. Unlike the gradient of a real row that has been learned, a canary's gradient does not become small. Sampling,
+clipping, noise and sums are the same as in the audited run; only the gradients of canaries are replaced.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ from raysim.training.models import build_model
 
 @dataclass(frozen=True)
 class WithCanaries:
-    """The family ``family`` with its ``options``, where the last ``columns`` features belong to canaries."""
+    """A model family with canaries: patients whose gradients an auditor has chosen.
+
+    The models are those of ``family`` with its ``options``. The last ``columns`` features belong to canaries.
+    """
 
     family: str
     columns: int
@@ -31,7 +34,7 @@ class WithCanaries:
     def bind(self, n_features: int, n_classes: int, *, init: str, device: str, precision: str) -> Model:
         """Return the model for ``F`` features, including the columns of canaries.
 
-        Raises ``TypeError`` for a family whose gradients cannot be traced layer by layer.
+        Raises ``TypeError`` for a family whose models do not consist of dense layers, such as boosted trees.
         """
         inner = build_model(
             self.family,
@@ -48,8 +51,10 @@ class WithCanaries:
 
 
 class CanaryModel(DenseLayers):
-    """The model ``inner`` with canaries. A row is a canary's if it has a value other than 0 in column ``first`` or
-    later."""
+    """The model ``inner``, trained with canaries: patients whose gradients an auditor has chosen.
+
+    A row belongs to a canary if it has a value other than 0 in column ``first`` or later.
+    """
 
     def __init__(self, inner: Any, first: int) -> None:
         self._inner, self._first = inner, first
@@ -65,7 +70,8 @@ class CanaryModel(DenseLayers):
 
     @property
     def logits_of_many(self) -> Callable[[Vector, NDArray[Any]], NDArray[Any]] | None:
-        """Return the inner model's ``logits_of_many``, with the columns of canaries set to 0, or None."""
+        """Return the inner model's ``logits_of_many``, called with the columns of canaries set to 0; None if it has
+        none."""
         many = getattr(self._inner, "logits_of_many", None)
         return None if many is None else lambda theta, X: many(theta, self._without(X))
 
@@ -74,7 +80,7 @@ class CanaryModel(DenseLayers):
         return np.asarray(self._inner.row_losses(outputs, y))
 
     def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
-        """Train the inner model. Canaries are planted among the rows of private steps."""
+        """Train the inner model. In tasks with DP-SGD, the gradients of canaries' rows are replaced."""
         planted = [
             task
             if task.private is None
@@ -86,8 +92,10 @@ class CanaryModel(DenseLayers):
     def traced(
         self, theta: NDArray[Any], X: NDArray[Any], y: NDArray[Any], weights: NDArray[Any] | None
     ) -> list[Traced]:
-        """Return each layer's trace. For canaries' rows, ``returned`` is a unit vector at the first layer, and 0 at the
-        others."""
+        """Return each layer's inputs (``received``) and the gradients with respect to its outputs (``returned``).
+
+        For the rows of canaries, ``returned`` is a unit vector at the first layer, and 0 at all other layers.
+        """
         layers: list[Traced] = self._inner.traced(theta, self._without(X), y, weights)
         canaries = self._canaries(X)
         if not canaries.any():

@@ -35,11 +35,11 @@ def check(weights: ClassWeights, classes: int) -> None:
 
 
 def balanced(counts: NDArray[Any]) -> NDArray[np.float64]:
-    """Return the weights ``n / (C * n_c)``, as in scikit-learn; ``counts [C]`` are all hospitals' training rows of each
-    class.
+    """Return the weight ``n / (k * n_c)`` of each of ``C`` classes, ``[C]``, as in scikit-learn.
 
-    Every class then has the same total weight, and the mean weight of a row is 1 if all classes occur. A class without
-    rows has the weight 1.
+    ``counts [C]`` has the number ``n_c`` of training rows of each class over all hospitals, and ``n`` is their sum.
+    ``k`` of the classes have rows. Each of these classes then has the same total weight, and the mean weight of a row
+    is 1. A class without rows has the weight 1.
     """
     weights = np.ones(len(counts))
     filled = counts > 0
@@ -48,9 +48,10 @@ def balanced(counts: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def row_weights(weights: ClassWeights, y: NDArray[Any]) -> NDArray[np.float64] | None:
-    """Return the factor of each row's loss ``[n]``, from the labels ``y [n]``; None if every row counts once.
+    """Return the factor of each row's loss ``[n]``, from the labels ``y [n]``; None means that all factors are 1.
 
-    Raises ``ValueError`` for ``balanced``: the server must first replace it by factors.
+    Raises ``ValueError`` if ``weights`` is ``balanced``: the server must first compute these weights from the counts of
+    all hospitals.
     """
     if weights == "none":
         return None

@@ -3,8 +3,8 @@
 For a row with label ``y`` and the model's output ``z``:
 
 - ``log_loss``: ``-log softmax(z)[y]``; the only loss for classes;
-- ``squared``: ``(z - y)^2 / 2``, for a real label. With the factor 1/2 the gradient by ``z`` is the residual ``z - y``,
-  as for the log loss, so that learning rates are comparable;
+- ``squared``: ``(z - y)^2 / 2``, for a real label. With the factor 1/2 the derivative is the residual ``z - y``, as for
+  the log loss, so that learning rates are comparable;
 - ``absolute``: ``|z - y|``, for a real label, with the subgradient ``sign(z - y)``, which is 0 if ``z = y``.
 """
 
@@ -53,22 +53,28 @@ def row_losses(loss: str, outputs: NDArray[Any], y: NDArray[Any]) -> NDArray[np.
 
 
 def residual(loss: str, z: NDArray[Any], y: NDArray[Any]) -> None:
-    """Replace predictions ``z [b]`` in place by the derivatives of their rows' ``loss`` (one of ``REGRESSION``)."""
+    """Replace predictions ``z [b]`` in place by the derivatives of their rows' losses.
+
+    ``loss`` is one of ``REGRESSION``, the losses for real labels.
+    """
     np.subtract(z, y, z)
     if loss == "absolute":
         np.sign(z, z)
 
 
 def default_rate(loss: str | None, *, real_label: bool) -> float:
-    """Return the learning rate for a configuration that sets none; ``loss`` is the configured loss, or None."""
+    """Return the learning rate that is used if the configuration sets none.
+
+    ``loss`` is the configured loss, or None.
+    """
     return RATE_OF_SQUARES if real_label and loss in (None, "squared") else RATE
 
 
 def choose(loss: str | None, n_classes: int) -> str:
-    """Return the loss for a label with ``n_classes`` classes (0: a real label).
+    """Return the name of the loss for a label with ``n_classes`` classes (0: a real label).
 
-    ``loss`` is the configured name; None means the log loss for classes, and the squared loss for a real label. Raises
-    ``ConfigError`` for a loss that does not fit the label.
+    ``loss`` is the configured name. With None, the loss is the log loss for classes, and the squared loss for a real
+    label. Raises ``ConfigError`` for a loss that does not fit the label.
     """
     if n_classes:
         if loss not in (None, LOG_LOSS):

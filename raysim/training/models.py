@@ -32,17 +32,18 @@ def build_model(
     ``cuda[:k]``).
 
     - ``family``: a registered name, the import path ``my_module.Net`` of a class, or a class. The class is either a
-      family (a dataclass whose fields are its options, and whose ``bind(F, C, init=, device=, precision=)`` returns a
-      ``Model``), or a ``torch.nn.Module`` that is constructed as ``cls(F, C, **options)``.
-    - ``n_classes``: 0 stands for a real label. It is valid for modules, which are then constructed with 1 instead of C,
-      and for families whose ``labels`` include ``regression``.
+      family or a ``torch.nn.Module``. A family is a dataclass whose fields are its options, and whose ``bind(F, C,
+      init=, device=, precision=)`` returns a ``Model``. A module is constructed as ``cls(F, C, **options)``.
+    - ``n_classes``: 0 means that the label is a real number. A module is then constructed with one output. A family
+      must have ``regression`` among its ``labels``.
     - ``options``: the options of the family, by name.
-    - ``levels()``: the number of categories of each of the F features, 0 for a number; None means that all are numbers.
-      Only families of raw columns (whose attribute ``raw`` is true) receive it, as the argument ``levels`` of ``bind``.
+    - ``levels()``: a function that returns the number of categories of each of the F features, 0 for a number. None
+      means that all features are numbers. Only families that use columns without preprocessing (attribute ``raw``)
+      receive these numbers, as the argument ``levels`` of ``bind``.
     - ``init``: ``default`` is the family's own initialisation, ``zeros`` sets all parameters to 0.
 
-    Raises ``ConfigError`` naming the field, also if the class rejects an option with ``ValueError``, and
-    ``ResourceError`` for a model that is too large for this machine.
+    Raises ``ConfigError``, which names the field, for an unusable configuration, and if the class raises ``ValueError``
+    for an option. Raises ``ResourceError`` for a model that is too large for this machine.
     """
     if n_features < 1:
         raise ConfigError(f"n_features: {n_features!r} is not at least 1")
@@ -78,7 +79,8 @@ def takes_raw(cls: type[Any]) -> bool:
 def check_label(cls: type[Any], name: str, n_classes: int) -> None:
     """Raise ``ConfigError`` if the family ``cls`` does not predict labels with ``n_classes`` classes (0: a real label).
 
-    The family's attribute ``labels`` lists its tasks; a family without it predicts classes.
+    The family's attribute ``labels`` lists the kinds of tasks (``classification``, ``regression``) that it supports. A
+    family without this attribute predicts classes.
     """
     predicts = getattr(cls, "labels", ("classification",))
     if n_classes and "classification" not in predicts:
@@ -94,7 +96,7 @@ def check_label(cls: type[Any], name: str, n_classes: int) -> None:
 def find_family(name: str, where: str = "model") -> type[Any]:
     """Return the class that is registered as ``name`` or, if ``name`` has a dot, the class at that import path.
 
-    Raises ``ConfigError`` if there is no such class; ``where`` is the field of the model.
+    Raises ``ConfigError`` if there is no such class; ``where`` is the configuration field that the error names.
     """
     cls = registry.load_class(name, f"{where}.class") if "." in name else registry.load("models", name, f"{where}.name")
     if not isinstance(cls, type):

@@ -17,8 +17,8 @@ class PrivateSteps:
     """DP-SGD: each step samples every patient independently, clips each sampled patient's gradient, and adds noise.
 
     M. Abadi, A. Chu, I. Goodfellow, H. B. McMahan, I. Mironov, K. Talwar, L. Zhang: *Deep Learning with Differential
-    Privacy*, CCS 2016, Algorithm 1. The divisor is the expected number of patients in a batch, because the actual
-    number would reveal who takes part. A step with an empty batch consists of noise only.
+    Privacy*, CCS 2016, Algorithm 1. The sum of gradients is divided by the expected number of patients in a batch,
+    because the actual number would reveal who takes part. A step with an empty batch consists of noise only.
     """
 
     patient: NDArray[np.int64] | None
@@ -39,15 +39,16 @@ class PrivateSteps:
     planted: NDArray[np.bool_] | None = None
     """A mask ``[n]`` of an auditor's rows, whose gradients are replaced; None without an auditor.
 
-    The gradient of these rows by the first layer's outputs is set to a unit vector, and by other layers' outputs to 0.
+    Their gradient with respect to the first layer's outputs is set to a unit vector. The gradients with respect to the
+    outputs of all other layers are set to 0.
     """
 
 
 class Coins:
-    """The rows of the patients sampled in each step of a local update; all steps are sampled at once.
+    """The batches of all steps of a local update with DP-SGD, sampled at once when the object is created.
 
-    In every step each of ``patients`` is sampled independently with probability ``rate``, by the generator ``coins``.
-    ``patient [n]`` is as in :class:`PrivateSteps`.
+    In every step each of ``patients`` patients is sampled independently with probability ``rate``, by the generator
+    ``coins``. ``patient [n]`` has the patient of each row, ascending; None means that each row is a separate patient.
     """
 
     def __init__(
@@ -62,14 +63,14 @@ class Coins:
         self._rows, self._cuts = who, cuts.tolist()
 
     def __call__(self, step: int) -> NDArray[np.int64]:
-        """Return the rows of the batch of ``step``, ascending."""
+        """Return the rows of the patients that are sampled in ``step``, ascending."""
         return self._rows[self._cuts[step] : self._cuts[step + 1]]
 
 
 def heads(coins: np.random.Generator, tosses: int, rate: float) -> NDArray[np.int64]:
-    """Return the indices of the successes among ``tosses`` independent trials with probability ``rate``, ascending.
+    """Return which of ``tosses`` independent trials with probability ``rate`` succeed, as ascending indices.
 
-    Up to the rate ``SPARSE``, the gaps between successes are drawn from the geometric distribution.
+    For a ``rate`` up to ``SPARSE``, the gaps between successes are drawn from the geometric distribution.
     """
     if rate >= 1:
         return np.arange(tosses)
@@ -89,18 +90,20 @@ def heads(coins: np.random.Generator, tosses: int, rate: float) -> NDArray[np.in
 def sampled(
     coins: np.random.Generator, patients: int, rate: float, patient: NDArray[np.int64] | None
 ) -> NDArray[np.int64]:
-    """Sample each of ``patients`` with probability ``rate``; return the rows of the sampled patients, ascending.
+    """Sample each of ``patients`` patients with probability ``rate``; return the rows of the sampled patients,
+    ascending.
 
-    ``patient [n]`` is as in :class:`PrivateSteps`.
+    ``patient [n]`` has the patient of each row; None means that each row is a separate patient.
     """
     fallen = coins.random(patients) < rate
     return (fallen if patient is None else fallen[patient]).nonzero()[0]
 
 
 def _rows_of(who: NDArray[np.int64], rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the rows of the patients ``who [m]``, concatenated by patient, and each patient's number of rows, ``[m]``.
+    """Return the rows of the patients ``who [m]``, patient after patient, and each of these patients' number of rows,
+    ``[m]``.
 
-    ``rows [U]`` is the number of rows of each patient of the hospital.
+    ``rows [U]`` is the number of rows of each of the hospital's ``U`` patients.
     """
     counts, first = rows[who], np.cumsum(rows) - rows
     begin = np.cumsum(counts) - counts

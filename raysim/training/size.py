@@ -14,7 +14,7 @@ in training, and its gradient."""
 def check_size(parameters: int, options: dict[str, Any]) -> None:
     """Raise ``ResourceError`` if this machine has too little memory to train a model of ``parameters`` scalars.
 
-    The error names the option with the largest number: it is probably the one that made the model large.
+    The error names the option with the largest number, which is probably the cause of the model's size.
     """
     field, value = max(options.items(), key=lambda option: _largest(option[1]), default=("name", "it"))
     memory.check(

@@ -1,13 +1,14 @@
 """Boosted trees, computed from sums over rows.
 
-Strategies, models and exports share these functions.
+Strategies, models and exports share the functions of this package.
 
-- :mod:`raysim.trees.settings`: the keys of the model, and the columns that it uses.
+- :mod:`raysim.trees.settings`: the options of the model, and the columns that it uses.
 - :mod:`raysim.trees.edges`: bins of columns, from counts alone; :mod:`raysim.trees.binning`: rows in these bins.
-- :mod:`raysim.trees.losses`: what a row adds to the sums; :mod:`raysim.trees.histograms`: the sums by node and bin.
+- :mod:`raysim.trees.losses`: the gradients that a row adds to the sums; :mod:`raysim.trees.histograms`: the sums over
+  the rows of each node and bin.
 - :mod:`raysim.trees.splits`: the best split of a node; :mod:`raysim.trees.growing`: a tree, level by level.
 - :mod:`raysim.trees.forest`: the trees of a model, and how they score rows; :mod:`raysim.trees.stored`: trees as a
   vector of parameters; :mod:`raysim.trees.written`: trees as JSON.
 
-The terms of all sums are whole numbers, so that no order of rows or hospitals changes a bit.
+All sums are sums of whole numbers. They are therefore the same, bit for bit, in any order of rows or hospitals.
 """

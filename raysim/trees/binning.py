@@ -20,11 +20,11 @@ from raysim.trees.settings import TreeTask
 class Bins:
     """The bins of ``F`` columns.
 
-    - ``joined [E]``: the edges of all columns, concatenated; ``lengths [F]``: the number of edges of each column.
-    - ``levels [F]``: the number of categories of each column, each of which is a bin; 0 for columns of numbers.
+    - ``joined``: the edges of all columns, concatenated; ``lengths [F]``: the number of edges of each column.
+    - ``levels [F]``: the number of categories of each column; 0 for columns of numbers. Each category is a bin.
 
-    The last bin of each column is for missing values, and for categories without training rows. In sums, the ``W`` bins
-    of all columns are concatenated. The bins of column ``f`` begin at ``first[f]``.
+    The last bin of each column is for missing values, and for categories without training rows. Histograms have the
+    bins of all columns one after another, ``W`` in total; those of column ``f`` begin at ``first[f]``.
     """
 
     joined: Floats
@@ -33,23 +33,27 @@ class Bins:
 
     @staticmethod
     def between(edges: Sequence[Floats], levels: tuple[int, ...]) -> Bins:
-        """Return the bins between the ``edges [F]`` of columns with ``levels [F]``."""
+        """Return the bins of ``F`` columns from each column's edges (none for categories) and number of categories."""
         return Bins(np.concatenate([np.zeros(0), *edges]), np.array([len(each) for each in edges], np.int64), levels)
 
     @staticmethod
     def of(task: TreeTask, edges: Mapping[int, Floats]) -> Bins:
-        """Return the bins of a task whose numeric columns have these ``edges``."""
+        """Return the bins of a task's columns; ``edges`` has the edges of each numeric column, by column index."""
         return Bins.between([edges.get(f, np.zeros(0)) for f in range(len(task.levels))], task.levels)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state without the cached edges of single columns. Bins are sent with each level of each tree, and
-        rarely need these edges."""
+        """Return the state for pickling, without the cached edges of single columns.
+
+        Bins are sent with each level of each tree, and the receivers rarely need these edges.
+        """
         return {name: value for name, value in vars(self).items() if name != "edges"} | {"digest": self.digest}
 
     @cached_property
     def edges(self) -> tuple[Floats, ...]:
-        """Return the ascending edges of each column, as ``F`` arrays. The bin of a number is the number of edges below
-        it. Columns of categories have no edges."""
+        """Return the ascending edges between the bins of each column, as ``F`` arrays.
+
+        The bin of a value is the number of edges below this value. Columns of categories have no edges.
+        """
         return tuple(np.split(self.joined, np.cumsum(self.lengths)[:-1]))
 
     @cached_property
@@ -60,22 +64,22 @@ class Bins:
 
     @cached_property
     def sizes(self) -> Ints:
-        """Return the number of bins of each column without the bin of missing values, ``[F]``."""
+        """Return the number of bins of each column, ``[F]``, not counting the bin of missing values."""
         levels = np.array(self.levels, np.int64)
         return np.where(levels > 0, levels, self.lengths + 1)
 
     @cached_property
     def first(self) -> Ints:
-        """Return the index of each column's first bin, ``[F]``."""
+        """Return the index of each column's first bin among the bins of all columns, ``[F]``."""
         return np.concatenate([[0], np.cumsum(self.sizes + 1)[:-1]]).astype(np.int64)
 
     @cached_property
     def width(self) -> int:
-        """Return the number of bins of all columns, ``W``."""
+        """Return the number of bins of all columns together, ``W``, including the bins of missing values."""
         return int((self.sizes + 1).sum())
 
     def codes(self, X: NDArray[Any]) -> NDArray[np.uint8]:
-        """Return the bins ``[n, F]`` of the values of rows ``X [n, F]``."""
+        """Return the bin of each value of rows ``X [n, F]``, ``[n, F]``."""
         made = np.empty(X.shape, np.uint8)
         for f, (edges, levels) in enumerate(zip(self.edges, self.levels, strict=True)):
             column = X[:, f].astype(np.float64)
@@ -88,7 +92,7 @@ class Bins:
         return made
 
     def threshold(self, column: int, bin: int) -> float:
-        """Return the largest float32 in a bin of numbers; infinite for the last bin."""
+        """Return the largest float32 number in a bin of a numeric column; infinite for the last bin."""
         edges = self.edges[column]
         if bin >= len(edges):
             return np.inf
@@ -97,8 +101,10 @@ class Bins:
 
 
 def find_bins(task: TreeTask) -> Generator[Prefixes, Ints, Bins]:
-    """Find the bins of a task's columns from counts. The generator yields requests for counts; see
-    :func:`raysim.trees.edges.find_edges`."""
+    """Find the bins of a task's columns from counts of rows.
+
+    The generator yields requests for counts and receives the counts; see :func:`raysim.trees.edges.find_edges`.
+    """
     numbers = np.flatnonzero(np.array(task.levels) == 0)
     if not len(numbers):
         return Bins.of(task, {})

@@ -26,15 +26,25 @@ class."""
 
 
 class Rows:
-    """The rows of one place for boosting: bins, labels, and margins, which grow with the trees."""
+    """Rows on which trees are grown, all at one hospital or pooled: their bins, labels and margins.
+
+    A row's margins are its initial margins plus the values of the leaves that it reaches in the trees so far.
+    """
 
     def __init__(self, binned: Binned, y: NDArray[Any], margins: Ints) -> None:
-        """Store the labels ``y [n]`` and the initial ``margins [n, K]``, which are whole numbers of steps."""
+        """Store rows with the labels ``y [n]`` and the initial ``margins [n, K]``, one for each of K outputs.
+
+        Margins are integers in units of a fixed size.
+        """
         self._binned, self.y = binned, y
         self.margins = margins
 
     def level(self, level: Level, g: Floats, h: Floats, taken: NDArray[np.bool_] | None = None) -> Floats:
-        """Return the histograms of a ``level``, ``[m, W, 3]``, over the rows ``taken [n]`` (None: all)."""
+        """Return the histograms of the ``m`` nodes that ``level`` requests, ``[m, W, 3]``.
+
+        They are the sums of gradients ``g``, of second derivatives ``h`` and of ones over the rows of each of ``W``
+        bins. ``taken [n]`` marks the rows that are used; None means all.
+        """
         made = []
         for k in np.unique(level.which).tolist():
             tree, nodes = level.trees[k], level.nodes[level.which == k]
@@ -45,35 +55,45 @@ class Rows:
     def grown(
         self, task: TreeTask, scale: int, columns: NDArray[np.bool_] | None, taken: NDArray[np.bool_] | None
     ) -> list[Grown]:
-        """Grow K trees from the margins. Splits use ``columns [F]``; the rows are ``taken [n]`` (None: all)."""
+        """Grow one tree for each output of the model, from the gradients at the present margins.
+
+        Splits use only ``columns [F]``, and only the rows ``taken [n]`` are used; None means all.
+        """
         g, h = gradients(task.loss, self.margins, self.y, scale)
         growing = grow(self._binned.bins, task.settings, task.outputs, [columns] * task.outputs)
         trees: list[Grown] = answered(growing, partial(self.level, g=g, h=h, taken=taken))
         return trees
 
     def add(self, trees: list[Grown]) -> None:
-        """Add grown trees to the margins."""
+        """Add the values of grown trees to the rows' margins."""
         for k, tree in enumerate(trees):
             self.margins[:, k] += tree.value[reached(self._binned.codes, tree.column, tree.left, tree.depth)]
 
 
 class Validation:
-    """Validation rows, whose loss decides how many trees are grown and how many of them the model keeps."""
+    """Validation rows, whose loss decides when boosting ends and how many trees the model keeps."""
 
     def __init__(self, task: TreeTask, start: Forest, rows: Rows, stop: Stop) -> None:
-        """``start`` is the forest to which trees are added. The margins of ``rows`` include its trees."""
+        """``start`` is the forest to which trees are added. The margins of ``rows`` already include the trees of
+        ``start``."""
         self._task, self._start, self._rows, self._stop = task, start, rows, stop
         # A model without trees is zeros, whatever its first margins will be.
         self._checks = Checks(self._loss(rows.margins if len(start) else np.zeros_like(rows.margins)))
 
     def ends(self, trees: list[Grown]) -> bool:
-        """Add ``trees`` to the margins, and return whether boosting ends because the loss no longer falls."""
+        """Add the values of ``trees`` to the margins of validation rows; return whether boosting ends.
+
+        It ends if the validation loss no longer falls.
+        """
         self._rows.add(trees)
         self._checks = self._checks.after(len(self._checks.rounds) + 1, self._loss(self._rows.margins))
         return self._checks.waited(self._stop.tolerance) >= self._stop.patience
 
     def best(self, forest: Forest) -> Forest:
-        """Return ``forest`` with the trees up to the smallest loss; at least one tree if the start had none."""
+        """Return ``forest`` without the trees after the smallest validation loss.
+
+        At least one boosting step is kept if boosting began without trees.
+        """
         checks, start = self._checks, len(self._start)
         if checks.best is None or (start and checks.before <= checks.losses[checks.best]):
             return forest.first(start) if start else forest
@@ -84,20 +104,22 @@ class Validation:
 
 
 def enough(task: TreeTask, y: NDArray[Any]) -> bool:
-    """Return whether validation labels ``y [n]`` are enough to decide how many trees a hospital keeps. With fewer
-    labels chance would decide, and local-only training would look worse than it is."""
+    """Return whether there are enough validation labels ``y [n]`` to decide how many trees a hospital keeps.
+
+    With fewer labels chance would decide, and local-only training would look worse than it is.
+    """
     least = np.bincount(y, minlength=task.classes).min() if task.classes else len(y)
     return bool(least >= LEAST_LABELS)
 
 
 def bins_of(task: TreeTask, X: NDArray[Any]) -> Bins:
-    """Compute the bins of a task's columns from rows ``X [n, F]``."""
+    """Return the bins of a task's columns, computed from rows ``X [n, F]``."""
     bins: Bins = pooled(find_bins(task), X)
     return bins
 
 
 def starting(task: TreeTask, y: NDArray[Any]) -> Forest:
-    """Return a forest without trees, with the initial margins for labels ``y [n]``."""
+    """Return a forest without trees, whose initial margins minimise the loss for labels ``y [n]``."""
     scale = label_scale(y) if task.loss == "squared" else 0
     sums = np.bincount(y, minlength=task.classes) if task.classes else label_units(y, scale).sum(keepdims=True) / GRID
     return Forest.start(task, base(task.loss, sums.astype(np.float64), len(y)), scale)
@@ -115,10 +137,10 @@ def boosted(
 ) -> Forest:
     """Grow the trees of a task on rows ``X [n, F]`` with labels ``y [n]``.
 
-    - ``bins``: the bins of the columns; None: computed from these rows.
-    - ``forest``: the trees to which trees are added; None: no trees.
-    - ``columns(t)`` and ``rows(t)``: the columns ``[F]`` that tree ``t`` may split by, and the rows ``[n]`` on which it
-      is grown.
+    - ``bins``: the bins of the columns; None: they are computed from ``X``.
+    - ``forest``: the trees to which the new trees are added; None: boosting begins without trees.
+    - ``columns(t)`` and ``rows(t)``: masks of the columns ``[F]`` that the trees of boosting step ``t`` may split by,
+      and of the rows ``[n]`` on which they are grown. None means all.
     - ``held``: validation rows, which decide how many trees are grown and kept, if there are enough of them
       (:func:`enough`); None: all trees are kept.
     """

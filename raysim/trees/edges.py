@@ -1,17 +1,18 @@
 """The edges of the bins of a numeric column, computed from counts of rows alone.
 
-Finite float32 numbers are mapped to unsigned integers of 32 bits in the same order (:func:`ordered`). The value of a
-rank is then found 8 bits at a time, beginning with the highest bits. At each step, the rows with each of the 256
-continuations of a prefix are counted. Counts are whole numbers, so hospitals' counts add up to the counts of the pooled
-rows. Edges therefore do not depend on which hospital has which rows.
+Finite float32 numbers are mapped to unsigned integers of 32 bits in the same order (:func:`ordered`). The value with a
+given rank is then found 8 bits at a time, beginning with the highest bits. Let the prefix be the bits found so far. At
+each step, the values that begin with the prefix are counted by their next 8 bits. Counts are whole numbers, so
+hospitals' counts add up to the counts of the pooled rows. Edges therefore do not depend on which hospital has which
+rows.
 
 With ``n`` recorded values and ``B`` bins, ``v_k`` (k = 1 to B - 1) is the smallest value that at least ``k n / B``
-values do not exceed. ``w_k`` is the smallest value above ``v_k``. Edge ``k`` is the midpoint of both. Equal edges count
-once, and there is no edge after the largest value.
+values do not exceed. ``w_k`` is the smallest value above ``v_k``. Edge ``k`` is the midpoint of ``v_k`` and ``w_k``.
+Equal edges count once, and there is no edge after the largest value.
 
-With ``codes`` only the first 16 bits of values are used. The midpoint is then between the largest number that begins
-with the bits of ``v_k`` and the smallest number that begins with the bits of ``w_k``. An edge differs from its quantile
-by at most 1/128 of it. With ``exact`` all 32 bits are used.
+With ``edges: exact`` all 32 bits are used. With ``edges: codes`` only the first 16 bits of values are compared. The
+edge is then the midpoint of the largest number that begins with the bits of ``v_k`` and the smallest number that begins
+with the bits of ``w_k``. Values between ``v_k`` and its edge differ from ``v_k`` by at most 1/128 of ``v_k``.
 """
 
 from __future__ import annotations
@@ -37,10 +38,11 @@ MISSING = 2**32 - 1
 
 @dataclass(frozen=True, eq=False)
 class Prefixes:
-    """A request for counts.
+    """A request to count rows by the next 8 bits of their values in some columns.
 
-    Each of its ``Q`` entries has a column, ``column [Q]``, and a prefix of values, ``prefix [Q]``, which is ``bits``
-    bits long. The answer ``[Q, 256]`` counts the rows with that column and prefix by the next 8 bits.
+    Each of ``Q`` entries names a column, ``column [Q]``, and the first ``bits`` bits of a value, ``prefix [Q]``. The
+    answer, ``[Q, 256]``, counts the rows whose value begins with this prefix, for each possible value of the next 8
+    bits.
     """
 
     column: Ints
@@ -49,20 +51,23 @@ class Prefixes:
 
 
 def ordered(values: NDArray[Any]) -> NDArray[np.uint32]:
-    """Return integers in the same order as the float32 ``values [n]``, which are finite. -0 counts as 0."""
+    """Map finite float32 ``values [n]`` to integers that have the same order. -0 counts as 0."""
     bits = (values.astype(np.float32) + np.float32(0)).view(np.uint32)
     return np.where(bits >> 31, ~bits, bits | np.uint32(2**31))
 
 
 def unordered(codes: NDArray[Any]) -> Floats:
-    """Return the values of integers as float64: the inverse of :func:`ordered`."""
+    """Return the numbers that :func:`ordered` mapped to ``codes``, in float64."""
     codes = codes.astype(np.uint32)
     bits = np.where(codes >> 31, codes & np.uint32(2**31 - 1), ~codes)
     return bits.astype(np.uint32).view(np.float32).astype(np.float64)
 
 
 def ranked(X: NDArray[Any]) -> NDArray[np.uint32]:
-    """Return the columns of rows ``X [n, F]`` as sorted :func:`ordered` integers, ``[F, n]``, :data:`MISSING` last."""
+    """Return the sorted values of each column of rows ``X [n, F]``, ``[F, n]``, as integers of :func:`ordered`.
+
+    Missing values are last, as :data:`MISSING`.
+    """
     made = np.empty(X.shape[::-1], np.uint32)
     for column, values in zip(made, X.T, strict=True):
         column[:] = np.where(np.isnan(values), MISSING, ordered(values))
@@ -71,9 +76,9 @@ def ranked(X: NDArray[Any]) -> NDArray[np.uint32]:
 
 
 def counts(ranks: NDArray[np.uint32], asked: Prefixes) -> Ints:
-    """Return the counts ``[Q, 256]`` over rows whose columns are :func:`ranked`.
+    """Answer the request ``asked`` from sorted columns (:func:`ranked`): return the counts ``[Q, 256]``.
 
-    Entries of the same column are consecutive, with ascending prefixes.
+    The ``Q`` entries of the request must be sorted by column, and by prefix within a column.
     """
     made = np.empty((len(asked.column), WIDTH), np.int64)
     begin = (asked.prefix[:, None] * WIDTH + np.arange(WIDTH)) << (32 - asked.bits - STEP)
@@ -88,9 +93,9 @@ def counts(ranks: NDArray[np.uint32], asked: Prefixes) -> Ints:
 
 
 def find_edges(columns: Ints, bins: int, *, exact: bool) -> Generator[Prefixes, Ints, dict[int, Floats]]:
-    """Find the edges of the numeric ``columns``, by column: ascending, and at most ``bins - 1``.
+    """Find the edges between the bins of the numeric ``columns``; return them by column, ascending.
 
-    The generator yields requests for counts, and receives the answers.
+    A column has at most ``bins - 1`` edges. The generator yields requests for counts of rows, and receives the counts.
     """
     bits = 32 if exact else 16
     first = yield Prefixes(columns, np.zeros_like(columns), 0)
@@ -112,10 +117,10 @@ def find_edges(columns: Ints, bins: int, *, exact: bool) -> Generator[Prefixes, 
 def _at_ranks(
     columns: Ints, ranks: Ints, total: Ints, first: Ints, bits: int
 ) -> Generator[Prefixes, Ints, tuple[Ints, Ints]]:
-    """Return for each rank ``[F, R]`` (from 1) the first ``bits`` bits of the value with this rank.
+    """Return the first ``bits`` bits of the value with each of the given ``ranks [F, R]``, which count from 1.
 
-    Also returns how many values have these or lower first bits. Results for ranks outside 1 to ``total [F]`` are
-    meaningless.
+    Also returns how many values of the column begin with these or lower bits. For ranks that are not between 1 and
+    ``total [F]``, results are meaningless.
     """
     F, R = ranks.shape
     which = np.repeat(np.arange(F), R)
@@ -138,13 +143,14 @@ def _at_ranks(
 
 
 def pooled(asking: Generator[Prefixes, Ints, Any], X: NDArray[Any]) -> Any:
-    """Return the result of the generator ``asking``, whose requests are answered from the rows ``X [n, F]``."""
+    """Return the result of the generator ``asking``, whose requests for counts are answered from the rows ``X [n,
+    F]``."""
     ranks = ranked(X)
     return answered(asking, lambda asked: counts(ranks, asked))
 
 
 def answered(asking: Generator[Any, Any, Any], answer: Callable[[Any], Any]) -> Any:
-    """Return the result of the generator ``asking``. Each of its requests is answered by ``answer(request)``."""
+    """Return the result of the generator ``asking``; each request that it yields is answered by ``answer(request)``."""
     try:
         question = next(asking)
         while True:

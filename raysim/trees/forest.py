@@ -1,7 +1,7 @@
 """The trees of a model: how they are stored together, and how they score rows.
 
-The arrays of a tree have ``I = 2^depth - 1`` splits and ``N = 2 I + 1`` nodes, numbered as in a heap: node ``i`` has
-the children ``2 i + 1`` (left) and ``2 i + 2``.
+The arrays of a tree have ``I = 2^depth - 1`` splits and ``N = 2 I + 1`` nodes. Nodes are numbered as in a heap: node
+``i`` has the children ``2 i + 1`` (left) and ``2 i + 2``.
 """
 
 from __future__ import annotations
@@ -31,16 +31,17 @@ BLOCK = 2**14
 
 
 def words_of(task: TreeTask) -> int:
-    """Return the number of integers in a set of categories; 0 without categories."""
+    """Return the number of integers in which a node's set of categories is stored; 0 if all columns are numbers."""
     return -(-max(task.levels, default=0) // WORD)
 
 
 @dataclass(frozen=True, eq=False)
 class Forest:
-    """The ``T`` trees of a task and the initial margins; names and shapes as in :mod:`raysim.trees.stored`.
+    """The ``T`` trees of a model and the margins of a row before the first tree.
 
-    Two entries differ from the stored form: ``column`` is -1 for a node that is not split, and ``threshold`` is
-    infinite if all numbers go left. ``base`` and ``value`` are integers in units of ``2^(scale - 40)``.
+    Fields have the names and shapes of :mod:`raysim.trees.stored`. Two of them differ from the stored form: ``column``
+    is -1 for a node that is not split, and ``threshold`` is infinite if all numbers go left. ``base`` and ``value`` are
+    integers in units of ``2^(scale - 40)``.
     """
 
     task: TreeTask
@@ -57,7 +58,7 @@ class Forest:
 
     @staticmethod
     def start(task: TreeTask, base: Ints, scale: int = 0) -> Forest:
-        """Return a forest without trees."""
+        """Return a forest without trees, in which all rows have the margins ``base``."""
         inner, N = (0, task.splits), (0, task.nodes)
         return Forest(
             task=task,
@@ -78,7 +79,7 @@ class Forest:
         return len(self.column)
 
     def grown(self, trees: Sequence[Grown], bins: Bins) -> Forest:
-        """Return this forest with additional ``trees``, which were grown on ``bins``."""
+        """Return this forest with additional ``trees``, which were grown on values in ``bins``."""
         made = Forest.start(self.task, self.base, self.scale)
         parts = [_stored(tree, bins, made.levels.shape[-1]) for tree in trees]
         joined: dict[str, Any] = {}
@@ -100,14 +101,18 @@ class Forest:
         return replace(self, **{name: getattr(self, name)[len(self) - count :] for name in OF_TREES})
 
     def joined(self, other: Forest, factor: float = 1.0) -> Forest:
-        """Return this forest followed by the trees of ``other``, whose values are multiplied by ``factor``."""
+        """Return a forest of the trees of this forest and of ``other``; leaf values of ``other`` are multiplied by
+        ``factor``."""
         further = {name: getattr(other, name) for name in OF_TREES}
         further["value"] = np.rint(other.value * factor).astype(np.int64)
         joined: dict[str, Any] = {name: np.concatenate([getattr(self, name), further[name]]) for name in OF_TREES}
         return replace(self, **joined)
 
     def margins(self, X: NDArray[Any]) -> Floats:
-        """Return the margins ``[n, K]`` of rows ``X [n, F]``: log-odds, logits, numbers, or logarithms of means."""
+        """Return the outputs of rows ``X [n, F]``, ``[n, K]``, one column for each of ``K`` outputs.
+
+        Outputs are log-odds of class 1, logits, predictions of a real label, or logarithms of expected counts.
+        """
         made = np.empty((len(X), self.task.outputs))
         for first in range(0, len(X), BLOCK):
             steps = self.base + self.steps(X[first : first + BLOCK])
@@ -115,7 +120,10 @@ class Forest:
         return made
 
     def steps(self, X: NDArray[Any]) -> Ints:
-        """Return the sums of the trees' values for rows ``X [n, F]``, as ``[n, K]`` in units of ``2^(scale - 40)``."""
+        """Return the sum of the trees' values for each row of ``X [n, F]``, without the initial margins.
+
+        The sums are integers ``[n, K]`` in units of ``2^(scale - 40)``, one column for each of ``K`` outputs.
+        """
         K = self.task.outputs
         steps = np.zeros((len(X), K), np.int64)
         for tree in range(len(self)):
@@ -123,7 +131,7 @@ class Forest:
         return steps
 
     def _leaves(self, X: NDArray[Any], tree: int) -> Ints:
-        """Return the leaf of ``tree`` that each row of ``X [n, F]`` reaches, ``[n]``."""
+        """Return the index of the leaf of ``tree`` that each row of ``X [n, F]`` reaches, ``[n]``."""
         column, inner = self.column[tree], self.column.shape[1]
         node = np.zeros(len(X), np.int64)
         moving = np.arange(len(X)) if len(column) and column[0] >= 0 else np.zeros(0, np.int64)
@@ -151,7 +159,8 @@ class Forest:
         return np.array(self.task.levels) > 0
 
     def _known(self, by: NDArray[Any], values: NDArray[Any]) -> NDArray[np.bool_]:
-        """Return for each value whether it is a known category of its column, ``[n]``."""
+        """Return whether each of ``values [n]`` is a known category of its column, ``[n]``. ``by [n]`` are the
+        columns."""
         known: NDArray[np.bool_] = (values >= 0) & (values < np.array(self.task.levels)[by])
         return known
 
@@ -163,7 +172,7 @@ class Forest:
 
 
 def _stored(tree: Grown, bins: Bins, words: int) -> dict[str, NDArray[Any]]:
-    """Convert a grown tree to the entries of a forest."""
+    """Return the arrays of a grown tree in the form in which :class:`Forest` stores them."""
     inner = len(tree.column)
     threshold, missing, levels = np.zeros(inner), np.zeros(inner, np.bool_), np.zeros((inner, words), np.int32)
     for node in np.flatnonzero(tree.column >= 0).tolist():

@@ -3,7 +3,7 @@
 The nodes of a tree are numbered as in a heap: node ``i`` has the children ``2 i + 1`` (left) and ``2 i + 2``. Of two
 children, only the histogram of the child with fewer rows is requested, or of the left child if both have equally many.
 The other child's histogram is the parent's histogram minus the requested one. This is exact, because histograms consist
-of whole numbers. Leaves need no request: their sums are sides of a split.
+of whole numbers. Leaves need no request: the split of the parent gives their sums.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ from raysim.trees.splits import best_splits
 
 @dataclass(frozen=True, eq=False)
 class Grown:
-    """A grown tree, with arrays for up to ``I = 2^depth - 1`` splits and ``N = 2 I + 1`` nodes."""
+    """A grown tree, with arrays for up to ``I`` splits and ``N`` nodes.
+
+    The depth limits them to ``I = 2^depth - 1`` and ``N = 2 I + 1``.
+    """
 
     column: NDArray[np.int16]
     """The column by which each node is split, ``[I]``; -1 for no split."""
@@ -43,12 +46,12 @@ class Grown:
 
     @property
     def depth(self) -> int:
-        """Return the largest number of splits between the root and a leaf."""
+        """Return the largest possible number of splits between the root and a leaf."""
         return len(self.column).bit_length()
 
     @staticmethod
     def empty(depth: int, bins: Bins) -> Grown:
-        """Return a tree of only a root, without sums."""
+        """Return a tree that consists of a root, whose sums are not yet known."""
         splits = 2**depth - 1
         return Grown(
             np.full(splits, -1, np.int16),
@@ -63,10 +66,10 @@ class Grown:
 def descended(
     codes: NDArray[np.uint8], column: NDArray[Any], left: NDArray[np.bool_], node: NDArray[np.uint16]
 ) -> NDArray[np.uint16]:
-    """Return where rows at ``node [n]`` are after one more level of splits, ``[n]``.
+    """Return the node that each row reaches if it moves from ``node [n]`` through one more level of splits, ``[n]``.
 
-    Rows at leaves stay there. ``codes [n, F]`` are the bins of the values; ``column [I]`` and ``left [I, L]`` are the
-    splits.
+    Rows at leaves stay there. ``codes [n, F]`` are the bins of the rows' values. ``column [I]`` has the column by which
+    each node is split, and ``left [I, L]`` the bins that go left.
     """
     by = column.take(node)
     if (moving := np.flatnonzero(by >= 0)).size == 0:
@@ -79,8 +82,10 @@ def descended(
 
 
 def reached(codes: NDArray[np.uint8], column: NDArray[Any], left: NDArray[np.bool_], levels: int) -> NDArray[np.uint16]:
-    """Return the node of each row after ``levels`` levels of splits, ``[n]``; see :func:`descended` for other
-    arguments."""
+    """Return the node that each row reaches after ``levels`` levels of splits from the root, ``[n]``.
+
+    The other arguments are as in :func:`descended`.
+    """
     node = np.zeros(len(codes), np.uint16)
     for _ in range(levels):
         # The deepest nodes have no split, and no entry.
@@ -89,7 +94,10 @@ def reached(codes: NDArray[np.uint8], column: NDArray[Any], left: NDArray[np.boo
 
 
 def members(node: NDArray[np.uint16], asked: Sequence[int], taken: NDArray[np.bool_] | None = None) -> list[Ints]:
-    """Return the rows at each of the nodes ``asked``, ascending; only rows marked in ``taken [n]`` if it is given."""
+    """Return the rows at each of the nodes ``asked``, ascending. ``node [n]`` is the node of each row.
+
+    If ``taken [n]`` is given, only the rows that it marks are returned.
+    """
     found = []
     for each in asked:
         inside = node == each
@@ -98,13 +106,16 @@ def members(node: NDArray[np.uint16], asked: Sequence[int], taken: NDArray[np.bo
 
 
 def level_of(nodes: Ints) -> int:
-    """Return the number of splits above ``nodes``, which are all in one level."""
+    """Return the number of splits between the root and ``nodes``, which must all be in one level of the tree."""
     return int(nodes[0] + 1).bit_length() - 1
 
 
 @dataclass(frozen=True, eq=False)
 class Level:
-    """A request for the histograms of ``nodes [m]`` in the partly grown trees ``which [m]``."""
+    """A request for the histograms of ``m`` nodes in partly grown ``trees``.
+
+    ``nodes [m]`` are the nodes, and ``which [m]`` the index of each node's tree.
+    """
 
     trees: Sequence[Grown]
     which: Ints
@@ -118,9 +129,11 @@ Growing = Generator[Level, Floats, list[Grown]]
 def grow(
     bins: Bins, settings: TreeSettings, together: int = 1, columns: Sequence[NDArray[np.bool_] | None] = ()
 ) -> Growing:
-    """Grow ``together`` trees at once. ``columns`` has a mask ``[F]`` of the columns that each tree may split by.
+    """Grow ``together`` trees at once, level by level.
 
-    An empty ``columns``, or None for a tree, allows all columns.
+    The generator yields requests for histograms (:class:`Level`), receives the histograms, and returns the trees.
+    ``columns`` has, for each tree, a mask ``[F]`` of the columns that it may split by. If ``columns`` is empty, or None
+    for a tree, all columns are allowed.
     """
     trees = [Grown.empty(settings.depth, bins) for _ in range(together)]
     asked = [(k, 0) for k in range(together)]
@@ -164,7 +177,11 @@ def grow(
 
 
 def leaf_values(tree: Grown, settings: TreeSettings) -> Ints:
-    """Return leaves' values ``-rate G / (H + l2)`` in steps of a margin, ``[N]``; 0 for nodes that are not leaves."""
+    """Return the value of each leaf, ``-rate G / (H + l2)``, ``[N]``; 0 for nodes that are not leaves.
+
+    ``G`` and ``H`` are the sums of gradients and second derivatives over the leaf's rows. Values are integers, in the
+    same units as margins.
+    """
     G, H = tree.sums[:, 0] / GRID, tree.sums[:, 1] / GRID + settings.l2
     values = np.divide(-settings.rate * G, H, out=np.zeros_like(G), where=H > 0)
     leaf = tree.sums[:, 2] > 0

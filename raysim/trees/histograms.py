@@ -26,10 +26,11 @@ FEW = 2**12
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """Groups of neighbouring columns whose bins are counted together; there are ``G`` groups.
+    """Combinations of bins of several columns, over which rows are summed faster than over single bins.
 
-    A row is in one cell of each group; the cell is determined by the row's bins in the group's columns. A bin's sum is
-    the sum over the cells that belong to it. Adding rows to cells takes fewer additions than adding rows to bins.
+    Neighbouring columns form ``G`` groups. A cell is a combination of bins, one for each column of a group, so each row
+    is in one cell of each group. Rows are added to cells, which takes fewer additions. A bin's sum is then the sum over
+    the cells that belong to it.
     """
 
     group: Ints
@@ -44,7 +45,10 @@ class Cells:
     """A matrix ``[W, count]`` of zeros and ones: 1 if the cell belongs to the bin."""
 
     def of(self, codes: NDArray[np.uint8]) -> NDArray[np.int32]:
-        """Return the cell of each row in each group, ``[n, G]``, from the row's bins ``codes [n, F]``."""
+        """Return the cell of each row in each of ``G`` groups of columns, ``[n, G]``.
+
+        ``codes [n, F]`` are the bins of the rows' values.
+        """
         made = np.empty((len(codes), len(self.start)), np.int32)
         made[:] = self.start
         for column, group, factor in zip(codes.T, self.group.tolist(), self.factor.tolist(), strict=True):
@@ -54,7 +58,7 @@ class Cells:
 
 @lru_cache(maxsize=8)
 def cells_of(sizes: tuple[int, ...]) -> Cells:
-    """Return the groups of columns with ``sizes [F]`` bins each, bins of missing values included."""
+    """Return the cells for columns with ``sizes [F]`` bins each, where the bin of missing values counts as a bin."""
     group, factor, cells = [], [], list[int]()
     for size in sizes:
         if not cells or cells[-1] * size > MOST_CELLS:
@@ -75,23 +79,25 @@ def cells_of(sizes: tuple[int, ...]) -> Cells:
 
 
 class Binned:
-    """Rows whose values are replaced by their ``bins``, ``codes [n, F]``, prepared for fast histograms."""
+    """Rows whose values are replaced by the indices of their bins, ``codes [n, F]``, prepared for fast histograms."""
 
     def __init__(self, bins: Bins, codes: NDArray[np.uint8], cells: NDArray[np.int32] | None = None) -> None:
-        """Store the rows. ``cells`` is an earlier result of :meth:`cells` for them; None: computed when needed."""
+        """Store the rows. ``cells`` is the result of :meth:`cells` for the same rows; None: it is computed when
+        needed."""
         self.bins, self.codes = bins, codes
         self._cells = cells
 
     def cells(self) -> NDArray[np.int32]:
-        """Return the cells of the rows, ``[n, G]``."""
+        """Return the cell (see :class:`Cells`) of each row in each of ``G`` groups of columns, ``[n, G]``."""
         if self._cells is None:
             self._cells = cells_of(tuple((self.bins.sizes + 1).tolist())).of(self.codes)
         return self._cells
 
     def histograms(self, nodes: Sequence[Ints], g: Floats, h: Floats) -> Floats:
-        """Return the sums ``[m, W, 3]`` of ``m`` nodes; ``nodes`` has the rows of each node, ascending.
+        """Return the histograms of ``m`` nodes over the ``W`` bins of all columns, ``[m, W, 3]``.
 
-        ``g [n]`` and ``h [n]`` are whole numbers, so that sums are exact in any order of addition.
+        They are the sums of ``g``, of ``h`` and of ones over the rows in each bin. ``nodes`` has the rows of each node,
+        ascending. ``g [n]`` and ``h [n]`` are whole numbers, so that sums are exact in any order of addition.
         """
         taken = sum(map(len, nodes))
         if taken < FEW * len(nodes):
@@ -117,7 +123,10 @@ class Binned:
 
 
 def _added(places: NDArray[Any], g: Floats, h: Floats, count: int) -> Floats:
-    """Return the sums ``[count, 3]`` over rows at ``places [n, G]``, as a product with a sparse matrix of ones."""
+    """Return the sums of ``g``, of ``h`` and of ones in each of ``count`` places, ``[count, 3]``.
+
+    Each row adds to its ``places [n, G]``. The sums are computed as a product with a sparse matrix of ones.
+    """
     n, width = places.shape
     ends = np.arange(n + 1, dtype=np.int32) * np.int32(width)
     ones = sparse.csc_array((_ones(n * width), places.ravel(), ends), shape=(count, n))
@@ -126,9 +135,9 @@ def _added(places: NDArray[Any], g: Floats, h: Floats, count: int) -> Floats:
 
 
 def _ones(count: int) -> Floats:
-    """Return ``count`` ones.
+    """Return an array of ``count`` ones, as a view of a stored array.
 
-    An array is stored for each power of two, because SciPy copies a view of less than half of an array.
+    There is a stored array for each power of two, because SciPy copies a view of less than half of an array.
     """
     return _ones_of((count - 1).bit_length())[:count] if count else np.ones(0)
 

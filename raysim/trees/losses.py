@@ -1,8 +1,9 @@
 """Each row's contribution to the sums from which trees are grown: the gradient and the second derivative of its loss.
 
-Both are rounded, row by row, to whole multiples of 2^-30. Margins and leaf values are whole multiples of 2^-40, so that
-a margin is an exact sum. Numeric labels are first divided by a power of two, ``2^scale``, so that they are between -1
-and 1. Margins and values refer to the divided label. Sums are exact for up to 2^23 rows.
+Both are rounded, row by row, to whole multiples of 2^-30. A row's margin is the initial margin plus the
+values of the leaves that the row reaches. Margins and leaf values are whole multiples of 2^-40, so that this sum is
+exact. Numeric labels are first divided by a power of two, ``2^scale``, so that they are between -1 and 1. Margins and
+leaf values refer to the divided label. Sums over rows are exact for up to 2^23 rows.
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ LOG_MEAN = 30.0
 
 
 def gradients(loss: Loss, margins: Ints, y: NDArray[Any], scale: int = 0) -> tuple[Floats, Floats]:
-    """Return ``g`` and ``h`` of each row, ``[n, K]`` in whole multiples of ``2^-30``, at ``margins [n, K]``.
+    """Return the gradient ``g`` and second derivative ``h`` of each row's loss, with respect to its ``margins [n, K]``.
 
-    ``y [n]`` are class indices or numbers. ``scale`` is the exponent of the label's divisor.
+    Both are ``[n, K]``. They are whole multiples of ``2^-30``, returned as whole numbers. ``y [n]`` are class indices,
+    counts or numbers. The squared error is that of labels divided by ``2^scale``.
     """
     z = margins / MARGIN
     if loss == "logistic":
@@ -55,7 +57,7 @@ def probability(z: Floats) -> Floats:
 
 
 def softmax(z: Floats) -> Floats:
-    """Return the class probabilities of rows ``z [n, K]``."""
+    """Return the class probabilities of rows with the logits ``z [n, K]``."""
     e: Floats = np.exp(z - z.max(axis=1, keepdims=True))
     shares: Floats = e / e.sum(axis=1, keepdims=True)
     return shares
@@ -64,8 +66,8 @@ def softmax(z: Floats) -> Floats:
 def mean_loss(loss: Loss, margins: Ints, y: NDArray[Any], scale: int = 0) -> float:
     """Return the mean loss of rows with ``margins [n, K]`` and labels ``y [n]``; at least one row is needed.
 
-    Squared errors are of labels divided by ``2^scale``. The loss ``poisson`` leaves out a term that depends on labels
-    alone.
+    For squared errors, labels are divided by ``2^scale``. The loss ``poisson`` omits a term that depends only on the
+    labels.
     """
     z = margins / MARGIN
     if loss == "logistic":
@@ -80,11 +82,11 @@ def mean_loss(loss: Loss, margins: Ints, y: NDArray[Any], scale: int = 0) -> flo
 
 
 def base(loss: Loss, sums: Floats, rows: int) -> Ints:
-    """Return the initial margins, ``[K]`` in steps, which minimise the loss of a model without trees.
+    """Return the margins before the first tree, which minimise the loss of a model without trees, ``[K]``.
 
-    ``sums`` is the number of rows of each class, ``[C]``, or the sum of the (divided) labels, ``[1]``. For more than
-    two classes the margins are the logarithms of shares minus their mean. Raises ``ValueError`` for a class without
-    rows.
+    Margins are integers in units of 2^-40. ``sums`` is the number of rows of each class, ``[C]``, or the sum of the
+    labels ``[1]`` (divided by ``2^scale``). For more than two classes the margins are the logarithms of the classes'
+    shares, minus the mean of these logarithms. Raises ``ValueError`` for a class without rows, and if all counts are 0.
     """
     if loss in ("logistic", "softmax"):
         if (sums <= 0).any():
@@ -103,17 +105,17 @@ def base(loss: Loss, sums: Floats, rows: int) -> Ints:
 
 
 def check_counts(y: NDArray[Any]) -> None:
-    """Raise ``ValueError`` for labels ``y [n]`` that are not counts."""
+    """Raise ``ValueError`` if labels ``y [n]`` are not counts."""
     if not ((y >= 0) & (y == np.rint(y))).all():
         raise ValueError("model.loss: poisson is for labels that are whole numbers of at least 0; write squared")
 
 
 def label_units(y: NDArray[Any], scale: int) -> Floats:
-    """Return labels ``y [n]`` divided by ``2^scale``, in whole multiples of ``2^-30``."""
+    """Return labels ``y [n]`` divided by ``2^scale`` and rounded to whole multiples of ``2^-30``, as whole numbers."""
     return np.rint(y * 2.0**-scale * GRID)
 
 
 def label_scale(y: NDArray[Any]) -> int:
-    """Return the smallest exponent of at least 0 such that ``|y| <= 2^scale`` for all labels."""
+    """Return the smallest whole number ``scale`` of at least 0 such that ``|y| <= 2^scale`` for all labels."""
     most = float(np.abs(y).max(initial=0.0))
     return max(0, int(np.ceil(np.log2(most)))) if most > 0 else 0

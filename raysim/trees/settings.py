@@ -23,7 +23,7 @@ class TreeSettings:
     """The keys of ``model:`` for boosted trees."""
 
     trees: int = 100
-    """The number of trees of the model. With C > 2 classes, each boosting step grows C trees."""
+    """The number of boosting steps. Each step grows one tree, or C trees for C > 2 classes."""
     depth: int = 3
     """The largest number of splits between the root and a leaf."""
     rate: float = 0.1
@@ -77,7 +77,7 @@ class TreeTask:
 
     - ``levels [F]``: the number of categories of each column, whose values are 0, 1, ...; 0 for a column of numbers. A
       missing value is NaN in columns of either kind.
-    - ``classes``: the number of classes of the label; 0 for a number.
+    - ``classes``: the number of classes of the label; 0 if the label is a number.
     """
 
     settings: TreeSettings
@@ -93,7 +93,7 @@ class TreeTask:
 
     @property
     def outputs(self) -> int:
-        """Return the number of trees grown at once, ``K``, which is also the number of margins of a row."""
+        """Return the number of outputs of the model, ``K``. Each boosting step grows one tree for each output."""
         return self.classes if self.classes > 2 else 1
 
     @property
@@ -108,12 +108,14 @@ class TreeTask:
 
     @property
     def together(self) -> int:
-        """Return the number of boosting steps, each of which grows K trees."""
+        """Return the number of boosting steps, each of which grows one tree for each output."""
         return self.settings.trees
 
     def personal(self) -> TreeTask:
-        """Return the task of the trees that a hospital adds when it fine-tunes. They are few and shallow, with a small
-        rate, because the hospital has few rows."""
+        """Return the task with the settings for the trees that a hospital adds when it fine-tunes.
+
+        These trees are few and shallow, with a small rate, because the hospital has few rows.
+        """
         settings = self.settings
         own = replace(
             settings, trees=max(settings.own_trees, 1), depth=min(settings.depth, 2), rate=0.05, l2=5.0, min_rows=5

@@ -1,8 +1,9 @@
 """Trees as a flat vector of parameters, the form in which a model is stored.
 
-The vector consists of the tensors below (:class:`Shape`), with T trees in order (for more than two classes, tree ``t``
-belongs to class ``t mod K``). Each tree has entries for ``I = 2^depth - 1`` splits and ``N = 2 I + 1`` nodes. Node
-``i`` has the children ``2 i + 1`` (left) and ``2 i + 2``.
+The vector consists of the tensors below (:class:`Shape`), with T trees in order. The model has K outputs:
+one for each class, but a single one for two classes or a number. Tree ``t`` belongs to output ``t mod K``. Each tree
+has entries for ``I = 2^depth - 1`` splits and ``N = 2 I + 1`` nodes. Node ``i`` has the children ``2 i + 1`` (left) and
+``2 i + 2``.
 
 ==========  ============  =============================================================================================
 count       ``[1]``       the number of trees; all entries after the last tree are 0
@@ -14,11 +15,11 @@ missing     ``[T, I]``    1 if missing values go left
 levels      ``[T, I, w]``  the set of categories that go left, 16 per number; omitted without categories
 value       ``[T, N, 2]``  the value of a leaf, in two parts
 gain        ``[T, I]``    the gain of a split; ``hessian``, ``rows`` ``[T, N]``: sums over a node's training rows.
-                          All three are 0 for trees with random splits, which have none
+                          All three are 0 for trees with random splits, for which they are not computed
 ==========  ============  =============================================================================================
 
 A number in two parts is ``(high * 2^24 + low) * 2^-40``. All entries are exact in single precision, except gains
-and sums, which no score depends on. A vector of zeros means no trees, and margin 0 for each row.
+and sums, on which no output of the model depends. A vector of zeros means no trees, and margin 0 for each row.
 """
 
 from __future__ import annotations
@@ -44,18 +45,18 @@ BEYOND = float(np.finfo(np.float32).max)
 
 @dataclass(frozen=True)
 class Shape:
-    """The shapes and order of the tensors in the vector of a task's model."""
+    """The shapes and the order of the tensors in the vector in which a model of trees is stored."""
 
     task: TreeTask
 
     @property
     def trees(self) -> int:
-        """Return the largest number of trees, ``T``, including trees that a hospital adds."""
+        """Return the largest number of trees of a model, ``T``, including the trees that a hospital adds."""
         return (self.task.together + self.task.settings.own_trees) * self.task.outputs
 
     @cached_property
     def tensors(self) -> dict[str, tuple[int, ...]]:
-        """Return the shape of each tensor, by name and in order."""
+        """Return the shape of each tensor by name, in the order of the vector."""
         T, inner, N, words = self.trees, self.task.splits, self.task.nodes, words_of(self.task)
         sets = {"levels": (T, inner, words)} if words else {}
         return {
@@ -74,7 +75,7 @@ class Shape:
 
     @property
     def size(self) -> int:
-        """Return the number of parameters, ``P``."""
+        """Return the length of the vector, ``P``."""
         return sum(math.prod(shape) for shape in self.tensors.values())
 
     def vector(self, forest: Forest) -> Floats:
@@ -103,11 +104,11 @@ class Shape:
 
     @staticmethod
     def count(vector: NDArray[Any]) -> int:
-        """Return the number of trees in a vector."""
+        """Return the number of trees that a ``vector [P]`` stores."""
         return int(vector[0])
 
     def forest(self, vector: NDArray[Any]) -> Forest:
-        """Return the forest of a vector: the inverse of :meth:`vector`."""
+        """Return the forest that :meth:`vector` stored in a ``vector [P]``."""
         parts, at = {}, 0
         for name, shape in self.tensors.items():
             parts[name] = vector[at : at + math.prod(shape)].astype(np.float64).reshape(shape)

@@ -14,9 +14,10 @@ FORMAT = 1
 def as_json(forest: Forest, names: Sequence[str] = ()) -> dict[str, Any]:
     """Return the forest as JSON values; ``names [F]`` are the names of the columns.
 
-    Leaves have a ``value``, which is added to the margin of ``class`` (0 if there is one margin). Other nodes have a
-    ``column``, and either ``at_most`` (null: infinite) or ``levels``: the values that go ``left``. All other values go
-    ``right``. For trees with random splits, ``gain``, ``rows`` and ``hessian`` are unknown and therefore null.
+    A leaf has a ``value``, which is added to the output of ``class`` (0 if the model has one output). Any other node
+    has a ``column``. Its values go ``left`` if they are at most ``at_most`` (null: infinite) or, for categories, among
+    ``levels``. All other values go ``right``; ``missing`` is the side of missing values. For trees with random splits,
+    ``gain``, ``rows`` and ``hessian`` are unknown and therefore null.
     """
     unit = 2.0 ** (forest.scale - 40)
     return {
@@ -33,7 +34,7 @@ def as_json(forest: Forest, names: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def _nodes(forest: Forest, tree: int) -> list[int]:
-    """Return the numbers of the nodes that exist in a tree."""
+    """Return the indices of the nodes of a tree that exist."""
     found, inner = [0], forest.column.shape[1]
     for node in found:
         if node < inner and forest.column[tree, node] >= 0:

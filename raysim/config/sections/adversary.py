@@ -68,7 +68,7 @@ class AdversarySection(Section):
 
     @property
     def effective_knowledge(self) -> Knowledge:
-        """Return what Byzantine hospitals know: as configured, or the least that the attack needs."""
+        """Return what Byzantine hospitals know: ``knowledge``, or the least that the attack needs if it is None."""
         return LEVELS[self.attack][0] if self.knowledge is None else self.knowledge
 
     @model_validator(mode="after")

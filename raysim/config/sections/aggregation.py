@@ -56,14 +56,15 @@ class AggregationSection(Section):
 
     @property
     def of_single(self) -> bool:
-        """Whether the server must apply the rule to single updates. If not, each hospital can apply the rule to its own
-        update.
+        """Whether the robust rule needs the updates of all hospitals together.
+
+        If not, each hospital can apply the rule to its own update.
         """
         return self.name != "norm_bound" or self.before != "none"
 
     @property
     def by_secure_sums(self) -> bool:
-        """Whether the rule can be computed from secure sums (hospitals weight their own updates)."""
+        """Whether the rule can be computed from secure sums, to which hospitals send their weighted updates."""
         return self.name == "geometric_median" and self.before == "none"
 
     @model_validator(mode="after")

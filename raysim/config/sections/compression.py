@@ -38,24 +38,25 @@ class CompressionSection(Section):
 
     @property
     def remembers(self) -> Literal["none", "ef", "ef21"]:
-        """Return the error feedback: how the unsent part of an update is used."""
+        """Return the kind of error feedback, which decides how the part of an update that was not sent is used
+        later."""
         if self.feedback is not None:
             return self.feedback
         return "ef" if self.name in ("top_k", "sign") else "none"
 
     @property
     def of_common_entries(self) -> bool:
-        """Whether all hospitals send the same entries of their updates, without error feedback."""
+        """Whether all hospitals send the same coordinates of their updates, and no error feedback is used."""
         return self.name == "random_k" and self.indices == "common" and self.remembers == "none"
 
     @property
     def on_common_grid(self) -> bool:
-        """Whether all hospitals round to multiples of the same step, without error feedback."""
+        """Whether all hospitals round their updates to multiples of the same step, and no error feedback is used."""
         return self.name == "grid" and self.remembers == "none"
 
     @property
     def linear(self) -> bool:
-        """Whether the server can add hospitals' messages before it decompresses them."""
+        """Whether the server can add the compressed messages of hospitals, and decompress only their sum."""
         common = self.name in ("none", "grid") or (self.name == "random_k" and self.indices == "common")
         return common and self.remembers != "ef21"
 

@@ -36,7 +36,7 @@ class ClinicalSection(Section):
 
     @property
     def counted_at(self) -> tuple[float, ...]:
-        """Return the probabilities at which hospitals count rows: ``thresholds`` and ``act_at``, ascending."""
+        """Return the probability thresholds at which hospitals count rows: ``thresholds`` and ``act_at``, ascending."""
         return tuple(sorted({*self.thresholds, self.act_at}))
 
     @field_validator("thresholds")

@@ -34,7 +34,7 @@ LONGEST_NAME = 100
 
 
 def short_enough(name: str) -> str:
-    """Return ``name``. Raises ``ValueError`` if it is too long for the name of a folder."""
+    """Return ``name`` unchanged. Raises ``ValueError`` if it is too long to name a folder."""
     if len(name) > LONGEST_NAME or len(name.encode(errors="replace")) > 2 * LONGEST_NAME:
         raise ValueError(f"'{name}' has {len(name)} characters; at most {LONGEST_NAME} are allowed")
     return name
@@ -52,7 +52,10 @@ class OpenSection(BaseModel):
     _made: tuple[dict[str, Any], Any] | None = PrivateAttr(None)
 
     def once(self, make: Callable[[], T]) -> T:
-        """Return this section's cached plug-in. If there is none, or keys have changed, call ``make``."""
+        """Return the plug-in that was made for this section, or call ``make`` if there is none.
+
+        ``make`` is also called if the section's keys have changed since then.
+        """
         if self._made is None or self._made[0] != dict(self):
             self._made = dict(self), make()
         plug_in: T = self._made[1]
@@ -63,9 +66,9 @@ class OpenSection(BaseModel):
         return dict(self.model_extra or {})
 
     def having(self, options: Mapping[str, Any], plug_in: Any = None) -> Self:
-        """Return this section with ``options`` instead of the keys that belong to the plug-in.
+        """Return a copy of this section in which ``options`` replace the keys that belong to the plug-in.
 
-        ``plug_in`` is the plug-in with these options; None if it has not been made yet.
+        ``plug_in`` is the plug-in that was made from these options; None if it has not been made yet.
         """
         fields = {field.alias or name: getattr(self, name) for name, field in type(self).model_fields.items()}
         section = type(self).model_validate({**fields, **options})
@@ -73,7 +76,7 @@ class OpenSection(BaseModel):
         return section
 
     def frozen(self) -> dict[str, Any]:
-        """Return the section as plain YAML types, defaults included."""
+        """Return the section as plain YAML types, with all defaults."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
     @model_serializer(mode="wrap")
@@ -184,7 +187,10 @@ class StrategySection(PlugIn):
 
     @property
     def given(self) -> Strategy | None:
-        """Return the strategy that Python gave instead of a section. The section's keys describe it."""
+        """Return the strategy object that Python code gave in place of a section; None if there is none.
+
+        The section's keys then describe this object.
+        """
         return self._given
 
     @model_validator(mode="wrap")

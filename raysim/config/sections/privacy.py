@@ -82,14 +82,14 @@ class NoisyStatistic(Section):
         return value
 
     def mechanism(self, origin: Origin) -> Mechanism:
-        """Return the mechanism of this noise, with random numbers from ``origin``."""
+        """Return the noise mechanism that these keys describe, with random numbers from ``origin``."""
         if self.noise_multiplier is not None:
             return Mechanism(Gaussian(self.noise_multiplier), origin)
         return Mechanism(Laplace(1.0 / self.pure), origin)
 
     @property
     def pure(self) -> float:
-        """Return the epsilon of one release by Laplace noise; 0 if the noise is normal."""
+        """Return the epsilon that one release with Laplace noise costs; 0 if the noise is normal."""
         if self.noise_multiplier is not None:
             return 0.0
         return DEFAULT_EPSILON if self.epsilon is None else self.epsilon
@@ -243,7 +243,8 @@ class PrivacySection(Section):
 
     @property
     def noisy(self) -> dict[str, NoisyStatistic]:
-        """Return the noise by kind of statistic. Sizes have the name :data:`SIZE`."""
+        """Return the noise on each kind of statistic, by the kind's name. Numbers of rows have the name
+        :data:`SIZE`."""
         named = {kind: statistic for kind, statistic in self.statistics.items() if plain(kind) != SIZE}
         if self.sizes == "public":
             return named
@@ -251,13 +252,14 @@ class PrivacySection(Section):
         return {SIZE: given[0] if given else NoisyStatistic()} | named
 
     def noise_of(self, kind: str) -> NoisyStatistic | None:
-        """Return the noise on a ``kind`` of egress; None if this kind is sent without noise."""
+        """Return the noise on a ``kind`` of egress (data that leaves a hospital); None if it is sent without noise."""
         return next((each for name, each in self.noisy.items() if plain(name) == plain(kind)), None)
 
     @property
     def sends_bits(self) -> bool:
-        """Whether each hospital also sends one bit: whether its update was shorter than the clip. The clip adapts to
-        these bits.
+        """Whether each hospital also sends one bit, which says whether its update was shorter than the clipping norm.
+
+        The clipping norm is then adapted to the noisy share of these bits.
         """
         return self.adaptive is not None and self.adaptive.bits != math.inf
 
@@ -268,7 +270,7 @@ class PrivacySection(Section):
 
     @property
     def effective_mode(self) -> str:
-        """Return ``mode``; if it is not set, return the default mode for the unit."""
+        """Return ``mode``, or the default mode for the privacy unit if ``mode`` is not set."""
         return self.mode or MODES[self.unit][0]
 
     @property
@@ -278,22 +280,23 @@ class PrivacySection(Section):
 
     @property
     def of_statistics(self) -> float:
-        """Return the epsilon of the Laplace noise on statistics, if each kind is released once."""
+        """Return the epsilon of all statistics with Laplace noise together, if each kind is released once."""
         return sum(statistic.pure for statistic in self.noisy.values())
 
     @property
     def sampling(self) -> float:
-        """Return the probability with which a patient is sampled in a round of mode ``pooled``."""
+        """Return the probability with which each patient is sampled in a round. It is used in mode ``pooled``."""
         return 0.05 if self.rate is None else self.rate
 
     @property
     def headline(self) -> Adversary:
-        """Return the adversary whose epsilon is printed first."""
+        """Return the adversary for whom the run's epsilon is reported first."""
         return self.against or ("server" if self.effective_mode == "local" else "outsider")
 
 
 def plain(kind: str) -> str:
-    """Return a kind of egress in the form used for comparisons, in which ``sizes`` and ``size`` are equal."""
+    """Return a kind of egress (data that leaves a hospital) without a final ``s``, so that ``sizes`` equals
+    ``size``."""
     return kind.removesuffix("s")
 
 

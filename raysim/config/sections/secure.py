@@ -45,12 +45,15 @@ class SecureSection(Section):
 
     @property
     def least_members(self) -> int:
-        """Return the number of hospitals below which a cluster is merged with another; 1 if clusters are not merged."""
+        """Return the number of hospitals below which a cluster is merged with another; 1 if clusters are never
+        merged."""
         return self.minimum if self.small_clusters == "merge" else 1
 
     def of_setup(self, group: int) -> SetupSums:
-        """Return how the sum with the index ``group`` before the first round is masked. Raises ``ConfigError`` if the
-        package for masks is not installed."""
+        """Return how a secure sum that is computed before the first round is masked.
+
+        ``group`` is the index of the sum. Raises ``ConfigError`` if the package for masks is needed but not installed.
+        """
         # Imported here alone: most runs have no secure sums.
         from raysim.secure import masks
         from raysim.secure.setup import SetupSums
@@ -61,7 +64,7 @@ class SecureSection(Section):
 
     @property
     def loses(self) -> bool:
-        """Whether hospitals can be lost during a sum."""
+        """Whether hospitals can drop out during a secure sum."""
         return any(chance > 0 for _, chance in self.drop)
 
     @field_validator("minimum")

@@ -83,13 +83,13 @@ class TuneSection(BaseModel):
     models: dict[str, dict[str, list[Any]]] = default("tune.models")
 
     def grid(self, learner: str) -> dict[str, list[Any]]:
-        """Return the candidate values for a model by dotted key. ``learner`` is the model's name in tables."""
+        """Return the values that tuning tries for a model, by dotted key. ``learner`` is the model's name in tables."""
         return self.models.get(learner, self.model_extra or {})
 
     def tries_models(self, learner: str) -> bool:
-        """Whether tuning concerns the model, by an entry in ``models`` or a key of ``model``.
+        """Whether tuning tries keys of the model, or has separate values for this model.
 
-        Strategies without training steps are then tuned too.
+        If so, strategies without training steps are also tuned. ``learner`` is the model's name in tables.
         """
         return learner in self.models or any(key.startswith("model.") for key in self.grid(learner))
 
@@ -104,9 +104,9 @@ class TuneSection(BaseModel):
         return value
 
     def of_seeds(self, seeds: Sequence[int]) -> tuple[int, ...]:
-        """Return the seeds of the trials, which are among the seeds of the comparison.
+        """Return the seeds with which tuning's trials run, which are among the ``seeds`` of the comparison.
 
-        Raises ``ConfigError`` if the comparison has too few seeds, or lacks a listed one.
+        Raises ``ConfigError`` if the comparison has fewer seeds than tuning asks for, or lacks one that tuning lists.
         """
         if self.seeds is None:
             return tuple(seeds)

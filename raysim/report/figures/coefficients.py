@@ -1,7 +1,8 @@
 """The figure of a regression's coefficients: a forest plot of the most certain ratios, with two kinds of interval.
 
 Ratios are per standard deviation of a numeric column, so that columns are comparable. Each row also has the ratio per
-unit of the source's column. The page has a table with a mark in each row; the file has a chart.
+unit of the column. On the page, the figure is a table in which each row has a dot with its interval. In a separate
+file, it is a chart.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ FIGURES = 3
 
 @dataclass(frozen=True)
 class Row:
-    """One coefficient of the figure. The triples are ``(value, low, high)``, NaN where undefined."""
+    """One coefficient of the forest plot. Each triple is ``(value, low, high)``: an estimate with its interval, NaN
+    where undefined.
+    """
 
     name: str
     model: tuple[float, float, float]
@@ -46,9 +49,10 @@ class Row:
 
 
 def plots(results: Sequence[Result], first: Sequence[str] = ()) -> list[Figure]:
-    """Return the figure of the first run with standard errors; empty if no run has any.
+    """Return the forest plot of the coefficients of one run; empty if no run has standard errors.
 
-    Runs with a label in ``first`` are preferred; the figure of any other run is collapsed.
+    The first run with a label in ``first`` is used. If there is none, the plot of another run is returned, and
+    collapsed on the page.
     """
     for result, name in having(COEFFICIENTS, results, first):
         figure = of_table(of_global_model(result.folder / COEFFICIENTS), name)
@@ -58,9 +62,10 @@ def plots(results: Sequence[Result], first: Sequence[str] = ()) -> list[Figure]:
 
 
 def having(file: str, results: Sequence[Result], first: Sequence[str]) -> Iterator[tuple[Result, str]]:
-    """Iterate over the results with this ``file``: first labels in ``first``, then others, then references.
+    """Iterate over the runs whose folder has this ``file``, each with its name for captions.
 
-    Each result comes with a name, which is empty if there is only one result.
+    Runs with a label in ``first`` come first, and reference strategies last. The name is empty if ``results`` has only
+    one run.
     """
     for result in sorted(results, key=lambda each: (each.label not in first, each.is_reference)):
         if (result.folder / file).is_file():
@@ -68,9 +73,9 @@ def having(file: str, results: Sequence[Result], first: Sequence[str]) -> Iterat
 
 
 def of_table(table: pd.DataFrame, name: str = "") -> Figure | None:
-    """Plot the rows of the global model in coefficients.csv; None if no coefficient has a standard error.
+    """Plot the coefficients of the global model; None if none has a standard error.
 
-    ``name`` is the model's name, used as the table's caption; empty: no caption.
+    ``table`` has the columns of ``coefficients.csv``. ``name`` is the caption; empty: no caption.
     """
     known = table[(table["feature"] != INTERCEPT) & np.isfinite(table["se"]) & (table["se"] > 0)]
     if known.empty:
@@ -169,7 +174,7 @@ def _none(axis: Axis) -> float:
 
 
 def _mark(row: Row, axis: Axis, robust: bool) -> Markup:
-    """Draw a dot with its intervals in a box as wide as the axis."""
+    """Draw one coefficient as an SVG image as wide as the axis: a dot with its intervals as lines."""
     parts = []
     for triple, class_ in ((row.model, "behind" if robust else "whisker"), (row.robust, "whisker")):
         low, high = WIDE * axis.places(triple[1:])
@@ -181,7 +186,7 @@ def _mark(row: Row, axis: Axis, robust: bool) -> Markup:
 
 
 def _chart(rows: Sequence[Row], title: str, axis: Axis, robust: bool) -> Chart:
-    """Draw the figure as a chart, for its separate file."""
+    """Draw the forest plot as a chart, which is written to a separate file."""
     texts = [_with_interval(row.robust if robust else row.model) for row in rows]
     chart = Chart(
         svg.Axis(f"{title} per standard deviation", axis.low, axis.high, axis.ticks, axis.texts, axis.kind),

@@ -19,12 +19,13 @@ UNITS = {figure.name: figure.unit for figure in (*SCORES, *ERROR_FIGURES)}
 def curve_figure(
     table: pd.DataFrame, field: str, figure: str, scale: str = "linear", names: Mapping[str, str] | None = None
 ) -> Figure:
-    """Plot a table with the columns ``line``, ``<field>``, ``seed``, ``mean`` and ``variance``: one panel for the mean
-    and one for the variance.
+    """Plot a metric against the values of a hyper-parameter: one panel for its mean over hospitals, one for its
+    variance.
 
-    Each strategy has a line, the mean over seeds, and a band of one standard deviation over seeds. Strategies without
-    the ``field`` have horizontal lines. The horizontal axis is logarithmic if the values are spaced logarithmically;
-    ``scale`` sets the vertical axes. ``names`` are the display names of the lines.
+    ``table`` has the columns ``line`` (the strategy), ``<field>`` (the value), ``seed``, ``mean`` and ``variance``.
+    Each strategy has a line, its mean over seeds, and a band of one standard deviation over seeds. The lines of
+    strategies without the hyper-parameter ``field`` are horizontal. The horizontal axis is logarithmic if the values
+    are spaced logarithmically; ``scale`` sets the vertical axes. ``names`` are display names by ``line``.
     """
     lines = list(dict.fromkeys(table["line"]))
     titles = {line: (names or {}).get(line, line) for line in lines}
@@ -67,7 +68,10 @@ def curve_figure(
 
 
 def _over_seeds(rows: pd.DataFrame, field: str, column: str) -> pd.DataFrame:
-    """Return ``mean``, ``low`` and ``high`` by value, ascending; a horizontal line has one row with the value NaN."""
+    """Return the mean over seeds at each value of the hyper-parameter, with the limits ``low`` and ``high`` of a band.
+
+    Values ascend. A strategy without the hyper-parameter has one row with the value NaN.
+    """
     over = rows.groupby(field, dropna=False)[column].agg(["mean", "std"]).fillna({"std": 0.0}).sort_index()
     return over.assign(low=over["mean"] - over["std"], high=over["mean"] + over["std"])
 

@@ -1,6 +1,7 @@
 """The forest of a comparison: one line for each method, with its differences of the mean and of the worst decile.
 
-The page has a table with a mark in each cell, which also fits a phone; the file has two charts.
+A method is a strategy with one of its models. On the page, the figure is a table in which each cell has a dot with its
+interval; it also fits a phone. In separate files, it is one chart for the mean and one for the worst decile.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ DIGITS = 3
 
 @dataclass(frozen=True)
 class Difference:
-    """A difference from the reference strategy, with its 95 % interval; NaN where undefined."""
+    """A difference from the reference strategy, with its 95 % confidence interval; NaN where undefined."""
 
     value: float
     limits: Limits
@@ -43,7 +44,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Row:
-    """A method, or several methods with the same figure at every hospital."""
+    """A row of the forest plot: a method, or several methods with equal results at every hospital."""
 
     name: str
     look: Style
@@ -52,14 +53,15 @@ class Row:
     reference: bool
 
     def differences(self, columns: int) -> tuple[Difference, ...]:
-        """Return the first ``columns`` differences of this row: of the mean, and of the worst decile."""
+        """Return the first ``columns`` of two differences from the reference: of the mean, and of the worst decile."""
         return (self.mean, self.worst)[:columns]
 
 
 def forest(evidence: Evidence, differences: pd.DataFrame, looks: Mapping[Key, Style]) -> list[Figure]:
-    """Plot differences from the reference strategy; empty if it was not run, or if there is nothing to compare with it.
+    """Plot each method's difference from the reference strategy, as a forest plot.
 
-    ``differences`` are from :func:`raysim.report.tables.differences`; ``looks`` are the styles of the methods.
+    The result is empty if the reference was not run, or if there is no other method. ``differences`` are from
+    :func:`raysim.report.tables.differences`; ``looks`` are the colours and markers of the methods.
     """
     if evidence.base is None:
         return []
@@ -103,9 +105,10 @@ def _between(evidence: Evidence, i: int) -> Difference:
 
 
 def _of(differences: pd.DataFrame, key: Key, figure: str, larger: bool, level: float = float("nan")) -> Difference:
-    """Return the difference of one figure of a strategy's model, read from the table and cut to possible values.
+    """Return the difference of one metric between a strategy's model (``key``) and the reference strategy.
 
-    ``level`` is the reference strategy's figure, if known.
+    It is read from the table ``differences``. Its interval is cut to values that are possible, given the reference's
+    metric ``level``; NaN if unknown.
     """
     rows = differences[(differences["strategy"] == key[0]) & (differences["model"] == key[1])]
     rows = rows[rows["figure"] == figure]
@@ -116,7 +119,7 @@ def _of(differences: pd.DataFrame, key: Key, figure: str, larger: bool, level: f
 
 
 def _caption(evidence: Evidence, worst: bool, empty: int) -> str:
-    """Explain the intervals. ``empty`` is the number of intervals that are too wide to have limits."""
+    """Return the caption that explains the intervals; ``empty`` of them are too wide to be informative."""
     parts = equal_sentences(evidence)
     if empty:
         wide = f"{counted(empty, 'interval')} of the mean {'is' if empty == 1 else 'are'} wider than {WIDEST:g}"
@@ -137,7 +140,7 @@ def _caption(evidence: Evidence, worst: bool, empty: int) -> str:
 
 
 def equal_sentences(evidence: Evidence) -> list[str]:
-    """Return one sentence on each group of methods with the same figure at every hospital."""
+    """Return one sentence on each group of methods with equal results at every hospital."""
     sentences = []
     for entry in (*evidence.entries, *evidence.references):
         others = [short(each) for each in entry.names if each != entry.name]
@@ -147,7 +150,7 @@ def equal_sentences(evidence: Evidence) -> list[str]:
 
 
 def _ends(differences: Iterable[Difference]) -> list[float]:
-    """Return the values that an axis of these differences has to include."""
+    """Return the values and interval limits that the axis of these differences has to include."""
     return [end for each in differences for end in (each.value, *each.limits)]
 
 
@@ -183,7 +186,7 @@ def _table(rows: Sequence[Row], headings: Sequence[str], against: str, larger: b
 
 
 def _few(axis: Axis) -> Axis:
-    """Return the axis with two ticks, 0 and the farthest tick; more would overlap below a narrow column."""
+    """Return the axis with only two ticks, 0 and the farthest from it; more would overlap in a narrow column."""
     far = max(axis.ticks, key=abs)
     labelled = [(tick, text) for tick, text in zip(axis.ticks, axis.texts, strict=True) if tick in (0.0, far)]
     return replace(axis, ticks=tuple(tick for tick, _ in labelled), texts=tuple(text for _, text in labelled))
@@ -210,7 +213,7 @@ def _figure(difference: Difference) -> Markup:
 
 
 def _mark(difference: Difference, look: Style, axis: Axis) -> Markup:
-    """Draw a dot with its interval in a box as wide as the axis."""
+    """Draw one difference as an SVG image as wide as the axis: a dot, and its interval as a line."""
     parts = []
     if np.isfinite(difference.limits.low):
         low, high = WIDE * axis.places(np.clip(difference.limits, axis.low, axis.high))
@@ -221,7 +224,7 @@ def _mark(difference: Difference, look: Style, axis: Axis) -> Markup:
 
 
 def ticks(axis: Axis) -> Markup:
-    """Draw the cell with an axis's ticks, below marks in boxes as wide as the axis."""
+    """Return the table cell with the ticks of an axis, for the row below a column of dots and intervals."""
     texts = [
         element(
             "span", text, style=f"left: {100 * float(axis.places([tick])[0]):.1f}%", class_=None if tick else "zero"
@@ -232,7 +235,7 @@ def ticks(axis: Axis) -> Markup:
 
 
 def _chart(rows: Sequence[Row], heading: str, base: str, column: int, larger: bool) -> Chart:
-    """Draw one column as a separate chart, for the separate file."""
+    """Draw the differences of one column (0: the mean, 1: the worst decile) as a chart for a separate file."""
     differences = [row.worst if column else row.mean for row in rows]
     better = "(better →)" if larger else "(← better)"
     chart = Chart(

@@ -25,7 +25,10 @@ LOOK: Final = Style(0, "circle")
 
 
 def plots(results: Sequence[Result], first: Sequence[str] = ()) -> list[Figure]:
-    """Return the figures of the first run that has them, or none; runs with a label in ``first`` are preferred."""
+    """Return the importance figures of the first run that has them; empty if no run has.
+
+    Runs with a label in ``first`` are preferred.
+    """
     for result, name in having(IMPORTANCE, results, first):
         task, begin = result.federation.task, f"{name}: " if name else ""
         curves = _read(result.folder / DEPENDENCE, "column", "kind", "value")

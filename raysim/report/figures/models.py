@@ -1,7 +1,7 @@
 """Figures of a run's and a comparison's page, from plain data frames; undefined values are left out.
 
-``names`` and ``looks`` have a name and a style for each strategy and model of the page. ``numbers`` has each hospital's
-number on the page, by which a selected hospital is marked in every figure.
+``names`` and ``looks`` have the display name and the style of each strategy and model on the page. ``numbers`` has each
+hospital's number on the page. When a reader selects a hospital, it is marked in every figure by its number.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ def by_size(
     numbers: Mapping[str, int],
     first: Sequence[Key] = (),
 ) -> list[svg.Figure]:
-    """Plot each hospital's headline figure by its number of stays, one panel for each strategy and model.
+    """Plot each hospital's main metric (AUROC or MAE) by its number of stays, one panel for each strategy and model.
 
-    Panels of models not in ``first`` are collapsed. The slopes and worst deciles in the text are from ``table``
-    (:func:`raysim.report.tables.comparison`): means over seeds. A dot is a hospital's mean over seeds.
+    A dot is a hospital's mean over seeds. Panels of models not in ``first`` are collapsed. The texts of the panels have
+    slopes and worst deciles from ``table`` (:func:`raysim.report.tables.comparison`), as means over seeds.
     """
     if hospitals is None or hospitals.empty:
         return []
@@ -105,7 +105,10 @@ def _of_sizes(here: pd.DataFrame, row: Mapping[Hashable, object], kind: TaskKind
 
 
 def trade_offs(table: pd.DataFrame, names: Names, looks: Looks) -> list[svg.Figure]:
-    """Plot pairs of mean, worst decile, absolute size bias and Gini, with one standard deviation over seeds."""
+    """Plot pairs of fairness metrics for all models, with one standard deviation over seeds.
+
+    The metrics are the mean over hospitals, the worst decile, the absolute size bias and the Gini coefficient.
+    """
     kind = reporting(table)
     digits = kind.decimals(table[kind.headline])
     axes = {
@@ -177,7 +180,7 @@ def curves(
 ) -> list[svg.Figure]:
     """Plot a metric by round: a line for each strategy and model, and a band of one standard deviation over seeds.
 
-    ``metric`` None means the headline figure. The result is empty if fewer than two rounds were evaluated.
+    The default ``metric`` is the main one (AUROC or MAE). The result is empty if fewer than two rounds were evaluated.
     """
     if rounds is None:
         return []
@@ -232,10 +235,12 @@ def curves(
 def from_reference(
     values: pd.DataFrame, figure: str, word: str, reference: Key, names: Names, looks: Looks
 ) -> list[svg.Figure]:
-    """Plot the sorted differences of each hospital's ``figure`` from the reference: a line for each strategy and model.
+    """Plot each hospital's difference of a metric from the reference, in sorted order: a line for each strategy and
+    model.
 
-    ``values`` has ``strategy, model, hospital`` and the figure, a mean over seeds. Differences are paired by hospital,
-    so two models with the same distribution still have different lines.
+    ``values`` has the columns ``strategy, model, hospital`` and the metric ``figure``, a mean over seeds; ``word``
+    names the metric in text. Differences are paired by hospital, so two models with equal distributions over hospitals
+    can have different lines.
     """
     wide = values.pivot(index="hospital", columns=KEYS, values=figure)
     if reference not in wide:

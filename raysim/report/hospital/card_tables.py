@@ -26,7 +26,7 @@ At = tuple[str, str, str, float]
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """The clinical figures of each hospital and model; empty if no run measured them."""
+    """Calibration and decision metrics of each model at each hospital; empty if no run measured them."""
 
     keys: frozenset[Key] = frozenset()
     """The strategies and models with clinical figures."""
@@ -37,13 +37,15 @@ class Measured:
     thresholds: tuple[float, ...] = ()
 
     def calibration(self, key: Key, hospital: str) -> list[str]:
-        """Return the cell of observed over expected events; an empty list if it was not measured."""
+        """Return the table cell with the ratio of observed to expected events; an empty list if no run measured it."""
         if not self.keys:
             return []
         return [self.texts["observed_over_expected"].get((*key, hospital, -1.0), "–")]
 
     def acting(self, key: Key, name: str, hospital: str) -> list[list[str]]:
-        """Return one row for each threshold: the threshold, the model, and the columns :data:`ACTING`."""
+        """Return one table row for each decision threshold: the threshold with the model's name, and the columns
+        :data:`ACTING`.
+        """
         rows = []
         for at in self.thresholds:
             where = (*key, hospital, at)
@@ -55,7 +57,7 @@ class Measured:
 
 
 def measured(results: Sequence[Result], keys: Sequence[Key]) -> Measured:
-    """Collect the figures of all models ``keys`` at all hospitals, means over the seeds of ``results``."""
+    """Collect calibration and decision metrics of the models ``keys`` at all hospitals, as means over seeds."""
     stacked = []
     for label in dict.fromkeys(label for label, _ in keys):
         files = [result.folder / "clinical.csv" for result in results if result.label == label]
@@ -85,10 +87,10 @@ def measured(results: Sequence[Result], keys: Sequence[Key]) -> Measured:
 def left(
     results: Sequence[Result], titles: Mapping[str, str], hospitals: pd.DataFrame
 ) -> Callable[[int], list[list[str]]]:
-    """Return a function from a hospital's number to one row for each strategy.
+    """Return a function that builds a hospital's table of traffic, with one row for each strategy.
 
-    A row has the rounds in which the hospital took part, and the bytes that it sent by kind. If seeds differ, the row
-    has the lowest and the highest value.
+    The function takes the hospital's number. A row has the number of rounds in which the hospital took part, and the
+    bytes that it sent, by kind of message. If these differ between seeds, the row has the lowest and the highest value.
     """
     sent = {label: _ends([sent_in(result) for result in results if result.label == label]) for label in titles}
     took = participation(hospitals)
@@ -109,7 +111,10 @@ def left(
 
 
 def _ends(runs: Sequence[Mapping[str, NDArray[np.int64]]]) -> dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Return the lowest and highest bytes of several runs by kind, ``[H]`` each; a run without the kind has 0 bytes."""
+    """Return the fewest and most bytes that each hospital sent in any run, by kind of message.
+
+    Arrays are ``[H]``, one entry per hospital. A run without a kind of message counts as 0 bytes.
+    """
     kinds = dict.fromkeys(kind for totals in runs for kind in totals)
     ends = {}
     for kind in kinds:
@@ -129,7 +134,10 @@ def _bytes(low: int, high: int) -> str:
 
 
 def participation(hospitals: pd.DataFrame) -> dict[tuple[str, str], str]:
-    """Return the number of rounds in which each hospital sent an update, by strategy; empty if unknown."""
+    """Return the number of rounds in which each hospital sent an update, in words, by strategy and hospital.
+
+    The result is empty if the table ``hospitals`` lacks the numbers.
+    """
     if not {"participated", "rounds"} <= set(hospitals):
         return {}
     rows = hospitals.dropna(subset=["participated", "rounds"])

@@ -45,10 +45,11 @@ AT_THRESHOLDS = (
 
 
 def plots(served: Sequence[ClinicalRows], part: str = "test", first: Sequence[str] = ()) -> list[Figure]:
-    """Return the decision curve, the calibration plots and a table with intervals; empty if there are no rows for them.
+    """Return the decision curve, the calibration plots, and a table of clinical metrics with intervals.
 
-    ``part`` names the evaluated rows. If some models have a label in ``first``, the first figures have only these
-    models; figures with all models follow, collapsed.
+    The result is empty if no clinical metrics were measured. ``part`` names the evaluated rows, such as test. If some
+    models have a label in ``first``, the first figures have only these models. Figures with all models follow,
+    collapsed.
     """
     measured = [each for each in served if len(each.figures)]
     if not measured:
@@ -68,7 +69,11 @@ def plots(served: Sequence[ClinicalRows], part: str = "test", first: Sequence[st
 
 
 def shared(served: Sequence[ClinicalRows], part: str = "test", first: Sequence[str] = ()) -> list[Figure]:
-    """Return the visible figures of :func:`plots`, without parts of fewer than :data:`LEAST` patients."""
+    """Return the figures of :func:`plots` for a page that may be shared: nothing based on too few patients.
+
+    Metrics, bins and parts of curves based on fewer than :data:`LEAST` patients are removed. If ``first`` has labels,
+    only models with these labels are shown.
+    """
     remaining = [each.without_few(LEAST) for each in served if len(each.figures)]
     chosen = [each for each in remaining if each is not None and (each.label in first or not first)]
     if not chosen:
@@ -102,7 +107,7 @@ def _table(served: Sequence[ClinicalRows], part: str, suffix: str = "") -> Figur
 
 
 def _acting(model: ClinicalRows, thresholds: Sequence[float]) -> str:
-    """Describe how many alerts a model gives at the thresholds, and how many of them are false."""
+    """Return a sentence on how many alerts a model gives at each threshold, and how many of them are false."""
     parts = []
     for at in thresholds:
         alerts, row = 100 * model.alerts(at), model.row("ppv", at)
@@ -113,7 +118,7 @@ def _acting(model: ClinicalRows, thresholds: Sequence[float]) -> str:
 
 
 def _region(served: Sequence[ClinicalRows], name: str, caption: str, columns: Columns) -> Markup:
-    """Return a table with one row for each model; it scrolls separately if it is too wide."""
+    """Return a table with one row for each model; on the page it scrolls separately if it is too wide."""
     headings, body = [], []
     for figure, at, heading, _ in columns:
         row = served[0].row(figure, at)
@@ -227,9 +232,10 @@ def _decision_curve(served: Sequence[ClinicalRows], of: str, suffix: str = "") -
 
 
 def worth_using(curve: pd.DataFrame) -> str:
-    """Return sentences on where a model's net benefit exceeds both defaults (all, none), and where it is negative.
+    """Describe the thresholds at which a model's net benefit is larger than without a model, and where it is negative.
 
-    ``curve`` has ``threshold``, ``value`` and ``of_all``, of one run or means over seeds.
+    The alternatives without a model are to act on all patients or on none. ``curve`` has the columns ``threshold``,
+    ``value`` (the model's net benefit) and ``of_all`` (that of acting on all).
     """
     value, everyone = curve["value"].to_numpy(float), curve["of_all"].to_numpy(float)
     at = curve["threshold"].to_numpy(float)

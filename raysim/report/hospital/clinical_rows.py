@@ -41,7 +41,7 @@ _PARSED = {
 
 @dataclass(frozen=True, eq=False)
 class ClinicalRows:
-    """The rows of the clinical tables about one model, for all hospitals together or for one."""
+    """The clinical metrics of one model, as rows of tables, for all hospitals together or for one hospital."""
 
     label: str
     """The label of the strategy."""
@@ -61,28 +61,28 @@ class ClinicalRows:
 
     @cached_property
     def by_figure(self) -> dict[str, list[dict[str, Any]]]:
-        """The rows of ``figures``, grouped by figure."""
+        """The rows of the table ``figures`` as dictionaries, by the name of the metric."""
         rows: dict[str, list[dict[str, Any]]] = {}
         for row in self.figures.to_dict("records"):
             rows.setdefault(str(row["figure"]), []).append({str(name): value for name, value in row.items()})
         return rows
 
     def row(self, figure: str, at: float | None = None) -> dict[str, Any] | None:
-        """Return the first row of a figure at the threshold ``at``; None means any threshold."""
+        """Return the first row of a metric at the threshold ``at``, or at any threshold if this is None."""
         return next((row for row in self.by_figure.get(figure, ()) if at is None or row["at"] == at), None)
 
     def alerts(self, at: float | None) -> float:
-        """Return the share of patients with a risk of at least ``at``, one of the thresholds; NaN if unknown."""
+        """Return the share of patients with a predicted risk of at least the threshold ``at``; NaN if unknown."""
         row = self.row("ppv", at)
         return float(row["of"]) / float(row["n"]) if row is not None and row["n"] else float("nan")
 
     def without_few(self, least: int) -> ClinicalRows | None:
-        """Return these rows without figures based on fewer than ``least`` patients; None if nothing remains.
+        """Remove metrics based on fewer than ``least`` patients; return None if nothing remains.
 
-        - A figure at a threshold needs at least ``least`` patients in each of four cells: above and below the
+        - A metric at a decision threshold needs at least ``least`` patients in each of four cells: above and below the
           threshold, with and without the event.
-        - A bin needs at least ``least`` patients with the event, and as many without.
-        - The curve of net benefit ends where the last of these bins begins.
+        - A bin of the calibration plot needs at least ``least`` patients with the event, and as many without.
+        - The curve of net benefit ends at the lower edge of the last remaining bin.
         """
         overall = self.figures[self.figures["at"].isna()]
         if overall.empty or min(overall["events"].min(), (overall["n"] - overall["events"]).min()) < least:
@@ -99,7 +99,9 @@ class ClinicalRows:
         return replace(self, figures=figures.reset_index(drop=True), calibration=large, net_benefit=curve)
 
     def _confusion(self, at: float) -> tuple[float, float, float, float]:
-        """Count patients by whether they reach the threshold ``at`` and have the event; 0 if unknown."""
+        """Return true positives, false positives, false negatives and true negatives at the threshold ``at``; 0 if
+        unknown.
+        """
         rows = {name: row for name, each in self.by_figure.items() for row in each if row["at"] == at}
         if not {"sensitivity", "ppv"} <= set(rows) or np.isnan(rows["sensitivity"]["value"]):
             return 0.0, 0.0, 0.0, 0.0
@@ -109,9 +111,10 @@ class ClinicalRows:
 
 
 def of_runs(runs: Sequence[tuple[str, str, Path]], hospital: str = EVERYWHERE) -> list[ClinicalRows]:
-    """Return the rows of each strategy's headline model.
+    """Return the clinical metrics of each strategy's main model, at one ``hospital`` or by default at all together.
 
-    ``runs`` has the label, the display name and the folder of each run. Runs without clinical tables are left out.
+    ``runs`` has the label, the display name and the folder of each run; runs of one strategy are averaged over seeds.
+    Runs without clinical tables are left out.
     """
     folders: dict[tuple[str, str], list[Path]] = {}
     for label, name, folder in runs:
@@ -126,7 +129,7 @@ def of_runs(runs: Sequence[tuple[str, str, Path]], hospital: str = EVERYWHERE) -
 
 
 def of_run(label: str, folder: Path, hospital: str = EVERYWHERE) -> list[ClinicalRows]:
-    """Return the rows of every model of a run; empty if it has no clinical tables."""
+    """Return the clinical metrics of every model of a run; empty if the run has no clinical tables."""
     if not (folder / FIGURES).is_file():
         return []
     models = _models(folder)
@@ -136,9 +139,9 @@ def of_run(label: str, folder: Path, hospital: str = EVERYWHERE) -> list[Clinica
 
 
 def read_rows(paths: Sequence[Path], **wanted: Set[str]) -> pd.DataFrame:
-    """Read and concatenate the rows of clinical tables with one of the given texts in each column of ``wanted``.
+    """Read clinical tables, and concatenate the rows that have one of the texts ``wanted`` in each named column.
 
-    The tables have many rows, of which few are needed. Arrow therefore filters them before pandas converts them.
+    The tables have many rows, of which few are needed, so Arrow filters them before pandas converts them.
     """
     stacked = []
     for path in paths:
@@ -151,7 +154,7 @@ def read_rows(paths: Sequence[Path], **wanted: Set[str]) -> pd.DataFrame:
 
 
 def _column(name: str, cells: pa.ChunkedArray) -> list[str] | NDArray[Any]:
-    """Return the texts or numbers of a column. A column without any number is NaN."""
+    """Return a column as texts or as numbers. If it contains no number at all, its cells become NaN."""
     if name not in TEXTS:
         return np.asarray((cells.cast(pa.float64()) if pa.types.is_null(cells.type) else cells).to_numpy())
     texts = {each: text_of(each) for each in cells.unique().to_pylist()}
@@ -159,7 +162,7 @@ def _column(name: str, cells: pa.ChunkedArray) -> list[str] | NDArray[Any]:
 
 
 def possible(figure: str) -> tuple[float, float]:
-    """Return the smallest and the largest possible value of a clinical figure.
+    """Return the smallest and the largest possible value of a clinical metric.
 
     >>> possible("ppv"), possible("observed_over_expected"), possible("calibration_slope")
     ((0.0, 1.0), (0.0, inf), (-inf, inf))
@@ -175,9 +178,10 @@ def _models(folder: Path) -> list[str]:
 
 
 def _about(hospital: str, folders: Sequence[Path], models: Set[str]) -> list[pd.DataFrame]:
-    """Return the figures, calibration and net benefit of a hospital for ``models``.
+    """Return the rows on a hospital and ``models`` from three files: clinical metrics, calibration bins and net
+    benefit.
 
-    The rows of all runs are stacked.
+    The rows of all ``folders`` are concatenated.
     """
     return [
         read_rows([folder / file for folder in folders], hospital={hospital}, model=models)
@@ -188,7 +192,7 @@ def _about(hospital: str, folders: Sequence[Path], models: Set[str]) -> list[pd.
 def _clinical_rows(
     label: str, name: str, seeds: int, tables: Sequence[pd.DataFrame], model: str, style: Style
 ) -> ClinicalRows:
-    """Select the rows of this model from ``tables`` of :func:`_about`, which may contain other models."""
+    """Collect the rows of one ``model`` from ``tables`` of :func:`_about`, averaged over seeds."""
     figures, calibration, benefit = (table[table["model"] == model].reset_index(drop=True) for table in tables)
     if figures.empty:
         return ClinicalRows(label, name, style, seeds, "", figures, calibration, benefit)
@@ -210,10 +214,10 @@ def _range(counts: pd.Series, word: str) -> str:
 
 
 def over_runs(stacked: pd.DataFrame, keys: Sequence[str], value: str = "value") -> tuple[pd.DataFrame, OverSeeds]:
-    """Combine clinical rows of several runs, one run for each seed. Return the first of the rows with equal ``keys``,
-    and the means of these rows.
+    """Average rows of clinical tables over runs that differ only in their seed.
 
-    ``value`` is the column with the figure; its limits are in ``low`` and ``high``.
+    Rows with equal ``keys`` are averaged. Returns the first row of each group, and the mean of the column ``value`` in
+    each group with its interval. The intervals of single runs are in the columns ``low`` and ``high``.
     """
     groups = stacked.groupby(list(keys), sort=False, dropna=False)
     group, seed = groups.ngroup().to_numpy(), groups.cumcount().to_numpy()
@@ -226,7 +230,7 @@ def over_runs(stacked: pd.DataFrame, keys: Sequence[str], value: str = "value") 
 
 
 def _means(stacked: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """Average the rows of several seeds to one row by ``keys``, with intervals over patients and seeds."""
+    """Average the rows of several seeds with equal ``keys``; intervals are over patients and seeds."""
     if not stacked.duplicated(keys).any():
         return stacked
     value = next(name for name in ("value", "observed") if name in stacked)

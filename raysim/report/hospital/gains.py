@@ -32,7 +32,7 @@ GAIN, LOSS = svg.Style(4, "triangle"), svg.Style(11, "down")
 
 @dataclass(frozen=True, eq=False)
 class Gains:
-    """The gain of each of ``H`` hospitals under one model over another, in AUROC or error."""
+    """The gain of each of ``H`` hospitals from one model over another, in AUROC or error."""
 
     value: Floats
     """The figure under ``better`` minus the figure under ``against``, the mean over seeds, ``[H]``."""
@@ -52,26 +52,26 @@ class Gains:
 
     @property
     def sign(self) -> int:
-        """The sign of an improvement: 1 if larger figures are better, else -1."""
+        """The sign of an improvement: 1 if larger values of the metric are better (AUROC), -1 otherwise (errors)."""
         return 1 if self.kind.larger else -1
 
     def gaining(self) -> NDArray[np.bool_]:
-        """Whether each hospital demonstrably gains, ``[H]``: its interval excludes 0."""
+        """Whether each hospital demonstrably gains, ``[H]``: the interval of its gain excludes 0."""
         return self._judged() & (self.low > 0 if self.sign > 0 else self.high < 0)
 
     def losing(self) -> NDArray[np.bool_]:
-        """Whether each hospital demonstrably loses, ``[H]``: its interval excludes 0."""
+        """Whether each hospital demonstrably loses, ``[H]``: the interval of its gain excludes 0."""
         return self._judged() & (self.high < 0 if self.sign > 0 else self.low > 0)
 
     def _judged(self) -> NDArray[np.bool_]:
-        """Whether each hospital's interval counts, ``[H]``.
+        """Whether a gain or loss may be claimed for each hospital, ``[H]``.
 
-        With several training seeds, at least two must define the gain.
+        If models were trained with several seeds, the gain must be defined for at least two of them.
         """
         return (self.seeds > 1) | (self.trained == 1)
 
     def sentences(self) -> list[str]:
-        """Return sentences on how many hospitals gain and lose, and how many of these by more than chance."""
+        """Return sentences on how many hospitals gain and lose, and at how many of these the interval excludes 0."""
         up = self.sign * self.value[np.isfinite(self.value)]
         if not len(up):
             return [f"No hospital has a defined {self.kind.title} with both models, so gains cannot be computed."]
@@ -98,9 +98,9 @@ class Gains:
 
 
 def served(results: Sequence[Result], key: Key) -> OverSeeds:
-    """Return the headline figure of each hospital under the model ``key``, with its interval if there is one.
+    """Return each hospital's main metric (AUROC or MAE) under the model ``key``, with an interval if one is available.
 
-    ``results`` may contain other strategies and seeds; only the runs of ``key`` count.
+    ``key`` is a strategy and its model; ``results`` may also contain runs of other strategies, which are ignored.
     """
     runs = [result for result in results if result.label == key[0] and key[1] in result.outcome.figures]
     each = [_of_seed(result.outcome, key[1], result.federation.task) for result in runs]
@@ -109,9 +109,10 @@ def served(results: Sequence[Result], key: Key) -> OverSeeds:
 
 
 def between(results: Sequence[Result], key: Key, base: Key, names: tuple[str, str]) -> Gains:
-    """Return the gains of the model ``key`` over the model ``base``, from seeds that have both.
+    """Return each hospital's gain from the model ``key`` over the model ``base``, averaged over the seeds that both
+    have.
 
-    ``names`` are the display names of the two models; ``results`` contains all strategies and seeds.
+    ``names`` are the display names of ``key`` and ``base``; ``results`` contains the runs of all strategies and seeds.
     """
     of: dict[str, dict[int, Result]] = {key[0]: {}, base[0]: {}}
     for result in results:
@@ -134,7 +135,7 @@ def _sent(outcome: Outcome, model: str) -> Sent:
 
 
 def _of_seed(outcome: Outcome, model: str, kind: TaskKind) -> tuple[Floats, Floats, Floats]:
-    """Return each hospital's headline figure in one run, and its interval over patients."""
+    """Return each hospital's main metric (AUROC or MAE) in one run, and the limits of its interval over patients."""
     value = outcome.figures[model][:, list(kind.figures).index(kind.headline)].astype(np.float64)
     value = np.where(np.isfinite(value), value, np.nan)
     intervals = auroc_intervals(outcome, model)
@@ -147,9 +148,10 @@ def _of_seed(outcome: Outcome, model: str, kind: TaskKind) -> tuple[Floats, Floa
 def compared_with(
     results: Sequence[Result], reference: str, recommended: Key, by_itself: Key | None = None
 ) -> Key | None:
-    """Choose the model that gains are compared with: training alone, or else the reference; None if neither was run.
+    """Return the model that hospitals' gains are measured against, as strategy and model.
 
-    ``by_itself`` is the model of training alone, if there are several.
+    It is the model of training alone, or else of the strategy ``reference``; None if neither was run, or if it is the
+    recommended model itself. If models were trained alone by several strategies, ``by_itself`` is the one to use.
     """
     alones = [result for result in results if result.alone]
     alone = next((each for each in alones if by_itself and each.label == by_itself[0]), alones[0] if alones else None)
@@ -191,7 +193,7 @@ def caterpillar(gains: Gains) -> svg.Chart | None:
 
 
 def standing(figures: OverSeeds, kind: TaskKind, model: str) -> list[svg.Figure]:
-    """Plot each hospital's headline figure under one model with its interval, from the worst to the best."""
+    """Plot each hospital's main metric (AUROC or MAE) under one model with its interval, from the worst to the best."""
     sign = 1 if kind.larger else -1
     order = [h for h in np.argsort(sign * figures.value, kind="stable").tolist() if np.isfinite(figures.value[h])]
     if not order:
@@ -224,7 +226,7 @@ def standing(figures: OverSeeds, kind: TaskKind, model: str) -> list[svg.Figure]
 
 
 def figure(gains: Gains) -> list[svg.Figure]:
-    """The caterpillar plot of gains with title, caption and legend; empty where no gain is defined."""
+    """Plot each hospital's gain with its interval, with title, caption and legend; empty if no gain is defined."""
     chart = caterpillar(gains)
     if chart is None:
         return []

@@ -54,15 +54,16 @@ def cards(
     hospitals: pd.DataFrame,
     by_itself: Key | None = None,
 ) -> dict[str, Any]:
-    """Return the cards of all hospitals as data.
+    """Return what the report says about each hospital (its card) as data.
 
     - ``hospitals``: one card for each hospital, in the federation's order, with its ``name``, the sentences of its
       ``lead``, its ``facts``, the rows of its ``tables``, and its ``counts`` of rows and events (lowest and highest
       over seeds).
     - ``tables``: captions and columns of the tables.
 
-    ``results`` contains all strategies and seeds; the argument ``hospitals`` is their table. ``by_itself`` names the
-    model of training alone with which the recommended model is compared, if there are several.
+    ``results`` contains the runs of all strategies and seeds; the argument ``hospitals`` is the table of their metrics
+    by hospital. The recommended model is compared with the model of training alone; if there are several, with
+    ``by_itself``.
     """
     first = [result for result in results if result.seed == results[0].seed]
     trained = len({result.seed for result in results})
@@ -127,10 +128,10 @@ def cards(
 
 
 def own_headline(gains: Gains | None, figures: OverSeeds, name: str, h: int, kind: TaskKind) -> list[str]:
-    """Return the headline sentences for hospital ``h``, based only on its own interval.
+    """Return the first sentences about hospital ``h``, which use only the interval of this hospital's own gain.
 
-    ``figures`` are the hospitals' figures under the model ``name``, and ``gains`` the gains of this model; None if
-    there is no other model to compare with.
+    ``figures`` has the hospitals' main metric (AUROC or MAE) under the model called ``name``. ``gains`` has the gains
+    from this model; None if there is no other model to compare with.
     """
     value = float(figures.value[h])
     digits = kind.decimals([value])
@@ -161,8 +162,11 @@ def own_headline(gains: Gains | None, figures: OverSeeds, name: str, h: int, kin
 def recommended_gains(
     results: Sequence[Result], names: Mapping[Key, str], reference: str, recommended: Key, by_itself: Key | None = None
 ) -> Gains | None:
-    """Return the recommended model's gains at each hospital over training alone (``by_itself``), or else over the
-    reference; None if there is no model to compare with."""
+    """Return each hospital's gain from the recommended model over training alone, or else over the reference strategy.
+
+    ``by_itself`` is the model of training alone, if there are several. Returns None if there is no model to compare
+    with.
+    """
     base = compared_with(results, reference, recommended, by_itself)
     if base is None or all(result.label != recommended[0] for result in results):
         return None
@@ -172,7 +176,7 @@ def recommended_gains(
 
 
 def _in_sentence(name: str) -> str:
-    """Write a method's name within a sentence.
+    """Return a method's name as it is written within a sentence.
 
     >>> _in_sentence("Training alone with MLP"), _in_sentence("FedAvg")
     ('training alone with MLP', 'FedAvg')
@@ -181,7 +185,9 @@ def _in_sentence(name: str) -> str:
 
 
 def _rows(results: Sequence[Result], part: str) -> list[tuple[float, float]]:
-    """Count each hospital's rows of a part: the lowest and the highest over seeds, which may split rows differently."""
+    """Return the fewest and most rows of each hospital in one part (such as test), because seeds may split rows
+    differently.
+    """
     each = np.stack([federation.sizes(part) for federation in {r.seed: r.federation for r in results}.values()])
     return list(zip(each.min(axis=0).tolist(), each.max(axis=0).tolist(), strict=True))
 
@@ -201,13 +207,13 @@ def _row(name: str, figure: OverSeeds, gains: Mapping[Key, Gains], key: Key, h: 
 
 
 def _reached(figures: OverSeeds, h: int, kind: TaskKind, digits: int) -> str:
-    """Format the headline figure of hospital ``h`` with its interval, cut to possible values."""
+    """Format the main metric (AUROC or MAE) of hospital ``h``; its interval is cut to possible values."""
     limits = possible.level(Limits(float(figures.low[h]), float(figures.high[h])), kind.larger)
     return with_interval(float(figures.value[h]), *limits, digits)
 
 
 def _gained(gains: Gains, h: int, digits: int) -> str:
-    """Format the gain of hospital ``h`` with its interval, cut to possible values."""
+    """Format the gain of hospital ``h``; its interval is cut to possible values."""
     limits = possible.difference(Limits(float(gains.low[h]), float(gains.high[h])), gains.kind.larger)
     return with_interval(float(gains.value[h]), *limits, digits, sign=True)
 
@@ -221,7 +227,7 @@ def _events(hospitals: pd.DataFrame) -> dict[str, tuple[float, float]]:
 
 
 def _clinical(results: Sequence[Result], main: Key) -> dict[str, list[list[str]]]:
-    """Return the calibration of the model ``main`` by hospital, if runs have measured it."""
+    """Return table rows on the calibration of the model ``main``, by hospital; empty if no run measured it."""
     label, model = main
     files = [result.folder / "clinical.csv" for result in results if result.label == label]
     present = [file for file in files if file.exists()]
@@ -248,8 +254,9 @@ def _clinical(results: Sequence[Result], main: Key) -> dict[str, list[list[str]]
 
 
 def _strategies(first: Sequence[Result], names: Mapping[Key, str]) -> dict[str, str]:
-    """Return the title of each strategy by its label. On a run's page, where ``names`` are of the run's models, return
-    the run's title.
+    """Return the display name of each strategy, by label.
+
+    ``first`` has one run of each strategy. On the page of a single run, it is the run's title.
     """
     if len(first) == 1:
         return {first[0].label: first[0].title or first[0].label}
@@ -257,7 +264,11 @@ def _strategies(first: Sequence[Result], names: Mapping[Key, str]) -> dict[str, 
 
 
 def _clusters(result: Result, name: str, trained: int) -> tuple[str, list[str]] | None:
-    """Return each hospital's cluster in a run, and the attributes that are more frequent in this cluster."""
+    """Return ``name``, and one sentence per hospital on its cluster; None if the run has no clusters.
+
+    The sentence names attributes of hospitals that are more frequent in the cluster than elsewhere. With several
+    training seeds (``trained``), the returned name also says which seed the clusters are from.
+    """
     rows = result.outcome.cluster
     if rows is None:
         return None

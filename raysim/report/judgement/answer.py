@@ -1,7 +1,7 @@
 """The answer of a comparison or a run in plain words: its decision card, and the sentences that do not fit on it.
 
-"No difference was found with these data" is an answer. :mod:`raysim.report.judgement.choice` decides which method is
-recommended; :mod:`raysim.report.judgement.compose` writes the card about it.
+:mod:`raysim.report.judgement.choice` decides which method is recommended; :mod:`raysim.report.judgement.compose` writes
+the card.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from raysim.statistics.differences.paired import Limits
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer of a comparison or a run."""
+    """The conclusions of a comparison or a run: a decision card, and further sentences that give reasons."""
 
     card: Card
     """The recommendation, and the facts that decide it."""
@@ -40,7 +40,7 @@ class Answer:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """All sentences of the answer, in order."""
+        """All sentences: the headline, the lines of the card, further reasons, and a caution about intervals."""
         lines = (line.text for line in self.card.lines)
         return tuple(filter(None, (self.card.headline, *lines, *self.reasons, self.caution)))
 
@@ -62,12 +62,13 @@ def answer_from(
     before: Sequence[str] = (),
     names: Mapping[Key, str] | None = None,
 ) -> Answer:
-    """Build the answer with this ``card``.
+    """Combine the decision ``card`` with further sentences to the conclusions of a comparison or a run.
 
-    - ``evidence``: the evidence of a comparison; None for a run.
-    - ``noise``: each model's noise, for sentences on differences between hospitals under the recommended model.
+    - ``evidence``: the paired differences between the compared strategies; None for a run.
+    - ``noise``: by model, the part of the differences between hospitals that chance alone explains.
     - ``before``: the first sentences, such as sentences on training and privacy.
-    - ``names``: display names of the models, used in sentences; ``not_dominated`` contains labels.
+    - ``names``: display names of the models for sentences; the field ``not_dominated`` of the result has labels
+      instead.
     """
     of_taken = noise.get(card.rows[0].key) if noise and card.rows else None
     between = [] if of_taken is None else _between_hospitals(of_taken)
@@ -115,7 +116,7 @@ def _others(evidence: Evidence) -> list[str]:
 
 
 def _front(evidence: Evidence) -> list[str]:
-    """Name the strategies that no other dominates on headline figure and worst decile; empty if none is dominated."""
+    """Name the methods that no other method dominates on main metric and worst decile; empty if none is dominated."""
     left = [evidence.entries[i].name for i in np.flatnonzero(evidence.front)]
     if len(left) == len(evidence.entries):
         return []
@@ -123,7 +124,7 @@ def _front(evidence: Evidence) -> list[str]:
 
 
 def _references(evidence: Evidence) -> list[str]:
-    """Compare the references (training alone or on pooled rows), which are neither federated methods nor bounds."""
+    """Compare each reference (such as training alone, or on pooled rows) with the recommended method."""
     sentences = []
     for i, (entry, pair) in enumerate(zip(evidence.references, evidence.of_references, strict=True)):
         interval = evidence.of_reference(i)
@@ -140,8 +141,10 @@ def _references(evidence: Evidence) -> list[str]:
 
 
 def _between_hospitals(noise: Noise) -> list[str]:
-    """Return sentences on differences between hospitals beyond test noise, by hospital size, and between groups of
-    patients that attend different hospitals.
+    """Return sentences on whether hospitals differ by more than chance, and on how performance depends on hospital
+    size.
+
+    Further sentences name groups of patients that attend hospitals with different performance.
     """
     sentences = [noise.floor.sentence()]
     if np.isfinite(noise.slope.low):
@@ -151,9 +154,10 @@ def _between_hospitals(noise: Noise) -> list[str]:
 
 
 def _caution(evidence: Evidence) -> str:
-    """Return notes on the interval in the headline, and on all intervals together.
+    """Return caveats on the confidence intervals of a comparison, as one sentence; empty without caveats.
 
-    If only one federated method was run, the first note is on the interval of the first reference.
+    The first caveats are about the recommended method's difference from the reference strategy or another method. If
+    only one federated method was run, they are about its difference from the first reference.
     """
     if not evidence.differences:
         notes = evidence.of_references[0].notes() if evidence.of_references else []

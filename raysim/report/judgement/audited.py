@@ -1,6 +1,7 @@
 """The findings of a privacy audit in words: sentences of its page and of its terminal block.
 
-The headline begins with a refuted privacy guarantee. Reconstructed patient rows and membership inference follow.
+The headline states first whether a privacy guarantee was refuted, then reconstructed patient rows, then membership
+inference.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ STRONGER = "A stronger attack may find more."
 
 
 def headline(summary: Mapping[str, Any]) -> str:
-    """Summarise ``audit.json``: a violated guarantee, an exactly reconstructed row, and recognised training rows."""
+    """Summarise ``audit.json``: whether a guarantee was violated, a row reconstructed, or training rows recognised."""
     inversion, bound = summary.get("inversion"), summary.get("one_run")
     parts = [canaries(bound)] if bound is not None and _refuted(bound) else []
     parts += [read_out(inversion)] if inversion is not None and _bare(inversion) else []
@@ -30,7 +31,7 @@ def headline(summary: Mapping[str, Any]) -> str:
 
 
 def read_out(inversion: Mapping[str, Any]) -> str:
-    """Return a sentence on the row that was reconstructed from an update."""
+    """Return a sentence on how well an attack reconstructed a patient's row from a hospital's update."""
     exactly = "exactly" if inversion["exact"] else f"to within {inversion['deviation']:.1g}"
     text = (
         f"A patient's row, {inversion['features']} features and the label, was read {exactly} from the update of a "
@@ -42,7 +43,9 @@ def read_out(inversion: Mapping[str, Any]) -> str:
 
 
 def from_sums(sums: Mapping[str, Any]) -> str:
-    """Return a sentence on the rows that were reconstructed from the sums of a regression."""
+    """Return a sentence on patient rows that an attack reconstructed from the sums that hospitals send for a
+    regression.
+    """
     if not sums["read"]:
         return (
             f"No row was read from the sums of a hospital: each has more rows ({sums['fewest_rows']} or more) than the "
@@ -55,7 +58,7 @@ def from_sums(sums: Mapping[str, Any]) -> str:
 
 
 def members(summary: Mapping[str, Any]) -> str:
-    """Return a sentence on the best membership-inference attack; empty if no attack was run."""
+    """Return a sentence on the most successful membership-inference attack; empty if no attack was run."""
     found = {title: summary[attack] for attack, title in TITLES.items() if attack in summary}
     defined = {title: each for title, each in found.items() if each["auroc"] is not None}
     if not found:
@@ -70,7 +73,7 @@ def members(summary: Mapping[str, Any]) -> str:
 
 
 def canaries(bound: Mapping[str, Any]) -> str:
-    """Return one or two sentences on the canaries (planted records), and on the epsilon that they demonstrate."""
+    """Return one or two sentences on the canaries (planted records), and on the lower bound of epsilon they give."""
     least, claimed = bound["epsilon_at_least"], bound["epsilon_claimed"]
     guessed = f"{bound['canaries']} planted records: {bound['right']} of {bound['guesses']} guesses right"
     if _refuted(bound):
@@ -88,7 +91,7 @@ def canaries(bound: Mapping[str, Any]) -> str:
 
 
 def block(summary: Mapping[str, Any], name: str, seconds: str, report: str, next: str) -> Block:
-    """Return the terminal block for the audit of the run ``name``, from its ``audit.json``."""
+    """Return the block that the command prints for an audit of the run ``name``; ``summary`` is ``audit.json``."""
     inversion, bound = summary.get("inversion"), summary.get("one_run")
     warnings = []
     if inversion is not None and _bare(inversion):
@@ -124,7 +127,7 @@ def _refuted(bound: Mapping[str, Any]) -> bool:
 
 
 def _bare(inversion: Mapping[str, Any]) -> bool:
-    """Whether a row was reconstructed exactly and nothing protects updates from their receivers."""
+    """Whether an attack reconstructed a row exactly from an update that no protection hides from its receiver."""
     return bool(inversion["exact"]) and not inversion["protected"]
 
 

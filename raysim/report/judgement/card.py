@@ -1,7 +1,8 @@
 """The decision card: the findings of a comparison or of one run for a reader who has to act on them.
 
-A card has lines in a fixed order (:data:`FACTS`), each with a state and a sentence. It also has a headline, which is
-composed last and repeats every line that forbids a use. Pages, the terminal and ``answer.json`` present the card.
+A card has one line for each finding, in a fixed order (:data:`FACTS`). A line has a state, such as ``warn``, and a
+sentence. The headline repeats every line that forbids a use of the model. The card is shown on pages and in the
+terminal, and stored in ``answer.json``.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ FACTS = (
 
 @dataclass(frozen=True)
 class Line:
-    """A line of the card."""
+    """A line of the decision card: one finding, with its state and what to do about it."""
 
     fact: str
     """The subject of the line, an entry of :data:`FACTS`."""
@@ -61,7 +62,7 @@ class Line:
 
 @dataclass(frozen=True)
 class MethodRow:
-    """A row of the card: a method, or several methods with the same figure at every hospital."""
+    """A row of the decision card's table: a method, or several methods with equal results at every hospital."""
 
     name: str
     """The method's name on pages."""
@@ -87,7 +88,7 @@ class MethodRow:
 
 @dataclass(frozen=True)
 class Card:
-    """The card of a comparison or of one run."""
+    """The decision card of a comparison or of one run."""
 
     what: str
     """A sentence on what is predicted, the numbers of hospitals, patients and events, and what was run."""
@@ -116,15 +117,15 @@ class Card:
 
     @property
     def forbids(self) -> tuple[Line, ...]:
-        """The lines that forbid a use."""
+        """The lines of the card that forbid a use of the model."""
         return tuple(line for line in self.lines if line.forbids)
 
     def line(self, fact: str) -> Line | None:
-        """Return the first line about ``fact``; None if there is none."""
+        """Return the first line on one finding, such as ``calibration``; None if the card has none."""
         return next((line for line in self.lines if line.fact == fact), None)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the card's part of ``answer.json``. Numbers that are not finite become None."""
+        """Return the content of ``answer.json`` that describes the card. Numbers that are not finite become None."""
         tree = {
             "predicts": self.predicts,
             "what": self.what,

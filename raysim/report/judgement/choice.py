@@ -1,19 +1,19 @@
 """The choice of the method that a comparison recommends; no other module decides it.
 
-The reference is named before any result, so it is recommended unless another method is better by joint intervals. Bytes
-decide only between equivalent methods: the joint interval of their difference lies within :data:`EQUIVALENT`. Two
-methods are not equivalent merely because no difference was found. Among models (learners) the simplest has the role of
-the reference: a more complex model has to be better.
+A user names the reference strategy before any result is known, so it is recommended unless another method is better. A
+method is better if the joint confidence intervals of all pairs demonstrate it. Two methods are equivalent if the joint
+interval of their difference lies within :data:`EQUIVALENT`; not merely because no difference was found. Traffic decides
+only between equivalent methods. A model (learner) is recommended over a simpler one only if it is better.
 
 A method is unbeaten if no other method is better. The rules apply in this order:
 
 - If the reference is unbeaten, choose the reference.
 - Otherwise choose the method with the best mean among the unbeaten methods that are better than the reference. If there
-  are none, or there is no reference, choose it among all unbeaten methods.
-- If unbeaten methods have a simpler model, choose one of those with the simplest model instead: the reference if it is
-  one of them, else the method with the best mean.
-- If an equivalent unbeaten method sends at most :data:`LESS` of the bytes, and its model is not more complex, choose
-  the one with the fewest bytes.
+  is no such method or no reference, choose the method with the best mean among all unbeaten methods.
+- If an unbeaten method has a simpler model than the chosen one, choose among the unbeaten methods with the simplest
+  model: the reference if it is one of them, else the method with the best mean.
+- If unbeaten methods are equivalent to the chosen one, send at most :data:`LESS` of its bytes, and have no more complex
+  model, choose the one of them that sends the fewest bytes.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ def choose(
     reference: int | None,
     complexity: Sequence[int] | None = None,
 ) -> Choice:
-    """Choose one of ``E`` methods, ``E >= 1``.
+    """Choose the method to recommend among ``E`` methods, ``E >= 1``.
 
-    - ``means [E]``: each method's headline figure; larger is better.
-    - ``better [E, E]``: whether the row's method is better than the column's method.
+    - ``means [E]``: each method's main metric, with a sign such that larger is better.
+    - ``better [E, E]``: whether the row's method is demonstrably better than the column's method.
     - ``equal [E, E]``: whether two methods are equivalent; symmetric, and False where either is better.
     - ``traffic [E]``: the bytes that each method sends.
-    - ``reference``: the index of the reference; None if it was not run.
+    - ``reference``: the index of the reference strategy's method; None if it was not run.
     - ``complexity [E]``: each model's rank, the simplest first; None if all methods have the same model.
     """
     ranks = [0] * len(traffic) if complexity is None else complexity

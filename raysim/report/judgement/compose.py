@@ -46,7 +46,7 @@ from raysim.strategies.shared.personalization import RECALIBRATED
 
 @dataclass(frozen=True)
 class Remarks:
-    """The findings of other parts of a report that belong on the card."""
+    """Findings of other parts of a report, such as training and leaks, that belong on the decision card."""
 
     training: Line | None = None
     """The line on whether models were trained to convergence."""
@@ -72,13 +72,14 @@ def comparison_card(
     remarks: Remarks = NO_REMARKS,
     compared: bool = True,
 ) -> Card:
-    """Compose the card of a comparison.
+    """Compose the decision card of a comparison.
 
-    - ``evidence``: the comparison's evidence, with labels as names; None if no headline figure is defined.
+    - ``evidence``: the paired differences between strategies, with labels as names; None if the main metric (AUROC or
+      MAE) is undefined at every hospital.
     - ``results``: the results from which calibration, net benefit and harm are computed; may be empty.
-    - ``hospitals``: the table of :mod:`raysim.report.tables`.
+    - ``hospitals``: the metrics of each hospital, as described in :mod:`raysim.report.tables`.
     - ``names``: display names of the models.
-    - ``noise``: the noise of the first seed.
+    - ``noise``: by model, the part of the differences between hospitals that chance alone explains, for the first seed.
     - ``compared``: whether methods were compared; if not, no method is recommended.
     """
     if evidence is None:
@@ -146,8 +147,9 @@ def comparison_card(
 def alone_is_taken(federates: Federate, own: Calibration | None, alone: Calibration | None) -> bool:
     """Return whether training alone is recommended.
 
-    It is if it ranks better, or if both rank alike and only the federated method's risks are wrong. ``own`` is the
-    calibration of the federated method, ``alone`` of training alone; None if it was not measured.
+    It is recommended if it demonstrably has the better main metric. It is also recommended if both are equivalent and
+    only the federated method's risks are wrong. ``own`` is the calibration of the federated method, ``alone`` of
+    training alone; None if it was not measured.
     """
     right_alone = alone is not None and own is not None and alone.state != "warn" and own.state == "warn"
     return federates == "no" or (federates == "equal" and right_alone)
@@ -161,9 +163,10 @@ def run_card(
     noise: Mapping[Key, Noise] | None,
     remarks: Remarks = NO_REMARKS,
 ) -> Card:
-    """Compose the card of one run, which is about its headline model; ``hospitals`` is as for :func:`comparison_card`.
+    """Compose the decision card of one run, which is about the run's main model.
 
-    ``noise`` is None if gaps between groups of patients were not tested in this run.
+    ``hospitals`` has the metrics of each hospital. ``noise`` is None if this run did not test whether performance
+    differs between groups of patients.
     """
     key = (result.label, list(result.outcome.figures)[-1])
     level, name = Panel.of(hospitals, sent([result])).level(key), result.title or result.label
@@ -216,7 +219,7 @@ def _composed(
     remarks: Remarks,
     recommended: str | None,
 ) -> Card:
-    """Compose the lines in order, then the headline; ``runs`` has all results and the recommended model's key."""
+    """Write the lines of a card, then its headline; ``runs`` has all results and the key of the recommended model."""
     numbers, calibration_line = None, calibrating.NOT_MEASURED
     if own is not None:
         numbers, calibration_line = calibrating.calibration(own, runs[0][0].federation.hospitals, others)
@@ -283,13 +286,13 @@ def _federate(evidence: Evidence) -> tuple[Federate, Line]:
 
 
 def _first_pair(evidence: Evidence) -> Paired | None:
-    """Return a difference between the recommended method and another, for the line on the limits of the data."""
+    """Return the recommended method's difference from another method or else a reference; None if there is no other."""
     others = [i for i in range(len(evidence.entries)) if i != evidence.best]
     return evidence.pair(others[0], evidence.best) if others else next(iter(evidence.of_references), None)
 
 
 def _trained(line: Line, name: str, results: Sequence[Result], key: Key) -> Line:
-    """Return the line on training; it forbids use if the recommended model diverged."""
+    """Return the card's line on training; it forbids a use if the recommended model ``name`` diverged."""
     diverged = () if line.figure is None else line.figure["diverged"]
     titles = {result.title or result.label for result in results if result.label == key[0]}
     if titles.isdisjoint(diverged):
@@ -298,7 +301,7 @@ def _trained(line: Line, name: str, results: Sequence[Result], key: Key) -> Line
 
 
 def _too_good(kind: TaskKind, level: Paired) -> list[Line]:
-    """Return a warning if the model ranks implausibly well, which may be due to a feature that leaks the label."""
+    """Return a warning if the AUROC is implausibly high, which may be due to a feature that leaks the label."""
     text = unusually_high(level.difference) if kind.larger else ""
     return [Line("leaks", "warn", text, {"auroc": level.difference}, short=text.rstrip("."))] if text else []
 

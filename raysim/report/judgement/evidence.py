@@ -1,13 +1,14 @@
 """The evidence of a comparison: paired differences between strategies, and claims that hold jointly.
 
-- Differences are between the headline figures (AUROC or MAE) of two models at the same hospitals, weighted by test
-  rows. Their intervals are for hospitals like these; patients and training seeds vary as well
+- Differences are between the main metric (AUROC or MAE) of two models at the same hospitals, weighted by test rows.
+  Their intervals allow for other hospitals of the same kind, other patients and other training seeds
   (:mod:`raysim.statistics.differences.paired`).
-- Claims need intervals that hold jointly for all pairs of strategies
-  (:mod:`raysim.statistics.differences.simultaneous`), and more than one training seed.
-- Strategies with equal final models form one entry. A recalibrated model belongs to the entry of its original model.
-- References (``yardstick``) are not federated methods, and claims exclude them. Only training alone is compared with
-  every method, in a separate family of intervals.
+- A method is called better only if intervals that hold jointly for all pairs of strategies demonstrate it
+  (:mod:`raysim.statistics.differences.simultaneous`), and only with more than one training seed.
+- Strategies with equal final models form one method (:class:`Entry`). A recalibrated model belongs to the same method
+  as its original model.
+- References (``yardstick``), such as training alone, are not federated methods and are left out of these pairs.
+  Training alone is compared with every method separately, with intervals that hold jointly for all methods.
 - :mod:`raysim.report.judgement.choice` decides which method is recommended.
 """
 
@@ -38,7 +39,7 @@ FEWEST_SMALL = 5
 
 @dataclass(frozen=True)
 class Entry:
-    """A federated method: one model, or several models with the same headline figure at every hospital."""
+    """A method of the comparison: one model, or several models with an equal main metric at every hospital."""
 
     name: str
     """The name of the member ``key``, which :func:`_entries` chooses."""
@@ -58,7 +59,7 @@ class Entry:
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """The evidence on ``E`` entries, compared in pairs."""
+    """The paired differences between ``E`` methods (entries), and what they demonstrate."""
 
     kind: TaskKind
     """The kind of label, with its headline figure."""
@@ -109,11 +110,11 @@ class Evidence:
 
     @property
     def one_seed(self) -> bool:
-        """Whether there is only one training seed, which cannot compare methods of training."""
+        """Whether there is only one training seed, with which methods of training cannot be compared."""
         return bool(self.differences) and not any(pair.of_training for pair in self.differences.values())
 
     def renamed(self, names: Mapping[Key, str]) -> Evidence:
-        """Return the same evidence with other names for strategies and models."""
+        """Return a copy with other display names for strategies and models."""
 
         def entry(original: Entry) -> Entry:
             return replace(original, name=names[original.key], names=tuple(names[key] for key in original.members))
@@ -122,48 +123,56 @@ class Evidence:
 
     @property
     def levels(self) -> tuple[float, ...]:
-        """Each entry's mean headline figure. Intervals of differences from the entry are cut with it: an
-        AUROC of .95 can rise by at most .05."""
+        """Each method's mean main metric (AUROC or MAE).
+
+        It limits the possible differences: no method can exceed an AUROC of 0.95 by more than 0.05.
+        """
         return tuple(entry.level.difference for entry in self.entries)
 
     @property
     def dominated(self) -> frozenset[Key]:
-        """The dominated strategies and models; the answer, ``comparison.csv`` and figures all use this set."""
+        """The strategies and models that another method dominates: it is better on one of two metrics and worse on
+        neither.
+
+        The metrics are the main one and the worst decile. Sentences, ``comparison.csv`` and figures all use this set.
+        """
         return frozenset(key for k in np.flatnonzero(~self.front) for key in self.entries[k].members)
 
     @property
     def unbeaten(self) -> list[int]:
-        """The entries that no other entry is demonstrably better than."""
+        """The indices of the methods that no other method is demonstrably better than."""
         return [i for i in range(len(self.better)) if not self.better[:, i].any()]
 
     @property
     def best(self) -> int:
-        """The index of the recommended entry."""
+        """The index of the recommended method in ``entries``."""
         return self.choice.index
 
     @property
     def difference_shown(self) -> bool:
-        """Whether any entry demonstrably differs from the reference strategy. Without a reference: whether any two
-        entries differ."""
+        """Whether any method demonstrably differs from the reference strategy.
+
+        If the reference strategy was not run: whether any two methods demonstrably differ.
+        """
         if self.base is None:
             return bool(self.better.any())
         return bool(self.better[self.base].any() or self.better[:, self.base].any())
 
     def pair(self, i: int, j: int) -> Paired:
-        """Return the difference of two entries: the entry listed first minus the other."""
+        """Return the difference of methods ``i`` and ``j``: the one with the smaller index minus the other."""
         return self.differences[min(i, j), max(i, j)]
 
     def between(self, i: int, j: int) -> tuple[float, Limits]:
-        """Return ``entries[i] - entries[j]`` with its interval."""
+        """Return the difference ``entries[i] - entries[j]`` of two methods with its interval."""
         if i < j:
             return self.differences[i, j].difference, self.intervals[i, j]
         return -self.differences[j, i].difference, _turned(self.intervals[j, i])
 
     def alone_less(self, i: int) -> tuple[float, Limits]:
-        """Return training alone minus ``entries[i]``, and its printed interval, which is joint over the entries.
+        """Return the difference of training alone minus the method ``entries[i]``, with its interval as it is printed.
 
-        The interval is cut to possible values; an uninformative one is :data:`raysim.report.possible.NOTHING`. Requires
-        a run of training alone.
+        The interval is joint over all methods and cut to possible values; an uninformative one is
+        :data:`raysim.report.possible.NOTHING`. A model must have been trained alone.
         """
         assert self.alone is not None
         level = self.references[self.alone].level.difference
@@ -171,7 +180,11 @@ class Evidence:
         return -self.over_alone[i].difference, cut if cut == NOTHING else _turned(cut)
 
     def of_reference(self, r: int) -> Limits:
-        """Return the printed interval of ``of_references[r]``, for training alone from :meth:`alone_less`."""
+        """Return the interval of ``of_references[r]`` as it is printed.
+
+        ``of_references[r]`` is a reference's difference from the recommended method. For training alone, the interval
+        is from :meth:`alone_less`.
+        """
         if r == self.alone:
             return self.alone_less(self.best)[1]
         return possible(self.of_references[r].population(), self.kind.larger, self.levels[self.best])
@@ -184,15 +197,15 @@ def evidence_from(
     sent: Sent | None = None,
     alone: Collection[str] = (),
 ) -> Evidence | None:
-    """Collect the evidence of a comparison's runs; None if no hospital has the headline figure of any strategy.
+    """Compute the differences between strategies of a comparison; None if the main metric is undefined everywhere.
 
     - ``per_seed`` and ``hospitals``: tables as in :mod:`raysim.report.tables`.
     - ``reference``: the strategy that the others are compared with.
-    - ``sent``: the statistics that hospitals sent of the models (:func:`raysim.report.panel.sent`), for the variance
-      over patients.
+    - ``sent``: the statistics that hospitals sent about the models (:func:`raysim.report.panel.sent`), from which the
+      variance over patients is computed.
     - ``alone``: the labels of strategies in which hospitals train alone.
 
-    If all strategies are references, they are compared like methods.
+    If all strategies are references, they are compared like federated methods.
     """
     rows = complete(per_seed)
     table, kind = comparison(rows), reporting(per_seed)
@@ -264,10 +277,10 @@ def evidence_from(
 
 
 def _at_two_classes(hospitals: pd.DataFrame, sent: Sent | None, taken: Key, alone: Key) -> tuple[int, AtSome] | None:
-    """Count the hospitals at which one of the two models was trained on one class only; compare the models at all other
-    hospitals.
+    """Compare two models without the hospitals at which one of them was trained on one class only.
 
-    Returns None if there are no such hospitals.
+    Returns the number of these hospitals, and the difference ``taken - alone`` at all others; None if there are no such
+    hospitals. The arguments are as in :func:`_at_small`.
     """
     if "trained" not in hospitals:
         return None
@@ -279,7 +292,10 @@ def _at_two_classes(hospitals: pd.DataFrame, sent: Sent | None, taken: Key, alon
 
 
 def _at_small(hospitals: pd.DataFrame, sent: Sent | None, taken: Key, alone: Key) -> AtSome | None:
-    """Compare both models at the hospitals with fewer training rows than the median; None if these are too few."""
+    """Compare the models ``taken`` and ``alone`` at the hospitals with fewer training rows than the median hospital.
+
+    Returns None if the main metric is defined at too few of these hospitals.
+    """
     if "n_train" not in hospitals:
         return None
     compared = hospitals[hospitals["strategy"].isin([taken[0], alone[0]])]
@@ -299,7 +315,10 @@ def _turned(interval: Limits) -> Limits:
 
 
 def _better(kind: TaskKind, entries: int, intervals: Mapping[tuple[int, int], Limits]) -> NDArray[np.bool_]:
-    """Return whether the ``intervals`` demonstrate that entry i is better than entry j, at ``[i, j]`` of ``[E, E]``."""
+    """Return whether method i is demonstrably better than method j, at ``[i, j]`` of ``[E, E]``.
+
+    ``intervals`` are those of the differences, by the indices of two methods.
+    """
     better = np.zeros((entries, entries), dtype=np.bool_)
     for (i, j), interval in intervals.items():
         if interval.shows:
@@ -309,7 +328,8 @@ def _better(kind: TaskKind, entries: int, intervals: Mapping[tuple[int, int], Li
 
 
 def _equal(kind: TaskKind, entries: int, intervals: Mapping[tuple[int, int], Limits]) -> NDArray[np.bool_]:
-    """Return whether two entries are equivalent, ``[E, E]``: their joint interval lies within the equivalence margin.
+    """Return whether two methods are equivalent, ``[E, E]``: the joint interval of their difference is within the
+    margin.
 
     Equivalence is defined for the AUROC alone, because the margin of an error would depend on its unit.
     """
@@ -322,10 +342,10 @@ def _equal(kind: TaskKind, entries: int, intervals: Mapping[tuple[int, int], Lim
 def _entries(
     panel: Panel, keys: list[Key], names: dict[Key, str], traffic: dict[Key, float], reference: str
 ) -> list[Entry]:
-    """Make one entry for each judged model or group of equal models.
+    """Make one method (entry) of each model with a defined main metric, or of each group of equal models.
 
-    A group has the name of the strategy ``reference`` if this is a member, else the name of its first member. If
-    another member sends clearly fewer bytes, the group has that member's name instead.
+    A group has the name of its member from the strategy ``reference``, or else of its first member. If another member
+    sends clearly fewer bytes, the group has that member's name instead.
     """
     groups: list[list[Key]] = []
     for key in keys:
@@ -347,22 +367,23 @@ def _entries(
 
 
 def _same(panel: Panel, first: Key, second: Key) -> bool:
-    """Whether two models are defined at the same hospitals and have equal figures there."""
+    """Whether two models have a defined main metric at the same hospitals, and equal values there."""
     pair = panel.difference(first, second)
     alone = [panel.difference(key, key).hospitals for key in (first, second)]
     return pair.equal and alone == [pair.hospitals] * 2
 
 
 def _names_of(keys: Sequence[Key]) -> tuple[str, ...]:
-    """Return the labels; the model's name follows if a label occurs more than once."""
+    """Return the strategies' labels; if a label occurs more than once, the model's name is added."""
     alone = len({strategy for strategy, _ in keys}) == len(keys)
     return tuple(strategy if alone else f"{strategy} ({model})" for strategy, model in keys)
 
 
 def _bytes(rows: pd.DataFrame, keys: list[Key]) -> dict[Key, float]:
-    """Return the bytes of each model's strategy, set-up included: means over seeds, or 0 if the table has none.
+    """Return the bytes that each model's strategy exchanges, including set-up, as the mean over seeds.
 
-    Predictions of other programs come only with ``bytes``, the sum of both directions.
+    They are 0 if the table ``rows`` has no bytes. Predictions of other programs come only with ``bytes``, the sum of
+    both directions.
     """
     known = ("bytes_down", "bytes_up", "bytes_setup_down", "bytes_setup_up", "bytes")
     columns = [name for name in known if name in rows]

@@ -1,6 +1,7 @@
 """Sentences on groups of patients: claims come only from gaps within hospitals.
 
-The gap over all rows mixes differences between groups with differences between hospitals.
+A gap is the difference of AUROC (or error) between groups of patients. The gap over all rows mixes differences between
+groups with differences between hospitals.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ CANNOT = "gaps within hospitals cannot be judged"
 
 
 def sentences(gaps: Sequence[WithinGap]) -> list[str]:
-    """Describe the gaps of all attributes within hospitals, and whether groups attend different hospitals."""
+    """Describe the gaps between groups of patients within hospitals, for each attribute that defines groups.
+
+    Further sentences name groups that attend hospitals with different performance.
+    """
     lines = [
         f"Within hospitals, by {gap.attribute}, the model {ranking(gap)}: {figures(gap)}."
         for gap in gaps
@@ -41,7 +45,7 @@ def sentences(gaps: Sequence[WithinGap]) -> list[str]:
 
 
 def ranking(gap: WithinGap) -> str:
-    """Return a verb phrase about the model: which group a demonstrated gap favours."""
+    """Return a verb phrase on which of two groups of patients the model favours, for a demonstrated gap."""
     first_better = (gap.estimate > 0) == gap.larger
     better, worse = gap.groups if first_better else gap.groups[::-1]
     if gap.larger:
@@ -50,7 +54,10 @@ def ranking(gap: WithinGap) -> str:
 
 
 def figures(gap: WithinGap) -> str:
-    """Format the gap with its interval and p-value; without a demonstrated gap, also the detectable size."""
+    """Format a gap between groups of patients with its interval and p-value.
+
+    If no gap is demonstrated, the text also has the smallest gap that the data could have shown.
+    """
     digits = _digits(gap)
     value = f"{signed(gap.estimate, digits)}, {interval(gap)}"
     if gap.demonstrated:
@@ -60,7 +67,7 @@ def figures(gap: WithinGap) -> str:
 
 
 def interval(gap: WithinGap) -> str:
-    """Return the interval for these hospitals as text."""
+    """Format the interval of a gap between groups of patients; it applies to these hospitals only."""
     if not np.isfinite([gap.low, gap.high]).all():
         return "no interval"
     digits = _digits(gap)
@@ -68,12 +75,12 @@ def interval(gap: WithinGap) -> str:
 
 
 def chance(gap: WithinGap) -> str:
-    """Return the p-value as text: how often equally treated groups differ as much. It is never 0."""
+    """Format the p-value of a gap: how often equally treated groups differ as much. It is never printed as 0."""
     return words.chance(gap.p)
 
 
 def treated(gap: WithinGap) -> str:
-    """Return a sentence if groups demonstrably attend hospitals with different figures; otherwise empty text."""
+    """Return a sentence if groups of patients demonstrably attend hospitals with different performance; else empty."""
     of = gap.composition
     if not of.low * of.high > 0:
         return ""
@@ -90,7 +97,7 @@ def treated(gap: WithinGap) -> str:
 
 
 def _digits(gap: WithinGap) -> int:
-    """Return the decimals of a difference: three for AUROC; for errors, three significant digits of the limits."""
+    """Return the number of decimals for a gap: three for AUROC; for errors, enough for three significant digits."""
     if gap.larger:
         return 3
     largest = np.nanmax(np.abs([gap.estimate, gap.low, gap.high, 1e-12]))

@@ -38,7 +38,7 @@ from raysim.storage.clinical_tables import EQUITY
 
 @dataclass(frozen=True)
 class Asked:
-    """The part of the configuration that a card needs."""
+    """The settings of the configuration that a decision card needs."""
 
     predicts: str
     """The predicted outcome."""
@@ -51,7 +51,10 @@ class Asked:
 
 
 def data_of(results: Sequence[Result], hospitals: pd.DataFrame, asked: Asked, key: Key | None) -> Data:
-    """Describe the data behind the figures of the model ``key``; without a model, no hospital is judged."""
+    """Describe the data on which the model ``key`` was evaluated: numbers of hospitals, rows and events.
+
+    If ``key`` is None, no hospital counts as evaluated.
+    """
     kind, rows, events = reporting(hospitals), None, None
     if results and asked.counted:
         federation = results[0].federation
@@ -82,7 +85,7 @@ def data_of(results: Sequence[Result], hospitals: pd.DataFrame, asked: Asked, ke
 
 
 def _outside(table: pd.DataFrame) -> tuple[str, ...]:
-    """Return the evaluated hospitals without rows in training or validation under any seed."""
+    """Return the evaluated hospitals that have no training or validation rows under any seed."""
     if not {"n_train", "n_validation"} <= set(table):
         return ()
     rows = table.groupby("hospital", sort=False)[["n_train", "n_validation", "n_test"]].sum()
@@ -91,18 +94,18 @@ def _outside(table: pd.DataFrame) -> tuple[str, ...]:
 
 
 def _trained(result: Result) -> bool:
-    """Whether any round was run; True for plain predictions, which have no model."""
+    """Whether any training round was run. It is True for predictions of other programs, which come without a model."""
     return not result.outcome.models.size or any(row.round > 0 for row in result.outcome.rounds)
 
 
 def unseen_of(results: Sequence[Result], hospitals: pd.DataFrame, key: Key, data: Data, kind: TaskKind) -> Line:
-    """Write the line on the model ``key`` at hospitals outside its training, if there are any."""
+    """Write the card's line on the model ``key`` at hospitals outside its training, if there are any."""
     level = Panel.of(hospitals[hospitals["hospital"].isin(data.outside)], sent(results)).level(key)
     return unseen(kind, data, level, level_interval(kind, level)[0])
 
 
 def _outcomes(results: Sequence[Result], key: Key) -> dict[int, Outcome]:
-    """Return the outcomes of the runs that have the model, by seed."""
+    """Return the outcomes of the runs that have the model ``key`` (strategy and model), by seed."""
     return {
         result.seed: result.outcome for result in results if result.label == key[0] and key[1] in result.outcome.figures
     }
@@ -113,13 +116,13 @@ def _scores(results: Sequence[Result], key: Key) -> list[ScoreCounts]:
 
 
 def useful_of(results: Sequence[Result], key: Key, clinical: ClinicalSection | None) -> Usefulness | None:
-    """Measure whether acting on a model is worth it; None if scores were not counted."""
+    """Measure whether acting on a model has a net benefit; None if no run counted predicted risks by threshold."""
     counts = _scores(results, key)
     return None if clinical is None or not counts else usefulness(counts, clinical.counted_at, clinical.act_at)
 
 
 def calibration_of(results: Sequence[Result], key: Key) -> Calibration | None:
-    """Return the calibration of a model, the mean over seeds; None if scores were not counted."""
+    """Return the calibration of a model, averaged over seeds; None if no run counted predicted risks."""
     counts = _scores(results, key)
     if not counts:
         return None
@@ -143,10 +146,10 @@ def calibration_of(results: Sequence[Result], key: Key) -> Calibration | None:
 
 
 def most_seeds(p: Sequence[float]) -> float:
-    """Combine the p-values of several seeds' models, which share many test rows; NaN if there are none.
+    """Combine the p-values of one test over several seeds, whose models share many test rows; NaN if there are none.
 
-    Returns twice the (upper) median, which is valid under any dependence (Meinshausen, Meier and Buehlmann 2009). With
-    two seeds the upper median is the larger p-value.
+    Returns twice the (upper) median, at most 1, which is valid under any dependence (Meinshausen, Meier and Buehlmann
+    2009). For one or two p-values, the larger one is returned, which is also valid.
     """
     if len(p) < 3:
         return max(p, default=float("nan"))
@@ -154,13 +157,17 @@ def most_seeds(p: Sequence[float]) -> float:
 
 
 def _between_hospitals(equity: pd.DataFrame, model: str) -> float:
-    """Return the p-value of equal calibration in the large at all hospitals."""
+    """Return the p-value of the hypothesis that calibration in the large is equal at all hospitals."""
     of = equity[(equity["model"].astype(str) == model) & (equity["figure"] == "calibration_in_the_large")]
     return float(of["p"].iloc[0]) if len(of) else float("nan")
 
 
 def harm_of(results: Sequence[Result], key: Key, against: Key, name: str) -> tuple[dict[str, Any] | None, Line | None]:
-    """Find the hospitals that the model harms; None without another model or if there are not two classes."""
+    """Find the hospitals at which the model ``key`` is demonstrably worse than the model ``against``, called ``name``.
+
+    Returns the field ``harmed`` of ``answer.json`` and the card's line. Both are None if the models are the same, or if
+    the label does not have two classes.
+    """
     ours, theirs = _outcomes(results, key), _outcomes(results, against)
     seeds = [seed for seed in ours if seed in theirs]
     sides = []
@@ -172,11 +179,11 @@ def harm_of(results: Sequence[Result], key: Key, against: Key, name: str) -> tup
 
 
 def level_interval(kind: TaskKind, level: Paired, data: Data | None = None) -> tuple[Limits, bool]:
-    """Return the interval of a model's mean headline figure, and whether it applies to hospitals like these.
+    """Return the interval of a model's mean main metric, and whether it covers other hospitals of the same kind.
 
-    If the interval for hospitals like these includes an AUROC of 0.5, and the interval for these hospitals and trained
-    models does not, the second is returned. A wide interval from a few dissimilar hospitals, or from two seeds, is no
-    evidence against the model.
+    If an interval that covers other hospitals includes an AUROC of 0.5, the interval for these hospitals and trained
+    models is tried. It is returned if it excludes 0.5, because a wide interval from a few dissimilar hospitals, or from
+    two seeds, is no evidence against the model.
     """
     if kind.larger and level.difference in (0.0, 1.0) and data is not None:
         return _without_spread(level.difference, data), True
@@ -190,9 +197,9 @@ def level_interval(kind: TaskKind, level: Paired, data: Data | None = None) -> t
 
 
 def _without_spread(auroc: float, data: Data) -> Limits:
-    """Return the score interval of a mean AUROC of 0 or 1, whose estimated variance is 0.
+    """Return the score interval of a mean AUROC that is exactly 0 or 1, because its estimated variance is then 0.
 
-    The interval uses Hanley and McNeil's variance for each hospital, weighted as in the mean.
+    The interval uses Hanley and McNeil's variance for each hospital, with the weights of the mean.
     """
     tested, events = np.array(data.tested), np.array(data.rarer)
     judged = events > 0
@@ -207,10 +214,10 @@ def _without_spread(auroc: float, data: Data) -> Limits:
 
 
 def visible_sizes(evidence: Evidence) -> list[float]:
-    """Return the smallest differences that this comparison detects with 80 % power.
+    """Return the smallest differences from the recommended method that this comparison detects with 80 % power.
 
-    There is one value for each method whose difference from the best one is not demonstrated; none with one seed.
-    A value is infinite if no difference that large is possible.
+    There is one value for each method that does not demonstrably differ from the recommended one; none with a single
+    seed. A value is infinite if such a large difference is impossible, because AUROC is at most 1.
     """
     if evidence.one_seed:
         return []

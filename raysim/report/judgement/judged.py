@@ -1,7 +1,7 @@
 """The evidence behind a page: the number of judged hospitals, and their rows of the rarer class.
 
-The rarer class determines the precision of a hospital's AUROC: 2 non-events among 25 rows give as little precision as 2
-events.
+A hospital is judged if its main metric (AUROC or MAE) is defined. The rarer class determines the precision of a
+hospital's AUROC: with 25 rows, 2 non-events give as little precision as 2 events.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FEW = 10
 
 
 def rarer(events: ArrayLike, rows: ArrayLike) -> NDArray[np.float64]:
-    """Return the rows of the rarer of two classes at each hospital, from its ``events [H]`` and all its ``rows [H]``.
+    """Return how many rows of the rarer of two classes each hospital has; ``events`` and ``rows`` are ``[H]``.
 
     >>> rarer([23, 0, 5], [25, 9, 100]).tolist()
     [2.0, 0.0, 5.0]
@@ -38,10 +38,11 @@ def rarer(events: ArrayLike, rows: ArrayLike) -> NDArray[np.float64]:
 
 
 def _of_seeds(hospitals: pd.DataFrame) -> list[pd.DataFrame]:
-    """Return a table for each seed, with one row for each hospital.
+    """Return one table per seed, with one row for each hospital.
 
-    A hospital's row is from the first listed model with a defined figure, or without one, from the first listed model.
-    If the label has an event, ``rarer`` is the number of rows of the rarer class.
+    A hospital's row is from the first listed model whose main metric (AUROC or MAE) is defined there; if there is none,
+    from the first listed model. If the label has an event, the column ``rarer`` is the number of rows of the rarer
+    class.
     """
     undefined = ~np.isfinite(hospitals[reporting(hospitals).headline].to_numpy(float))
     table = hospitals.assign(place=np.arange(len(hospitals)), undefined=undefined).sort_values(
@@ -54,18 +55,18 @@ def _of_seeds(hospitals: pd.DataFrame) -> list[pd.DataFrame]:
 
 
 def _has_events(table: pd.DataFrame) -> bool:
-    """Whether the label has an event; labels with more than two classes, and numbers, have none."""
+    """Whether the label has an event: labels with two classes do, labels with more classes or numbers do not."""
     return "events_test" in table and bool(table["events_test"].notna().any())
 
 
 def _means(tables: Sequence[pd.DataFrame], column: str) -> NDArray[np.float64]:
-    """Return each hospital's mean count over seeds."""
+    """Return each hospital's mean of a ``column`` of counts over seeds."""
     stacked = pd.concat([table[["hospital", column]] for table in tables])
     return stacked.groupby("hospital", sort=False)[column].mean().to_numpy(np.float64)
 
 
 def _alike(tables: Sequence[pd.DataFrame], column: str) -> bool:
-    """Whether every hospital has the same count under all seeds."""
+    """Whether every hospital has the same count in ``column`` under all seeds."""
     stacked = pd.concat([table[["hospital", column]] for table in tables])
     return bool((stacked.groupby("hospital")[column].nunique(dropna=False) == 1).all())
 
@@ -80,9 +81,9 @@ def _judged(judged: Sequence[int], hospitals: int) -> str:
 
 
 def sentence(hospitals: pd.DataFrame, part: str) -> str:
-    """Describe how many hospitals are judged, with how many rows and events.
+    """Describe at how many hospitals the main metric (AUROC or MAE) is defined, and on how many rows and events.
 
-    Counts of several seeds are ranges; counts of a single hospital are means over seeds.
+    If seeds differ, total counts are given as ranges, and counts of a single hospital as means over seeds.
     """
     tables, kind = _of_seeds(hospitals), reporting(hospitals)
     judged = [int(np.isfinite(table[kind.headline].to_numpy(float)).sum()) for table in tables]
@@ -107,7 +108,7 @@ def sentence(hospitals: pd.DataFrame, part: str) -> str:
 
 
 def marks(hospitals: pd.DataFrame) -> dict[str, str]:
-    """Return, by name, a phrase on each hospital with fewer than :data:`FEW` rows of the rarer class."""
+    """Return, by hospital, a phrase on its rows of the rarer class, if it has fewer than :data:`FEW` of these."""
     if not _has_events(hospitals):
         return {}
     tables = _of_seeds(hospitals)
@@ -120,10 +121,11 @@ def marks(hospitals: pd.DataFrame) -> dict[str, str]:
 
 
 def not_trained(hospitals: pd.DataFrame, names: Mapping[Key, str]) -> list[str]:
-    """Return sentences on hospitals without a trained model, and on hospitals whose model was trained on one class.
+    """Return sentences on hospitals without a trained model, and on hospitals whose model was trained on one class
+    only.
 
-    ``names`` are the names of strategies and models. The column ``trained`` of ``hospitals`` is from
-    :func:`raysim.storage.run_tables.hospitals_table`. A hospital is counted if it qualifies under any seed.
+    A hospital is listed if this holds under any seed. ``names`` are the display names of strategies and models. The
+    column ``trained`` of ``hospitals`` is from :func:`raysim.storage.run_tables.hospitals_table`.
     """
     if "trained" not in hospitals:
         return []
@@ -141,7 +143,7 @@ def not_trained(hospitals: pd.DataFrame, names: Mapping[Key, str]) -> list[str]:
 
 
 def _places(hospitals: pd.DataFrame, state: str, titles: Mapping[Key, str]) -> list[str]:
-    """List, for each model, the hospitals where ``trained`` is ``state``; models without such hospitals are omitted."""
+    """List the hospitals whose column ``trained`` is ``state``, in one text per model; empty without such hospitals."""
     of, parts = hospitals["hospital"].nunique(), []
     keyed = hospitals if "strategy" in hospitals else hospitals.assign(strategy="")
     for (strategy, model), theirs in keyed[keyed["trained"] == state].groupby(["strategy", "model"], sort=False):

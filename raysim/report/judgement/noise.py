@@ -1,7 +1,7 @@
 """The part of the differences between hospitals, and between groups of patients, that chance alone explains.
 
 Runs with different seeds test on largely the same patients, so they are not independent evidence. Tests and intervals
-use the first seed only, and name it (:mod:`raysim.statistics.chance.noise_floor`).
+therefore use only the first seed, and the report names it (:mod:`raysim.statistics.chance.noise_floor`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ NO_SLOPE = SizeSlope(*[float("nan")] * 5)
 
 @dataclass(frozen=True, eq=False)
 class Noise:
-    """One model's differences between hospitals and patients, compared with chance, for one training seed."""
+    """How one model's performance differs between hospitals and patient groups, compared with chance, for one seed."""
 
     seed: int
     """The training seed."""
@@ -55,7 +55,7 @@ class Noise:
     """The largest difference between groups over all rows by attribute; it includes effects of hospitals."""
 
     def sentences(self) -> list[str]:
-        """Describe these differences in sentences."""
+        """Return sentences on how performance differs between hospitals, by their size and between patient groups."""
         lines = [self.floor.sentence()]
         if np.isfinite(self.slope.low):
             lines.append(size_sentence(self.slope))
@@ -74,7 +74,7 @@ def size_sentence(slope: SizeSlope) -> str:
 
 
 def slope_of(sums: PairSums, sizes: Sequence[int]) -> SizeSlope:
-    """Estimate the slope of AUROC on hospital size from hospitals' sums; undefined if none has both classes."""
+    """Estimate the slope of AUROC on hospital size from sums over pairs of rows; undefined if no AUROC is defined."""
     curve = common_curve(sums)
     judged = curve.judged
     if not judged.any():
@@ -84,14 +84,16 @@ def slope_of(sums: PairSums, sizes: Sequence[int]) -> SizeSlope:
 
 
 def draws_for(hospitals: int) -> int:
-    """Return the number of simulated federations for each spread; a million hospitals take a minute."""
+    """Return how many federations are simulated for each true spread: fewer for many hospitals, to limit the time."""
     return max(FEWEST_DRAWS, min(DRAWS, MOST_HOSPITALS // max(hospitals, 1)))
 
 
 def noise(results: Sequence[Result], minimum_events: int) -> dict[tuple[str, str], Noise]:
-    """Compute the noise of every model of the first seed's runs; empty for labels of several classes.
+    """Compare each model's differences between hospitals with chance, for the first seed; empty for several classes.
 
-    For real labels it is the noise of the mean absolute error, without a slope on size and without intervals of gaps.
+    For numeric labels the metric is the mean absolute error; there is then no slope on hospital size, and gaps between
+    groups of patients have no intervals. Measures of dispersion use only hospitals with at least ``minimum_events``
+    rows of each class (for a numeric label: with as many rows).
     """
     if not results:
         return {}
@@ -147,23 +149,27 @@ def _of_errors(results: Sequence[Result], minimum_rows: int) -> dict[tuple[str, 
 
 
 def _gaps(outcome: Outcome, model: str) -> tuple[Mapping[str, WithinGap], Mapping[str, float]]:
-    """Return the headline model's gaps between groups of patients, and the gaps over all rows."""
+    """Return the main model's gaps between groups of patients: within hospitals, and over all rows.
+
+    Both are empty for other models.
+    """
     if model != list(outcome.figures)[-1]:
         return {}, {}
     return outcome.gaps, {attribute: outcome.metrics[model][f"{attribute}_gap"] for attribute in outcome.gaps}
 
 
 def table(noise_of: Mapping[tuple[str, str], Noise]) -> pd.DataFrame:
-    """Return ``noise.csv``: one row for each strategy, model and figure of dispersion; empty cells are undefined.
+    """Return ``noise.csv``: one row for each strategy, model and measure of dispersion; empty cells are undefined.
 
-    - ``value``: the figure on the test rows.
-    - ``floor`` with ``floor_low`` and ``floor_high``: the figure under equal true performance.
-    - ``p``: the probability of a figure at least as bad under equal true performance.
-    - ``excess`` with its interval: the part of the figure that a true spread adds to the floor.
-    - ``true`` with its interval: the figure without test noise.
+    - ``value``: the measure on the test rows.
+    - ``floor`` with ``floor_low`` and ``floor_high``: its value if all hospitals had equal true performance.
+    - ``p``: the probability of a value at least as bad under equal true performance.
+    - ``excess`` with its interval: what a true spread between hospitals adds to ``floor``.
+    - ``true`` with its interval: the measure without the noise of finite test rows.
 
-    ``size_slope`` is per unit of ln stays, with its interval in ``true``. ``<attribute>_within`` is a gap within
-    hospitals with its interval in ``true``; ``<attribute>_gap`` is over all rows and has no test.
+    The rows ``size_slope`` are slopes per unit of ln stays, with their interval in ``true``. The rows
+    ``<attribute>_within`` are gaps between groups of patients within hospitals, with their interval in ``true``; the
+    rows ``<attribute>_gap`` are gaps over all rows, which are not tested.
     """
     return pd.DataFrame(_rows(noise_of))
 

@@ -1,9 +1,8 @@
 """The effect of recalibration in words: whether it is worth its labelled rows, and its measured effect after it was
 done.
 
-The estimate for a model without recalibration uses halves of its validation rows
-(:mod:`raysim.statistics.clinical.recalibration_benefit`). The effect of a completed recalibration is measured on test
-rows.
+For a model that was not recalibrated, the effect is estimated from halves of its validation rows
+(:mod:`raysim.statistics.clinical.recalibration_benefit`). For a recalibrated model, it is measured on test rows.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ PRINTED = 0.5e-4
 
 @dataclass(frozen=True)
 class Proposal:
-    """Whether to recalibrate by empirical Bayes, and why."""
+    """Whether to recalibrate a model by empirical Bayes, and why."""
 
     worth: bool
     """Whether recalibration is recommended: hospitals differ, have enough rows, and log loss would fall."""
@@ -45,7 +44,7 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Effect:
-    """The effect of recalibration on test rows, means over seeds."""
+    """The log loss on test rows without and with recalibration, averaged over seeds."""
 
     before: float
     """Log loss over all test rows without recalibration."""
@@ -54,12 +53,12 @@ class Effect:
 
     @property
     def harms(self) -> bool:
-        """Whether recalibration raises log loss by :data:`PRINTED` or more."""
+        """Whether recalibration raises log loss by :data:`PRINTED` or more, the smallest change that is printed."""
         return self.after - self.before >= PRINTED
 
     @property
     def text(self) -> str:
-        """Describe the effect in a sentence."""
+        """A sentence on how recalibration changed log loss."""
         if abs(self.after - self.before) < PRINTED:
             return f"Recalibration leaves log loss on test rows as it is ({self.after:.4f})."
         change = f"from {self.before:.4f} to {self.after:.4f}"
@@ -69,7 +68,11 @@ class Effect:
 
 
 def with_recalibration(line: Line, results: Sequence[Result], key: Key, spread: float) -> Line:
-    """Add the effect of a completed or proposed recalibration to the calibration ``line`` of the model ``key``."""
+    """Add to the card's calibration ``line`` how recalibration changed, or would change, the model's log loss.
+
+    ``key`` is the strategy and model. ``spread`` is the p-value of the hypothesis that calibration is equal at all
+    hospitals.
+    """
     done = effect(results, key)
     if done is not None:
         remedy = line.remedy and ("take it without recalibration" if done.harms else "more labelled rows")
@@ -86,15 +89,15 @@ def with_recalibration(line: Line, results: Sequence[Result], key: Key, spread: 
 
 
 def caution(results: Sequence[Result], key: Key) -> tuple[str, ...]:
-    """Return a clause for the headline if the model ``key`` is recalibrated and this harms its risks; else nothing."""
+    """Return a clause for the headline if recalibration of the model ``key`` raised its log loss; otherwise nothing."""
     done = effect(results, key)
     return (done.text.rstrip("."),) if done is not None and done.harms else ()
 
 
 def proposal(results: Sequence[Result], key: Key, spread: float) -> Proposal | None:
-    """Propose whether to recalibrate the model ``key`` of these runs; None if scores were not counted.
+    """Decide whether to propose recalibrating the model ``key``; None if no run counted predicted risks.
 
-    ``spread`` is the p-value of equal calibration at all hospitals.
+    ``spread`` is the p-value of the hypothesis that calibration is equal at all hospitals.
     """
     strategy, model = key
     outcomes = [result.outcome for result in results if result.label == strategy]
@@ -142,7 +145,7 @@ def _changed(change: float) -> str:
 
 
 def effect(results: Sequence[Result], key: Key) -> Effect | None:
-    """Measure the effect of recalibration on the model ``key``; None if it is not a recalibrated model."""
+    """Measure how recalibration changed the log loss of the model ``key``; None if it was not recalibrated."""
     strategy, model = key
     pairs = []
     for result in results:
@@ -155,13 +158,13 @@ def effect(results: Sequence[Result], key: Key) -> Effect | None:
 
 
 def _mean(figures: NDArray[np.float64], rows: int, column: int) -> float:
-    """Return the row-weighted mean of a figure over the hospitals that have rows."""
+    """Return the mean of one column of ``figures`` over hospitals, weighted by the column ``rows``."""
     known = figures[:, rows] > 0
     return float(np.average(figures[known, column], weights=figures[known, rows]))
 
 
 def _needed(tested: Sequence[ScoreCounts]) -> int:
-    """Return how many rows contain :data:`ENOUGH_ROWS` of the rarer class, at its rate among test rows."""
+    """Return how many rows contain :data:`ENOUGH_ROWS` rows of the rarer class, at its rate among test rows."""
     events = sum(int(counts.events.sum()) for counts in tested)
     rows = sum(int(counts.rows.sum()) for counts in tested)
     share = min(events, rows - events) / rows if rows else 0.0

@@ -33,11 +33,12 @@ SHARED = "report-for-sharing.html"
 
 
 def rewritten(folder: Path, hospital: str | None, out: Path | None, *, for_sharing: bool = False) -> Path:
-    """Write the page of a folder's run or comparison, or the page of one of its hospitals, and return the file.
+    """Write the report of the run or comparison in ``folder`` again, or the page of one ``hospital``, and return the
+    file.
 
-    With ``for_sharing`` the page has pseudonyms and no small counts (:mod:`raysim.report.pages.sharing`), in a separate
-    file. Raises ``ConfigError`` for a folder without a page, an unknown hospital, and an output file that cannot be
-    written or would replace a result.
+    With ``for_sharing`` the page has pseudonyms and no small counts (:mod:`raysim.report.pages.sharing`), and is
+    written to a separate file. Raises ``ConfigError`` for a folder without a page, an unknown hospital, and an output
+    file that cannot be written or would replace a result.
     """
     path = folder / FILE
     if for_sharing and hospital is not None:
@@ -71,14 +72,14 @@ def rewritten(folder: Path, hospital: str | None, out: Path | None, *, for_shari
 
 
 def instead_of(folder: Path) -> str:
-    """Return the remedy for a folder without results: resume the stopped command, or name another folder."""
+    """Return advice for a folder without results: to resume the stopped command, or to name another folder."""
     if (folder / RESUME).is_file() and not (folder / FILE).exists():
         return f"it was stopped before its end; continue with raysim resume {shlex.quote(str(folder))}"
     return "name the folder of a finished run or comparison"
 
 
 def _unusable(path: Path, folder: Path, tree: Any) -> str:
-    """Return the error for a file that this version cannot read, with what can be done instead."""
+    """Return the error message for a file that this version cannot read; it says what a user can do instead."""
     content = tree if isinstance(tree, dict) else {}
     by = content.get("raysim")
     by = by if isinstance(by, str) and re.fullmatch(r"[\w.+-]{1,40}", by, re.ASCII) else "of an unknown version"
@@ -98,12 +99,19 @@ def _shared(tree: Any, folder: Path) -> Page:
 
 
 def _sheet(tree: Any) -> Sheet:
-    """Return the kind of page of a ``report.json``. Files of earlier versions name a template instead of a kind."""
+    """Return the kind of page that a ``report.json`` describes, such as that of a run.
+
+    Files of earlier versions name a template file, from which the kind is derived.
+    """
     return tabs.sheet(tree["template"].removesuffix(".html.j2"))
 
 
 def _page(tree: Any, hospital: str | None, folder: Path, *, linked: bool) -> tuple[Page, str]:
-    """Return the page and its file name. ``linked``: whether the file is next to the whole page and links to it."""
+    """Return the page from the content of a ``report.json``, and its file name.
+
+    The page is that of one ``hospital``, or of the whole run or comparison if this is None. ``linked``: whether both
+    pages are in the same folder and link to each other.
+    """
     if hospital is None:
         for card in tree["values"]["cards"]["hospitals"] if linked else ():
             own = f"hospital_{_as_file(str(card['name']))}.html"
@@ -123,7 +131,7 @@ def _page(tree: Any, hospital: str | None, folder: Path, *, linked: bool) -> tup
 
 
 def _as_file(hospital: str) -> str:
-    """Convert a hospital's name for use in a file name; a changed name gets a digest, so that file names are unique."""
+    """Convert a hospital's name to a part of a file name; a changed name gets a digest, which keeps names unique."""
     safe = re.sub(r"[^\w.-]+", "_", hospital, flags=re.ASCII)[:LONGEST]
     if safe == hospital:
         return safe

@@ -49,7 +49,11 @@ def audit_page(
     inverted: pd.DataFrame | None,
     provenance: Provenance,
 ) -> str:
-    """Return the page as HTML, from ``audit.json`` and the frames of ``membership.csv`` and ``inversion.csv``."""
+    """Return the report of a privacy audit as HTML.
+
+    ``summary`` is the content of ``audit.json``. ``membership`` and ``inverted`` are the tables ``membership.csv`` and
+    ``inversion.csv``.
+    """
     pictures = [] if inverted is None else [row_and_reading(inverted)]
     pictures.append(leaks_by_size(membership, summary))
     values = {
@@ -64,7 +68,7 @@ def audit_page(
 
 
 def lead(summary: Mapping[str, Any]) -> list[str]:
-    """Return a sentence on the result of each attack; the first is the headline."""
+    """Return a sentence on the result of each attack, after the headline."""
     inversion, bound = summary.get("inversion"), summary.get("one_run")
     sentences = [audited.headline(summary)]
     if inversion is not None and audited.read_out(inversion) not in sentences[0]:
@@ -75,7 +79,7 @@ def lead(summary: Mapping[str, Any]) -> list[str]:
 
 
 def by_size(attack: str, figures: Mapping[str, Any]) -> str:
-    """Describe how successful an attack is, and whether small hospitals leak more."""
+    """Describe how successful an attack is, and whether it succeeds more often at small hospitals."""
     separation = (
         f"{TITLES[attack]}: training rows are distinguished from others with AUROC {figures['auroc']:.3f} "
         f"({figures['auroc_low']:.3f} to {figures['auroc_high']:.3f})"
@@ -94,7 +98,9 @@ def by_size(attack: str, figures: Mapping[str, Any]) -> str:
 
 
 def leaks_by_size(membership: pd.DataFrame, summary: Mapping[str, Any]) -> svg.Figure:
-    """Plot each hospital's AUROC of membership with its interval, by training rows; one panel per attack."""
+    """Plot the AUROC of membership inference at each hospital with its interval, by training rows; one panel per
+    attack.
+    """
     attacks = [attack for attack in TITLES if attack in set(membership["attack"])]
     measured = membership[
         (membership["hospital"] != "(all)") & membership["auroc"].notna() & (membership["n_train"] > 0)
@@ -136,7 +142,7 @@ def leaks_by_size(membership: pd.DataFrame, summary: Mapping[str, Any]) -> svg.F
 
 
 def row_and_reading(inverted: pd.DataFrame) -> svg.Figure:
-    """Plot the values of a patient's row, and the values reconstructed from its hospital's update, by feature."""
+    """Plot a patient's feature values next to the values that an attack reconstructed from the hospital's update."""
     features = inverted[inverted["feature"] != "(label)"]
     largest = features.reindex(features["patient"].abs().sort_values(ascending=False, kind="stable").index)[:FEATURES]
     at = np.arange(len(largest), dtype=float)

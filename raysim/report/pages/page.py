@@ -48,17 +48,18 @@ def comparison_page(
     noise: Mapping[Key, Noise] | None = None,
     part: str = "test",
 ) -> Page:
-    """Build the page of a comparison; frames are as in :mod:`raysim.report.tables` and :func:`figures.curves`.
+    """Build the report page of a comparison. Its tables are described in :mod:`raysim.report.tables`, and ``rounds`` in
+    :func:`figures.curves`.
 
-    - ``hospitals``: needed for any comparison.
-    - ``differences`` (from :func:`tables.differences`), ``evidence`` and ``card`` (the decision card) are
-      computed if they are omitted.
-    - ``before``: sentences before the reasons of the answer.
-    - ``results``: the runs, needed for anything on single hospitals.
+    - ``hospitals``: the metrics of each hospital; without it, strategies are not compared.
+    - ``differences`` (from :func:`tables.differences`), ``evidence`` (paired differences) and ``card`` (the decision
+      card) are computed if they are omitted.
+    - ``before``: sentences that precede the reasons for the recommendation.
+    - ``results``: the runs; without them the page has nothing on single hospitals.
     - ``first``: the first figures of the page.
-    - ``supplement``: the content of the page apart from the results.
-    - ``noise``: the noise of the first seed, from :func:`raysim.report.judgement.noise.noise`.
-    - ``part``: the name of the evaluated part of the rows.
+    - ``supplement``: further figures, tables and links of the page.
+    - ``noise``: how much chance alone explains under the first seed, from :func:`raysim.report.judgement.noise.noise`.
+    - ``part``: the evaluated part of the rows, such as ``test``.
     """
     nobody = pd.DataFrame(columns=[*tables.KEYS, "seed", "hospital", "n_test", reporting(per_seed).headline])
     of_hospitals = nobody if hospitals is None else hospitals
@@ -109,7 +110,7 @@ def comparison_page(
 
 
 def _distinct(evidence: Evidence | None, titles: Mapping[Key, str]) -> dict[Key, str]:
-    """Return the names of the models that differ; of a group of equal models, the one that names the group."""
+    """Return the display names without duplicates of equal models: one model represents each group of equal models."""
     if evidence is None:
         return dict(titles)
     keys = {entry.key for entry in (*evidence.entries, *evidence.references)}
@@ -121,7 +122,7 @@ def _many(material: Material) -> list[str]:
 
 
 def _page(name: str, material: Material, *, title: str, provenance: Provenance, card: Card, **further: Any) -> Page:
-    """Build a page with the values of its sections, and the values that several sections use."""
+    """Build a page from the values of its sections, and values such as title and decision card that sections share."""
     kind = reporting(material.table)
     return Page(
         tabs.sheet(name),
@@ -140,7 +141,10 @@ def _page(name: str, material: Material, *, title: str, provenance: Provenance, 
 
 
 def _framed(card: Card) -> dict[str, Any]:
-    """Return the card for the page's frame: ``what``, ``headline``, and ``lines`` with fact, state, text and remedy."""
+    """Return the decision card as values for the top of the page.
+
+    They are ``what``, ``headline``, and ``lines`` with fact, state, text and remedy.
+    """
     lines = [
         {"fact": line.fact, "state": line.state, "text": minus(line.text), "remedy": minus(line.remedy)}
         for line in card.lines
@@ -163,15 +167,16 @@ def run_page(
     noise: Mapping[Key, Noise] | None = None,
     part: str = "test",
 ) -> Page:
-    """Build the page of one run; ``per_model`` has one row per model, with the columns of ``per_seed``.
+    """Build the report page of one run.
 
-    - ``card``: its decision card.
-    - ``result``: the run, needed for anything on single hospitals.
-    - ``supplement``: the content of the page apart from the results.
+    - ``per_model``: one row per model, with the columns of ``per_seed`` (:mod:`raysim.report.tables`).
+    - ``card``: the run's decision card.
+    - ``result``: the run; without it the page has nothing on single hospitals.
+    - ``supplement``: further figures, tables and links of the page.
     - ``training``: a sentence on convergence.
     - ``sizes``: sentences on how each model's performance depends on hospital size.
-    - ``noise``: from :func:`raysim.report.judgement.noise.noise`.
-    - ``part``: the name of the evaluated part of the rows.
+    - ``noise``: how much chance alone explains, from :func:`raysim.report.judgement.noise.noise`.
+    - ``part``: the evaluated part of the rows, such as ``test``.
     """
     table = tables.comparison(per_model)
     models = [str(model) for model in table["model"]]
@@ -196,7 +201,10 @@ def run_page(
 
 
 def hospital_page(tree: Mapping[str, Any], number: int, links: Links = ()) -> Page:
-    """Build the page of hospital ``number``, from the content of a run's or comparison's ``report.json``."""
+    """Build the page of one hospital from the content of a run's or comparison's ``report.json``.
+
+    ``number`` is the hospital's index in that file; ``links`` are links to further pages.
+    """
     values = tree["values"]
     cards = values["cards"]
     hospital = cards["hospitals"][number]

@@ -30,7 +30,7 @@ SCRIPTS = ("page.js", "trials.js", "figures.js")
 
 @dataclass(frozen=True)
 class Provenance:
-    """The origin of the numbers on a page, printed at its head."""
+    """Where the numbers on a page come from: data, configuration and versions, printed at the top of the page."""
 
     data: str
     """The name of the data source."""
@@ -59,13 +59,13 @@ class Provenance:
 
 @dataclass(frozen=True)
 class Page:
-    """A page: a ``sheet`` with its ``values``, which can be written as JSON."""
+    """A page: its layout (``sheet``) and its ``values``, which can be written as JSON."""
 
     sheet: Sheet
     values: Mapping[str, Any]
 
     def html(self) -> str:
-        """Return the page as HTML; all texts that are not markup are escaped."""
+        """Return the page as HTML. Values are escaped unless they are marked as HTML."""
         sheet, template = self.sheet, _environment().get_template("page.html.j2")
         marked = ((each, each.on(sheet.name)) for each in sheet.sections)
         sections = [
@@ -80,7 +80,7 @@ class Page:
         return Markup(_markup(text).render(**self.values))
 
     def figures(self) -> list[svg.Figure]:
-        """Return the figures of the page that consist of charts, not of tables."""
+        """Return the figures of the page that consist of charts; figures that are only tables are left out."""
         candidates = [each for value in self.values.values() if isinstance(value, list) for each in value]
         return [each for each in candidates if isinstance(each, svg.Figure) and each.charts]
 
@@ -92,13 +92,13 @@ class Page:
 
 @functools.cache
 def _markup(text: str) -> Template:
-    """Compile the markup of a section or a sheet to a template."""
+    """Compile the template of a section or a page."""
     return _sections().from_string('{% import "parts.html.j2" as parts %}\n' + text)
 
 
 @functools.cache
 def _sections() -> Environment:
-    """Return the environment that all sections and sheets share; the parts that they import are compiled once."""
+    """Return the environment that the templates of all sections share; macros that they import are compiled once."""
     return _environment().overlay(keep_trailing_newline=True)
 
 
@@ -120,7 +120,7 @@ def _environment() -> Environment:
 
 
 def _in_css(text: str) -> str:
-    r"""Escape a text for a quoted string in a style sheet: everything but letters, digits and blanks.
+    r"""Escape a text for a quoted string in a style sheet. Everything but letters, digits and blanks is escaped.
 
     >>> _in_css('a "b"</style>')
     'a \\22 b\\22 \\3c \\2f style\\3e '
@@ -129,9 +129,9 @@ def _in_css(text: str) -> str:
 
 
 def _policy(environment: Environment) -> str:
-    """Return the content security policy: pages run only their own scripts, and load nothing.
+    """Return the content security policy, with which pages run only raysim's own scripts and load nothing.
 
-    Scripts in texts or drawings do not run.
+    A script within a text or drawing does not run.
     """
     scripts = (environment.get_template(name).render() for name in SCRIPTS)
     digests = (hashlib.sha256(f"\n{script}".encode()).digest() for script in scripts)
@@ -140,7 +140,9 @@ def _policy(environment: Environment) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Convert a value that JSON does not support. The members of the result are then converted in the same way."""
+    """Convert a value that JSON does not support; ``json.dumps`` then converts the members of the result in the same
+    way.
+    """
     if isinstance(value, svg.Figure):
         return value.tree()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

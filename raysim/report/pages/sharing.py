@@ -1,9 +1,9 @@
 """A page for sharing: hospitals have pseudonyms, and no count of patients below five can be read or inferred.
 
-- The page contains only what this module names; all other content of a page is left out.
-- A hospital's counts become ranges. If the total of all hospitals would narrow a count below five further, all
-  hospitals' counts of that kind are left out.
-- A hospital's figures remain if at least five of its patients had the event and at least five did not, in every seed.
+- The page contains only the values that this module names; all other values of the original page are left out.
+- A hospital's counts of rows or events become ranges. If a reader could narrow a count below five further from the
+  total of all hospitals, the counts of that kind are left out for all hospitals.
+- A hospital's metrics remain if at least five of its patients had the event and at least five did not, in every seed.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ MARK = re.compile(r'<(path|circle|rect)\b[^>]*\bdata-h="(-?\d+)"[^>]*></\1>')
 
 
 def shared(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a page for sharing, from the content of a whole page's ``report.json``."""
+    """Return the values of a page for sharing, from the content of the original page's ``report.json``."""
     values = tree["values"]
     hospitals = values["cards"]["hospitals"]
     order = list(range(len(hospitals)))
@@ -102,7 +102,9 @@ def shared(tree: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def pseudonyms(names: Sequence[str]) -> list[str]:
-    """Return as many pseudonyms as there are ``names``; no pseudonym contains one of ``names``."""
+    """Return as many pseudonyms as there are ``names``. No pseudonym contains one of ``names``, except names that are
+    numbers.
+    """
     digits = len(str(len(names)))
     for prefix in ("Site", "Clinic", "Place", "Unit"):
         chosen = [f"{prefix} {k + 1:0{digits}d}" for k in range(len(names))]
@@ -126,9 +128,9 @@ def band(low: float, high: float) -> tuple[int, int]:
 
 
 def gives_back(counts: Sequence[tuple[float, float]]) -> bool:
-    """Whether the total of ``counts`` narrows a count below :data:`LEAST` further than its range (:func:`band`) does.
+    """Whether a reader could narrow a count below :data:`LEAST` further than its range (:func:`band`), from the total.
 
-    ``counts`` has each hospital's lowest and highest count over seeds.
+    ``counts`` has each hospital's lowest and highest count over seeds. The total is the sum over all hospitals.
     """
     bands = [band(low, high) for low, high in counts]
     least, most = sum(low for low, _ in counts), sum(high for _, high in counts)
@@ -149,7 +151,7 @@ def small(hospital: Mapping[str, Any]) -> bool:
 
 
 def _hidden(hospitals: Sequence[Mapping[str, Any]]) -> frozenset[str]:
-    """Return the kinds of counts whose total would reveal a small count."""
+    """Return the kinds of counts (such as test rows) whose total would reveal a small count of a hospital."""
     kinds = dict.fromkeys(kind for hospital in hospitals for kind in hospital["counts"])
     return frozenset(
         kind
@@ -159,7 +161,11 @@ def _hidden(hospitals: Sequence[Mapping[str, Any]]) -> frozenset[str]:
 
 
 def _hospital(hospital: Mapping[str, Any], name: str, hidden: frozenset[str]) -> dict[str, Any]:
-    """Return the card of a hospital under a pseudonym, with ranges as counts, and figures if it is large enough."""
+    """Return what the page says about a hospital under the pseudonym ``name``, with ranges instead of counts.
+
+    Counts of the kinds ``hidden`` are withheld. Metrics are included only if the hospital has enough patients with and
+    without the event.
+    """
     facts = []
     for kind, (low, high) in hospital["counts"].items():
         first, last = band(low, high)
@@ -174,7 +180,10 @@ def _hospital(hospital: Mapping[str, Any], name: str, hidden: frozenset[str]) ->
 
 
 def _card(card: Mapping[str, Any], pseudonym_of: Mapping[str, str]) -> dict[str, Any]:
-    """Return the card without lists of hospitals, because a name that is a number cannot be recognised."""
+    """Return the decision card under pseudonyms, without lists of hospitals.
+
+    Lists are removed because a hospital's name that is a number could not be recognised in them.
+    """
     lines = []
     for line in card["lines"]:
         text = _without_lists(line["text"], pseudonym_of) if line["fact"] in NAMING else line["text"]
@@ -193,7 +202,7 @@ def _without_lists(text: str, names: Iterable[str]) -> str:
 
 
 def _provenance(provenance: Mapping[str, Any]) -> dict[str, Any]:
-    """Remove configuration and notes, which may name hospitals or data locations, and small row counts."""
+    """Remove the configuration and notes, which may name hospitals or data locations, and small numbers of rows."""
     rows = {part: count for part, count in provenance["rows"].items() if count >= LEAST}
     return {**provenance, "config": WITHHELD, "notes": [], "rows": rows}
 
@@ -203,7 +212,7 @@ def _figures(figures: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _marked(figure: Mapping[str, Any], numbers: Mapping[int, int]) -> dict[str, Any]:
-    """Renumber the marks of hospitals in a drawing; remove the marks of hospitals without a new number."""
+    """Renumber the hospitals of dots and lines in a drawing; remove those of hospitals not in ``numbers``."""
 
     def renumbered(match: re.Match[str]) -> str:
         number = numbers.get(int(match[2]))
@@ -213,7 +222,8 @@ def _marked(figure: Mapping[str, Any], numbers: Mapping[int, int]) -> dict[str, 
 
 
 def _kinds(sent: str) -> str:
-    """Return the kinds of data that hospitals sent, without bytes, which grow with the number of rows.
+    """Return the kinds of data that hospitals sent, without numbers of bytes, because these grow with the number of
+    rows.
 
     >>> _kinds("size 4 bytes; class counts 8 to 16 bytes; rows 5.0 kB to 2.0 MB")
     'size; class counts; rows'

@@ -25,7 +25,7 @@ SCRIPTS = ("page.js", "figures.js")
 
 
 def sheet(name: str) -> Sheet:
-    """Return the sheet that ``report.json`` names. Raises ``KeyError`` for an unknown name."""
+    """Return the layout of a kind of page, which ``report.json`` names. Raises ``KeyError`` for an unknown name."""
     across = "across {{ '{:,}'.format(provenance.hospitals) }} hospitals"
     return {
         "comparison": Sheet(
@@ -43,5 +43,7 @@ def sheet(name: str) -> Sheet:
 
 
 def contents(page: str, material: Material) -> Values:
-    """Return the values of all sections of a ``page``."""
+    """Return the values of all sections of a kind of page, by name; ``page`` is ``comparison``, ``run`` or
+    ``hospital``.
+    """
     return {name: value for each in SECTIONS if each.on(page) for name, value in each.values(material).items()}

@@ -30,7 +30,8 @@ Figures that other packages register come last.
 
 
 def accuracy_rows(per_seed: pd.DataFrame, names: Sequence[str]) -> list[Row]:
-    """Return the rows of the accuracy table: mean and deviation over seeds, with the best of each column marked.
+    """Return the rows of the accuracy table: means and standard deviations over seeds, with the best of each column
+    marked.
 
     ``per_seed`` has one row for each strategy, model and seed. ``names`` are the names of strategies and models in the
     order in which they first appear. There are no rows if accuracy is not measured.
@@ -61,9 +62,10 @@ def accuracy_rows(per_seed: pd.DataFrame, names: Sequence[str]) -> list[Row]:
 
 
 def local_accuracy(hospitals: pd.DataFrame) -> pd.DataFrame:
-    """Return a table of ``strategy, model, hospital, accuracy``: means over seeds, for hospitals with test rows.
+    """Return each hospital's accuracy under each model, averaged over seeds, for hospitals with test rows.
 
-    ``hospitals`` has these columns, ``n_test`` and optionally ``seed``. There are no rows if accuracy is not measured.
+    The columns are ``strategy, model, hospital, accuracy``; ``hospitals`` has these, ``n_test`` and optionally
+    ``seed``. There are no rows if accuracy was not measured.
     """
     if "accuracy" not in hospitals:
         return pd.DataFrame(columns=[*KEYS, "hospital", "accuracy"])
@@ -72,7 +74,7 @@ def local_accuracy(hospitals: pd.DataFrame) -> pd.DataFrame:
 
 
 def values(material: Material) -> Values:
-    """Return the tables and figures of the models that differ."""
+    """Return the section's tables and figures. A group of equal final models is represented by one of them."""
     table, names, part = material.table, list(material.distinct.values()), material.part
     made = {"columns": [heading for _, heading, *_ in columns(table)], "body": body_rows(table, names)}
     if not material.compared:
@@ -98,7 +100,9 @@ def values(material: Material) -> Values:
 
 
 def _plots(material: Material, first: Sequence[Key]) -> list[svg.Figure]:
-    """Return the curves by round and the plot of hospitals by size, the models ``first`` before others."""
+    """Return plots of metrics by round, and of hospitals' metrics by their size, in which the models ``first`` come
+    first.
+    """
     names, looks = material.distinct, material.looks
     hospitals = material.hospitals if material.one_by_one else None
     rounds = None if material.rounds is None else _rows_of(material.rounds, names)
@@ -109,7 +113,7 @@ def _plots(material: Material, first: Sequence[Key]) -> list[svg.Figure]:
 
 
 def _local(material: Material) -> list[svg.Figure]:
-    """Plot the difference of hospitals' local accuracy from the reference, in a collapsed section."""
+    """Plot each hospital's difference in accuracy from the reference strategy; the figure is collapsed."""
     hospitals, against = material.hospitals, material.against
     if hospitals is None or against is None or "accuracy" not in hospitals:
         return []
@@ -119,7 +123,7 @@ def _local(material: Material) -> list[svg.Figure]:
 
 
 def _rows_of(frame: pd.DataFrame, keys: figures.Names) -> pd.DataFrame:
-    """Return the rows of the models ``keys``. Without a column for models, return the rows of their strategies."""
+    """Return the rows of the models ``keys``, or of their strategies if the table has no column ``model``."""
     if "model" not in frame:
         return frame[frame["strategy"].isin({label for label, _ in keys})].reset_index(drop=True)
     inside = [(str(a), str(b)) in keys for a, b in frame[KEYS].to_numpy()]

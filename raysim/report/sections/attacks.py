@@ -15,7 +15,7 @@ from raysim.engine.job import Outcome, Result
 
 
 def sentence(figures: AttackFigures, title: str) -> str:
-    """Describe an attack and its effect in a sentence."""
+    """Describe an attack and its effect on honest hospitals in a sentence; ``title`` names the metric."""
     headline = next(iter(figures.honest))
     text = f"attack: {_attack(figures)}; honest hospitals: mean {title} {_number(figures.honest[headline])}"
     if math.isfinite(figures.change[headline]):
@@ -31,7 +31,7 @@ def sentence(figures: AttackFigures, title: str) -> str:
 
 
 def of_run(result: Result) -> str:
-    """Describe the attack on a run for its page; empty without an attack."""
+    """Describe the simulated attack on a run and its effect, for the run's page; empty without an attack."""
     attack = result.outcome.attack
     if attack is None:
         return ""
@@ -41,9 +41,9 @@ def of_run(result: Result) -> str:
 
 
 def sentences(results: Sequence[Result]) -> tuple[str, ...]:
-    """Describe the effect of attacks, one sentence for each attacked strategy.
+    """Describe the effect of simulated attacks, in one sentence for each attacked strategy.
 
-    Values are means over seeds, with intervals from three seeds on.
+    Values are means over seeds; with at least three seeds they have intervals.
     """
     lines = []
     for label in dict.fromkeys(result.label for result in results):
@@ -68,7 +68,7 @@ def sentences(results: Sequence[Result]) -> tuple[str, ...]:
 
 
 def _over_seeds(values: Sequence[float]) -> str:
-    """Format the mean over seeds, with its interval if at least three values are defined."""
+    """Format the mean of values of several seeds, with its interval if at least three values are defined."""
     defined = np.array([value for value in values if math.isfinite(value)])
     mean = float(defined.mean())
     if len(defined) < 3:
@@ -78,7 +78,7 @@ def _over_seeds(values: Sequence[float]) -> str:
 
 
 def _facts(outcome: Outcome) -> str:
-    """Describe how an aggregation rule treated Byzantine updates; empty if the rule reports nothing."""
+    """Describe how a robust aggregation rule treated Byzantine updates; empty if the rule reports nothing."""
     words = {
         "rejecting_precision": "Byzantine share of the rejected updates",
         "rejecting_recall": "rejected share of the Byzantine updates",

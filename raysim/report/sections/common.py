@@ -13,8 +13,9 @@ PICTURES = Section("pictures", "Pictures", "{{ parts.figures_shown(pictures) }}\
 
 
 def setting(title: str, *, facts: bool = True) -> Section:
-    """Return the section on reproducing the numbers. With ``facts``, it has the facts of the page instead of facts
-    about the data.
+    """Return the section on how to reproduce the numbers of a page.
+
+    With ``facts``, it lists facts that the page provides instead of the usual facts about the data.
     """
     return Section("setting", title, "{{ parts.setting(provenance, links%s) }}" % (", facts" if facts else ""))
 
@@ -22,16 +23,17 @@ def setting(title: str, *, facts: bool = True) -> Section:
 def plain(
     name: str, kind: str, sections: Sequence[Section], pictures: str = "Pictures", last: str = "What was run"
 ) -> Sheet:
-    """Build a page: the answer, then ``sections``, then the plots and the settings under the headings ``pictures`` and
-    ``last``."""
+    """Build the layout of a page: the conclusions, then ``sections``, then plots, then the settings of the command.
+
+    The plots have the heading ``pictures``, and the settings the heading ``last``.
+    """
     whole = (ANSWER, *sections, replace(PICTURES, title=pictures), setting(last))
     return Sheet(name, kind, whole, scripts=("figures.js",))
 
 
 def set_by(command: str, config: str, **facts: object) -> Values:
-    """Return the values of the last section: the command and configuration, and the page's facts.
-
-    Underscores in the names of ``facts`` become blanks.
+    """Return the values of the section on how to reproduce a page: the command, its configuration and further
+    ``facts``.
     """
     named = [(name.replace("_", " "), str(value)) for name, value in facts.items()]
     return {"provenance": {"command": command, "config": config, "notes": []}, "facts": named, "links": []}

@@ -22,10 +22,7 @@ MEGABYTE = 1e6
 
 
 def bars(frame: pd.DataFrame, names: Names, looks: Looks) -> list[svg.Figure]:
-    """Plot one panel for each cost, with one bar for each strategy: the mean over seeds.
-
-    ``frame`` has one row per strategy, model and seed.
-    """
+    """Plot one panel for each kind of cost, such as bytes, with one bar for each strategy: the mean over seeds."""
     if not {"bytes_down", "bytes_up", "bytes_setup_down", "bytes_setup_up"} <= set(frame):
         return []
     means = frame.assign(setup=frame["bytes_setup_down"] + frame["bytes_setup_up"]).drop_duplicates(
@@ -63,7 +60,10 @@ def bars(frame: pd.DataFrame, names: Names, looks: Looks) -> list[svg.Figure]:
 
 
 def bytes_by_round(results: Sequence[Result]) -> pd.DataFrame:
-    """Return the megabytes and the headline figure after each evaluated round, for each strategy, model and seed."""
+    """Return the megabytes exchanged so far and the main metric (AUROC or MAE) after each evaluated round.
+
+    There is one row for each strategy, model, seed and evaluated round.
+    """
     rows = []
     for result in results:
         moved = result.outcome.setup.both
@@ -84,7 +84,9 @@ def bytes_by_round(results: Sequence[Result]) -> pd.DataFrame:
 
 
 def by_bytes(results: Sequence[Result], names: Names, looks: Looks) -> list[svg.Figure]:
-    """Plot the headline figure by the bytes exchanged so far; empty without traffic, or with few evaluated rounds."""
+    """Plot the main metric (AUROC or MAE) by the bytes exchanged so far; empty without traffic or with few evaluated
+    rounds.
+    """
     table = bytes_by_round(results)
     if table.empty:
         return []
@@ -125,7 +127,7 @@ def by_bytes(results: Sequence[Result], names: Names, looks: Looks) -> list[svg.
 
 
 def values(material: Material) -> Values:
-    """Return the section's figures."""
+    """Return the figures of the section on costs."""
     titles, looks = material.titles, material.looks
     plots = [*bars(material.per_seed, titles, looks), *by_bytes(material.results, titles, looks)]
     return {"costs": [*plots, *material.supplement.cost]}

@@ -25,7 +25,7 @@ from raysim.statistics.meta_analysis.gain_slope import GainSlope, gain_slope, sm
 
 
 def gain_by_size(results: Sequence[Result], key: Key, by_itself: Key | None) -> str:
-    """Return a sentence on whether small hospitals gain more from the model ``key`` over training alone.
+    """Return a sentence on whether the gain of the model ``key`` over training alone is larger at small hospitals.
 
     ``by_itself`` is the model of training alone. The sentence is empty if no model was trained alone, if the label does
     not have two classes, or if sizes are not public.
@@ -54,7 +54,11 @@ def gain_by_size(results: Sequence[Result], key: Key, by_itself: Key | None) -> 
 
 
 def slope(pairs: Sequence[tuple[Sent, Sent]], sizes: NDArray[np.int64]) -> GainSlope:
-    """Estimate the slope of one model's mean gains over another on the logarithm of hospitals' ``sizes [H]``."""
+    """Estimate how one model's gains over another, averaged over seeds, depend on the logarithm of hospitals' ``sizes
+    [H]``.
+
+    ``pairs`` has, for each seed, what hospitals sent about the two models.
+    """
     seeds = [one_seed(model, against) for model, against in pairs]
     gains = np.mean([seed.difference for seed in seeds], axis=0)
     own = np.square(np.mean([seed.sums for seed in seeds], axis=0)).mean(axis=1)
@@ -78,7 +82,7 @@ MOST = 8
 
 
 def values(material: Material) -> Values:
-    """Return figures and tables of the models that differ."""
+    """Return the section's figures and tables. A group of equal final models is represented by one of them."""
     table, noise, distinct = material.table, material.noise, material.distinct
     names = list(distinct.values())
     clusters = hospital_clusters.clusters(material.results, material.titles)
@@ -98,9 +102,10 @@ def values(material: Material) -> Values:
 
 
 def _few(material: Material) -> Names:
-    """Return the models by name; if there are more than :data:`MOST`, only the main ones.
+    """Return the models to plot, with their names: all models, or only the most important if there are more than
+    :data:`MOST`.
 
-    The main ones are the recommended model, the model that it is compared with, and references.
+    The most important are the recommended model, the reference strategy's model, and references such as training alone.
     """
     references = {result.label for result in material.results if result.is_reference}
     chosen = (material.best, material.against)
@@ -121,10 +126,11 @@ MOST_PANELS = 2
 
 
 def served_alike(table: pd.DataFrame, names: Names, looks: Looks, noise: Mapping[Key, Noise]) -> list[svg.Figure]:
-    """Plot one panel for each figure, and one row for each model: a dot for the value, a band for chance alone.
+    """Plot measures of dispersion over hospitals, compared with chance: one panel for each measure, one row for each
+    model.
 
-    The band contains the figure in 95 % of federations with equal true performance. ``table`` is from
-    :func:`raysim.report.tables.comparison`; the result is empty without ``noise``.
+    A dot is the measured value. A band contains the value in 95 % of simulated federations whose hospitals have equal
+    true performance. ``table`` is from :func:`raysim.report.tables.comparison`; the result is empty without ``noise``.
     """
     keys = [key for key in names if key in noise and noise[key].floor.figures]
     charts = []

@@ -28,13 +28,13 @@ ROW = 20.0
 
 
 def table(hospitals: pd.DataFrame, federation: Federation, sent: Sent) -> pd.DataFrame:
-    """Return a table of ``strategy, model, attribute, value, hospitals``, the mean headline figure, ``low`` and
-    ``high``.
+    """Return each model's mean main metric (AUROC or MAE) over the hospitals that share a value of an attribute.
 
-    There is one row for each model and value of a hospital attribute; attributes need two to :data:`MOST` values. The
-    mean is weighted by test rows, over the ``hospitals`` that define the figure and over seeds. ``low`` and ``high``
-    are the 95 % interval for hospitals like these, NaN for one hospital. The arguments ``hospitals`` and ``sent`` are
-    as in :class:`raysim.report.panel.Panel`.
+    Columns are ``strategy, model, attribute, value, hospitals``, the metric, ``low`` and ``high``. There is one row for
+    each model and value of a hospital attribute; attributes with one value or more than :data:`MOST` are left out. The
+    mean is over seeds, and over the ``hospitals`` with a defined metric, weighted by test rows. ``low`` and ``high``
+    are the 95 % interval for hospitals of the same kind, NaN for one hospital. The arguments ``hospitals`` and ``sent``
+    are as in :meth:`raysim.report.panel.Panel.of`.
     """
     panel = Panel.of(hospitals, sent)
     place = {name: h for h, name in enumerate(federation.hospitals)}
@@ -54,9 +54,8 @@ def table(hospitals: pd.DataFrame, federation: Federation, sent: Sent) -> pd.Dat
 
 
 def plots(means: pd.DataFrame, models: Sequence[Key], names: Names, looks: Looks) -> list[svg.Figure]:
-    """Plot the means of the models ``models``, one panel for each attribute; ``means`` are from :func:`table`.
-
-    The result is empty without attributes or models.
+    """Plot the mean metrics of ``models`` by hospital attribute, one panel for each attribute; ``means`` are from
+    :func:`table`.
     """
     keys = [(str(a), str(b)) for a, b in means[KEYS].to_numpy()]
     means = means[[key in models for key in keys]]
@@ -86,7 +85,7 @@ def plots(means: pd.DataFrame, models: Sequence[Key], names: Names, looks: Looks
 
 
 def _place(value: object) -> tuple[float, bool, str]:
-    """Return a key that sorts values by their first number, and values without a number by their letters, last.
+    """Return a key that sorts values by their first number; values without a number come last, in alphabetical order.
 
     >>> sorted(["100 - 249", ">= 500", "<100", "250 - 499", "unknown"], key=_place)
     ['<100', '100 - 249', '250 - 499', '>= 500', 'unknown']
@@ -99,7 +98,7 @@ def _place(value: object) -> tuple[float, bool, str]:
 def _panel(
     attribute: str, group: pd.DataFrame, limits: Mapping[object, Limits], x: svg.Axis, names: Names, looks: Looks
 ) -> svg.Chart:
-    """Draw the values of an attribute below each other, with all models at each value."""
+    """Draw the panel of one attribute: a block of rows for each of its values, with one row per model."""
     headline = reporting(group).headline
     group = group.sort_values("value", kind="stable", key=lambda values: values.map(_place))
     rows = list(group.to_dict("records"))

@@ -35,7 +35,12 @@ as text."""
 
 
 def clusters(results: Sequence[Result], names: Names) -> list[svg.Figure]:
-    """Plot heat maps of clusters by attribute and by signature, for each strategy with clusters; first seed only."""
+    """Plot which hospitals are in which cluster, as heat maps, for each strategy that clusters hospitals; first seed
+    only.
+
+    One heat map has the attributes of a cluster's hospitals. If hospitals sent signatures (statistics of their training
+    rows), another has the means of these.
+    """
     charts: list[svg.Chart] = []
     answers: NDArray[np.float64] | None = None
     signed = False
@@ -101,7 +106,7 @@ def clusters(results: Sequence[Result], names: Names) -> list[svg.Figure]:
 
 
 def _alike(results: Sequence[Result]) -> list[list[Result]]:
-    """Return the runs that have several clusters, grouped by identical clusters."""
+    """Return the runs with more than one cluster, in groups whose clusters are identical."""
     groups: dict[bytes, list[Result]] = {}
     for result in results:
         rows = np.asarray(result.outcome.cluster if result.outcome.cluster is not None else [], dtype=np.int64)
@@ -113,7 +118,10 @@ def _alike(results: Sequence[Result]) -> list[list[Result]]:
 def _shares(
     federation: Federation, rows: NDArray[np.int64], clusters: NDArray[np.int64]
 ) -> tuple[list[str], NDArray[np.float64]]:
-    """Return the share of each cluster's hospitals that have a value, for each value of each attribute, ``[R, K]``."""
+    """Return the share of each cluster's hospitals that have a value of an attribute, with names of the rows.
+
+    The shares ``[R, K]`` have a row for each value of each attribute, and a column for each cluster.
+    """
     row_names, shares = [], []
     for attribute, values in federation.attributes.items():
         levels = sorted(set(values))
@@ -127,7 +135,9 @@ def _shares(
 
 
 def _reported_signatures(result: Result) -> bool:
-    """Return whether hospitals sent exact signatures in a run, so that the server knows these signatures."""
+    """Whether hospitals sent their signatures (statistics of training rows) in a run without noise, so that the server
+    knows them.
+    """
     if result.outcome.privacy is not None and Signature.name in result.outcome.privacy.covers:
         return False
     if result.outcome.ledger.entries:
@@ -137,7 +147,9 @@ def _reported_signatures(result: Result) -> bool:
 
 
 def signatures(federation: Federation) -> NDArray[np.float64]:
-    """Return the signature of each hospital's training rows, ``[H, 1 + L + 3 D]``; see :class:`Signature`."""
+    """Return statistics of each hospital's training rows, ``[H, 1 + L + 3 D]``, whose columns :class:`Signature`
+    explains.
+    """
     parts = [federation.rows(h, "train") for h in range(len(federation.hospitals))]
     rows = (Rows(federation.X[at], federation.y[at], federation.observed[at]) for at in parts)
     return np.stack([exact_signature(of_hospital, len(federation.classes)) for of_hospital in rows])
@@ -146,7 +158,12 @@ def signatures(federation: Federation) -> NDArray[np.float64]:
 def cluster_means(
     federation: Federation, answers: NDArray[np.float64], rows: NDArray[np.int64], clusters: NDArray[np.int64]
 ) -> ClusterMeans:
-    """Average signatures over each cluster's hospitals: size, label, missing values, and the features that differ."""
+    """Average statistics of hospitals' training rows over each cluster: size, label, missing values, and some feature
+    means.
+
+    ``answers`` are the signatures of the hospitals, and ``rows`` their clusters. Only the :data:`FEATURES` features
+    whose means differ most between clusters are returned.
+    """
     label, columns = label_scalars(len(federation.classes)), federation.observed.shape[1]
     blocks = np.split(answers, [1, 1 + label, 1 + label + columns, 1 + label + 2 * columns], axis=1)
     size, of_label, missing, mean, _ = blocks

@@ -6,7 +6,7 @@ from raysim.report.sections.section import Material, Section, Values, included
 
 
 def values(material: Material) -> Values:
-    """Return the figures and the links."""
+    """Return the section's figures and links."""
     supplement = material.supplement
     return {
         "method": list(supplement.method),

@@ -10,7 +10,10 @@ NOBODY: Values = {"hospitals": [], "tables": []}
 
 
 def values(material: Material) -> Values:
-    """Return a card for each hospital (if the page has cards), and the hospitals' gains from the recommended model."""
+    """Return what the page says about each hospital (its card), and the hospitals' gains from the recommended model.
+
+    There are no cards if there are too many hospitals.
+    """
     results, hospitals, best = material.results, material.hospitals, material.best
     cards: Values = NOBODY
     if not results or hospitals is None:

@@ -2,9 +2,9 @@
 
 The protocol (FedGMC, Table 4) reports for each strategy:
 
-- the mean of its figures, with a 95 % interval over folds or seeds;
-- how many hospitals have strictly better figures than under the reference;
-- how much the models of clusters have in common.
+- the mean of each metric, with a 95 % interval over folds or seeds;
+- at how many hospitals the metric is strictly better than under the reference strategy;
+- how far the most important features of the clusters' models overlap.
 """
 
 from __future__ import annotations
@@ -32,12 +32,16 @@ LABELLED = 0.07
 def protocol(
     per_seed: pd.DataFrame, hospitals: pd.DataFrame, reference: str, overlap: pd.DataFrame | None
 ) -> pd.DataFrame:
-    """Return one row for each strategy and model: each figure, its ``_margin``, ``_improved`` and ``_hospitals``.
+    """Return one row for each strategy and model, with four columns for each metric.
 
-    Columns ``overlap_<k>`` follow. ``per_seed`` and ``hospitals`` are as in :mod:`raysim.report.tables`; ``overlap`` is
-    the ``feature_overlap.csv`` of all runs, stacked. ``_margin`` is half the 95 % interval of the mean over seeds.
-    ``_hospitals`` counts the hospitals whose figure is defined under the model and the reference, and ``_improved`` the
-    hospitals where the model's figure is strictly better; figures are means over the seeds that define both.
+    - ``<metric>``: its mean over seeds. ``<metric>_margin``: half the 95 % interval of this mean.
+    - ``<metric>_hospitals``: the number of hospitals with a defined metric under the model and the reference.
+    - ``<metric>_improved``: the number of hospitals where the model's metric is strictly better than the reference's.
+      Metrics are averaged over the seeds that define both.
+
+    Columns ``overlap_<k>`` follow: the overlap of the k most important features between the models of two clusters,
+    from ``overlap``, the ``feature_overlap.csv`` of all runs. ``per_seed`` and ``hospitals`` are as in
+    :mod:`raysim.report.tables`.
     """
     groups, figures, against = per_seed.groupby(KEYS, sort=False), _figures(per_seed), baseline_of(per_seed, reference)
     table = groups[["yardstick"]].first().join(groups[figures].mean())
@@ -56,10 +60,10 @@ def protocol(
 def improved(
     hospitals: pd.DataFrame, candidate: tuple[str, str], against: tuple[str, str], figure: str
 ) -> tuple[int, int]:
-    """Count hospitals with a strictly better ``figure`` under ``candidate`` than under ``against``, and all compared
-    hospitals.
+    """Count the hospitals where a metric is strictly better under ``candidate`` than under ``against``, and all
+    compared ones.
 
-    Hospitals are compared if the figure is defined under both models in some seed.
+    ``figure`` is the metric. A hospital is compared if the metric is defined under both models in the same seed.
     """
     sides = []
     for strategy, model in (candidate, against):
@@ -73,7 +77,7 @@ def improved(
 
 
 def printed(folder: Path, reference: str) -> Table | None:
-    """Return the table of ``protocol.csv`` in this folder for ``compare`` to print; None without the file."""
+    """Return the table that ``compare`` prints from the ``protocol.csv`` in this folder; None without the file."""
     if not (folder / "protocol.csv").exists():
         return None
     protocol = read_csv(folder / "protocol.csv")
@@ -99,9 +103,10 @@ def printed(folder: Path, reference: str) -> Table | None:
 
 
 def plot(composition: pd.DataFrame, titles: Mapping[str, str] | None = None) -> svg.Figure:
-    """Plot clusters' shares of each hospital's training rows: one area per cluster, one panel per strategy.
+    """Plot the share of each hospital's training rows in each patient cluster: one area per cluster, one panel per
+    strategy.
 
-    ``composition`` is the ``patient_clusters.csv`` of all runs, stacked: ``strategy, seed, hospital, cluster,
+    ``composition`` has the rows of ``patient_clusters.csv`` of all runs: ``strategy, seed, hospital, cluster,
     n_train``. The figure uses each strategy's first seed, and leaves out hospitals without training rows. ``titles``
     are display names.
     """
@@ -124,7 +129,10 @@ def plot(composition: pd.DataFrame, titles: Mapping[str, str] | None = None) -> 
 
 
 def _panel(title: str, rows: pd.DataFrame, name: str) -> svg.Chart:
-    """Draw stacked areas of the training rows ``rows [H, K]``, the first cluster at the bottom."""
+    """Draw stacked areas of each hospital's shares of training rows by cluster, the first cluster at the bottom.
+
+    ``rows [H, K]`` has a row for each hospital and a column for each cluster.
+    """
     counts = rows.to_numpy(float)
     shares = counts / counts.sum(axis=1, keepdims=True)
     ends = np.hstack([np.zeros((len(shares), 1)), shares.cumsum(axis=1)])

@@ -1,7 +1,8 @@
 """Equity between groups of patients in a comparison: its table, its figure, and the printed table.
 
-Frames are the ``patients.csv`` of all runs, stacked (:func:`raysim.engine.measuring.subgroups.table`), with
-``strategy`` and ``seed`` as first columns. ``part`` names the evaluated rows.
+The data frames ``patients`` have the rows of ``patients.csv`` of all runs
+(:func:`raysim.engine.measuring.subgroups.table`), with ``strategy`` and ``seed`` as first columns. ``part`` names the
+evaluated rows, such as ``test``.
 """
 
 from __future__ import annotations
@@ -26,19 +27,21 @@ ROW = 11.0
 
 
 def attributes(per_seed: pd.DataFrame) -> list[str]:
-    """Return the attributes by which patients are grouped, from the columns of a ``per_seed`` table.
+    """Return the names of the attributes by which patients are grouped, such as sex.
 
-    The table is from :func:`raysim.experiment.stacked_tables.per_seed`.
+    ``per_seed`` is from :func:`raysim.experiment.stacked_tables.per_seed`.
     """
     return [name.removesuffix("_gap_within") for name in per_seed.columns if name.endswith("_gap_within")]
 
 
 def gaps(per_seed: pd.DataFrame) -> pd.DataFrame:
-    """Return one row for each strategy, model and attribute.
+    """Return how much the main metric (AUROC or MAE) differs between groups of patients.
 
-    - ``gap``, with ``gap_std`` over seeds: the gap between the known groups over all hospitals.
-    - ``within``, with ``within_std``: the mean over hospitals of the gap between the hospital's known groups.
-    - ``undefined``: the number of pairs of hospital and group without the headline figure; the maximum over seeds.
+    There is one row for each strategy, model and attribute. Patients whose attribute is unknown are left out.
+
+    - ``gap``: the largest difference between groups over all hospitals; ``gap_std``: its standard deviation over seeds.
+    - ``within``, with ``within_std``: the largest difference between groups at a hospital, as the mean over hospitals.
+    - ``undefined``: the number of pairs of hospital and group without a defined metric; the maximum over seeds.
     """
     rows = []
     for key, group in per_seed.groupby(KEYS, sort=False):
@@ -51,7 +54,7 @@ def gaps(per_seed: pd.DataFrame) -> pd.DataFrame:
 
 
 def printed(per_seed: pd.DataFrame, width: int, part: str = "test") -> Table | None:
-    """Return the table of patient groups for ``compare`` to print in ``width`` characters; None without groups."""
+    """Return the table of patient groups that ``compare`` prints in ``width`` characters; None without groups."""
     gap_table = gaps(per_seed)
     if gap_table.empty:
         return None
@@ -83,7 +86,10 @@ def printed(per_seed: pd.DataFrame, width: int, part: str = "test") -> Table | N
 
 
 def unknown(per_seed: pd.DataFrame, part: str = "test") -> str:
-    """Return a sentence on patients with an unknown attribute, for the last model; empty if there are none."""
+    """Return a sentence on patients whose group is unknown, and on the metric for them; empty if there are none.
+
+    The metric is that of the last listed model.
+    """
     last = per_seed[per_seed["strategy"] == per_seed["strategy"].iloc[-1]]
     last = last[last["model"] == last["model"].iloc[-1]]
     kind, parts = reporting(per_seed), []
@@ -106,9 +112,10 @@ def plots(
     titles: Mapping[str, str] | None = None,
     chosen: Sequence[str] = (),
 ) -> svg.Figure:
-    """Plot the headline figure of patient groups over all hospitals: a panel per attribute, a mark per strategy.
+    """Plot the main metric (AUROC or MAE) of patient groups over all hospitals: a panel per attribute, a dot per
+    strategy.
 
-    A strategy is represented by the last of its models, the headline model. ``titles`` are names by label. If any
+    A strategy is represented by its main model, the last that it lists. ``titles`` are display names by label. If any
     labels are ``chosen``, only these strategies are plotted.
     """
     last = dict(zip(per_seed["strategy"], per_seed["model"], strict=True))
@@ -158,7 +165,7 @@ def _panel(
     looks: Mapping[str, svg.Style],
     panel: int,
 ) -> svg.Chart:
-    """Draw the groups of an attribute below each other, with all strategies at each group."""
+    """Draw the panel of one attribute: a block of rows for each patient group, with one row per strategy."""
     headline = reporting(group).headline
     levels, first = list(dict.fromkeys(group["group"])), group[group["seed"] == group["seed"].iloc[0]]
     rows = first.groupby("group")["n"].first().reindex(levels, fill_value=0)
@@ -197,7 +204,7 @@ def _unknown_sentence(per_seed: pd.DataFrame, part: str) -> str:
 
 
 def _of_seed(patients: pd.DataFrame) -> str:
-    """Name the seed of the row counts if the groups' sizes differ between seeds; else empty."""
+    """Return words that name the seed of the groups' sizes, if the sizes differ between seeds; else an empty text."""
     everywhere = patients[patients["hospital"] == EVERYWHERE]
     counts = everywhere.pivot_table(index="seed", columns=["attribute", "group"], values="n", fill_value=0)
     return f" of seed {patients['seed'].iloc[0]}" if (counts.nunique() > 1).any() else ""

@@ -10,7 +10,7 @@ from raysim.privacy.statement import SHARED, Statement, together
 
 
 def of_run(result: Result) -> str:
-    """Describe the guarantee of one run and its limits; empty without a guarantee."""
+    """Describe the privacy guarantee of one run and what it does not cover; empty without a guarantee."""
     statement = result.outcome.privacy
     if statement is None:
         return ""
@@ -19,7 +19,11 @@ def of_run(result: Result) -> str:
 
 
 def sentences(results: Sequence[Result]) -> tuple[str, ...]:
-    """Describe the guarantee of each strategy's runs, and of all runs together for an observer of all of them."""
+    """Describe the privacy guarantee of one run of each strategy, and the joint guarantee of all runs.
+
+    With several seeds, the guarantee with the largest epsilon is described. The joint guarantee is against an observer
+    of all runs. The result is empty if no run has a guarantee.
+    """
     statements = [(result.label, result.outcome.privacy) for result in results]
     by_label: dict[str, Statement] = {}
     for label, each in statements:
@@ -39,7 +43,7 @@ def sentences(results: Sequence[Result]) -> tuple[str, ...]:
 
 
 def figures(statement: Statement | None) -> dict[str, float]:
-    """Return the guarantee as numbers by name, for tables of runs: ``epsilon_<adversary>`` if finite, and ``delta``."""
+    """Return a run's privacy guarantee as numbers by name: ``epsilon_<adversary>`` if finite, and ``delta``."""
     if statement is None:
         return {}
     finite = {f"epsilon_{adversary}": value for adversary, value in statement.epsilons.items() if math.isfinite(value)}

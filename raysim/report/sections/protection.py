@@ -29,7 +29,7 @@ EXPLAINED = {
 
 
 def protections(config: Config, results: Sequence[Result] = ()) -> Rows:
-    """Return one row for each protection: its name, and whether and how it was on in these ``results``."""
+    """Return one row for each kind of data protection: its name, and whether and how it was used in ``results``."""
     privacy, secure, rule = config.privacy, config.secure, config.aggregation
     none = "none: whoever runs the server receives what each hospital sends"
     # Some regressions use secure aggregation by default.
@@ -54,7 +54,7 @@ def protections(config: Config, results: Sequence[Result] = ()) -> Rows:
 
 
 def sent_in(result: Result) -> dict[str, NDArray[np.int64]]:
-    """Return the bytes that each hospital sent in one run, by kind, ``[H]``."""
+    """Return the bytes that each hospital sent in one run, by kind of message; ``[H]``, one entry per hospital."""
     totals: dict[str, NDArray[np.int64]] = {}
     count = len(result.federation.hospitals)
     for entry in result.outcome.ledger.entries:
@@ -63,9 +63,10 @@ def sent_in(result: Result) -> dict[str, NDArray[np.int64]]:
 
 
 def traffic(results: Sequence[Result], titles: Mapping[str, str]) -> Rows:
-    """Return a row for each strategy: whether hospitals sent patients' rows, and the bytes per hospital by kind.
+    """Return one row for each strategy: its name, whether hospitals sent patients' rows, and the bytes that a hospital
+    sent.
 
-    Bytes are given as the range over hospitals and seeds.
+    Bytes are listed by kind of message, each as a range over hospitals and seeds.
     """
     rows = []
     for label in dict.fromkeys(result.label for result in results):
@@ -81,7 +82,7 @@ def traffic(results: Sequence[Result], titles: Mapping[str, str]) -> Rows:
 
 
 def span(low: float, high: float) -> str:
-    """Format bytes from the lowest to the highest.
+    """Format a range of numbers of bytes.
 
     >>> span(4, 4), span(0, 280)
     ('4 bytes', '0 to 280 bytes')
@@ -90,7 +91,7 @@ def span(low: float, high: float) -> str:
 
 
 def values(material: Material) -> Values:
-    """Return the section's tables and sentences."""
+    """Return the tables and sentences of the section on data protection."""
     supplement = material.supplement
     return {
         "protections": list(supplement.protections),

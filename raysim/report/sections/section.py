@@ -26,7 +26,7 @@ Figures = Sequence[svg.Figure]
 
 @dataclass(frozen=True)
 class Supplement:
-    """The content of a page apart from the results: figures by tab, rows of tables, and links."""
+    """Content that a page has in addition to metrics: figures by tab, rows of tables, and links."""
 
     use: Figures = ()
     """Figures of calibration and decisions."""
@@ -57,7 +57,7 @@ MOST_HOSPITALS = 20_000
 
 @dataclass(frozen=True, eq=False)
 class Material:
-    """The results of a run or a comparison from which sections take their content."""
+    """The results of a run or a comparison, from which the sections of its page take their content."""
 
     per_seed: pd.DataFrame
     """One row for each strategy, model and seed."""
@@ -96,23 +96,29 @@ class Material:
 
     @property
     def best(self) -> Key | None:
-        """The model that a comparison recommends."""
+        """The model that a comparison recommends, as strategy and model; None for a run."""
         return None if self.evidence is None else self.evidence.entries[self.evidence.best].key
 
     @property
     def alone(self) -> Key | None:
-        """The model of training alone in the decision: the best of several; None if none was trained."""
+        """The model of training alone that the recommended model is compared with; None if no model was trained alone.
+
+        If several models were trained alone, it is the one with the best mean.
+        """
         evidence = self.evidence
         return None if evidence is None or evidence.alone is None else evidence.references[evidence.alone].key
 
     @property
     def one_by_one(self) -> bool:
-        """Whether there are few enough hospitals for the page to list each."""
+        """Whether there are few enough hospitals for the page to show each hospital individually."""
         return not self.results or len(self.results[0].federation.hospitals) <= MOST_HOSPITALS
 
     @property
     def numbers(self) -> Mapping[str, int]:
-        """The number of each hospital on the page, which marks it in figures; empty if the page lists no hospitals."""
+        """The number of each hospital on the page, by name; empty if the page does not show hospitals individually.
+
+        Figures contain these numbers, so that a selected hospital can be marked in them.
+        """
         if not self.results or self.hospitals is None or not self.one_by_one:
             return {}
         return {name: number for number, name in enumerate(self.results[0].federation.hospitals)}
@@ -123,13 +129,13 @@ def _nothing(material: Material) -> Values:
 
 
 def included(name: str) -> str:
-    """Return markup that includes the template ``sections/<name>.html.j2``."""
+    """Return template markup that includes the file ``sections/<name>.html.j2``."""
     return f'{{% include "sections/{name}.html.j2" %}}'
 
 
 @dataclass(frozen=True)
 class Section:
-    """A section of a page."""
+    """A section of a page: a heading, a template and a function that returns the template's values."""
 
     key: str
     """The anchor in the page's address, in lower case with hyphens."""
@@ -149,13 +155,13 @@ class Section:
     """
 
     def on(self, sheet: str) -> str | None:
-        """Return the markup for this ``sheet``; None if the sheet lacks the section."""
+        """Return the section's template on this ``sheet`` (kind of page); None if the sheet lacks the section."""
         return self.markup if isinstance(self.markup, str) else self.markup.get(sheet)
 
 
 @dataclass(frozen=True)
 class Sheet:
-    """A kind of page; its texts are templates, like the texts of a section."""
+    """The layout of one kind of page, such as that of a run: its sections in order, and texts, which are templates."""
 
     name: str
     kind: str

@@ -19,7 +19,7 @@ from raysim.statistics.convergence import Convergence
 
 
 def sentences(results: Sequence[Result]) -> tuple[str, ...]:
-    """Return caveats on the training of these runs, for the top of the page."""
+    """Return caveats on whether the strategies of these runs have converged, for the top of the page."""
     verdicts = _verdicts(results)
     return tuple(filter(None, (_diverged(results), _falling(results), _idle(verdicts))))
 
@@ -27,10 +27,11 @@ def sentences(results: Sequence[Result]) -> tuple[str, ...]:
 def untrained(results: Sequence[Result]) -> list[tuple[str, float]]:
     """Return the labels of strategies that have not converged, each with the recent fall of its training loss.
 
-    A run is treated as trained in three cases: its loss has converged, its loss falls by less than
-    :data:`~raysim.statistics.convergence.SMALL_FALL` of its initial value, or early stopping ended it. The fall is a
-    share of the initial loss, and the largest among a label's untrained seeds. It is NaN if a seed has too few points
-    for a verdict. Labels with a diverged seed are left out, and so are runs without a measured loss.
+    A run counts as converged in three cases: its loss no longer falls, its loss falls by less than
+    :data:`~raysim.statistics.convergence.SMALL_FALL` of its initial value, or early stopping ended it. The returned
+    fall is a share of the initial loss, and the largest over the seeds that have not converged. It is NaN if the loss
+    of such a seed was measured in too few rounds. Strategies with a diverged seed and runs without a measured loss are
+    left out.
     """
     ended = {(result.label, result.seed) for result in results if _stopped(result.outcome.stopped)}
     found = []
@@ -52,9 +53,10 @@ def of_run(result: Result) -> str:
 
 
 def sentence(convergence: Convergence | None, rounds: int, how: Stopped | None, *, by_steps: bool = True) -> str:
-    """Describe the losses of a run of ``rounds``, which ended as ``how`` describes; empty if no loss was measured.
+    """Describe how the training loss of a run changed over its ``rounds``, and whether it has converged.
 
-    ``by_steps``: whether it trained with the configured learning rate.
+    ``how`` says whether early stopping ended the run. ``by_steps``: whether training used the configured learning rate.
+    The result is empty if no loss was measured.
     """
     if convergence is None:
         return ""
@@ -84,7 +86,7 @@ def sentence(convergence: Convergence | None, rounds: int, how: Stopped | None, 
 
 
 def _stopped(how: Stopped | None) -> str:
-    """Describe early stopping; empty if all rounds were run."""
+    """Describe when early stopping ended a run, and which round's models are used; empty if all rounds were run."""
     if how is None or not how.early:
         return ""
     return (
@@ -94,7 +96,10 @@ def _stopped(how: Stopped | None) -> str:
 
 
 def losses_by_round(results: Sequence[Result]) -> pd.DataFrame:
-    """Return a table of ``strategy, model, seed, round, training_loss``; round 0 is before training."""
+    """Return the training losses of all runs, one row per round.
+
+    Columns are ``strategy, model, seed, round, training_loss``; round 0 is before training, and ``model`` is empty.
+    """
     return pd.DataFrame(
         [
             (result.label, "", result.seed, round, loss)
@@ -106,7 +111,7 @@ def losses_by_round(results: Sequence[Result]) -> pd.DataFrame:
 
 
 def plots(results: Sequence[Result]) -> list[svg.Figure]:
-    """Plot the training losses; empty if no run has any."""
+    """Plot the training losses by round; empty if no run has measured any."""
     table = losses_by_round(results)
     finite = table[np.isfinite(table["training_loss"].astype(float))]
     if finite.empty:
@@ -131,7 +136,7 @@ def plots(results: Sequence[Result]) -> list[svg.Figure]:
 
 
 def _verdicts(results: Sequence[Result]) -> dict[str, list[tuple[int, Convergence]]]:
-    """Return, by label, the convergence of each seed whose training loss was measured."""
+    """Return the convergence of each run with a measured training loss, paired with its seed, by strategy label."""
     verdicts: dict[str, list[tuple[int, Convergence]]] = {}
     for result in results:
         convergence = result.outcome.convergence
@@ -141,7 +146,9 @@ def _verdicts(results: Sequence[Result]) -> dict[str, list[tuple[int, Convergenc
 
 
 def _diverged(results: Sequence[Result]) -> str:
-    """Describe the runs that diverged. The remedy depends on whether a method has a learning rate."""
+    """Describe the runs whose training diverged, with advice, which depends on whether the strategy has a learning
+    rate.
+    """
     texts = []
     for by_steps, mends in ((True, "lower training.learning_rate"), (False, SOLVED)):
         parts = []

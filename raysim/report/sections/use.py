@@ -8,7 +8,7 @@ RUN = "{{ parts.gallery(use) }}\n"
 
 
 def values(material: Material) -> Values:
-    """Return the figures, and the figures for sharing."""
+    """Return the figures on calibration and decisions, and their versions for a page that may be shared."""
     supplement = material.supplement
     return {"use": list(supplement.use), "use_shared": [figure.tree() for figure in supplement.use_shared]}
 

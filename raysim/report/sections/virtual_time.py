@@ -24,10 +24,10 @@ POINTS = 400
 def plots(
     table: pd.DataFrame, title: str, target: float | None = None, titles: Mapping[str, str] | None = None
 ) -> list[svg.Figure]:
-    """Plot ``value`` by virtual time and by bytes, from a table of ``strategy, model, seed, virtual_seconds, bytes,
-    value``. The result is empty without rows.
+    """Plot a metric by virtual time and by bytes exchanged; empty without rows.
 
-    ``title`` names the metric; ``target`` is drawn as a line; ``titles`` are strategies' names by label.
+    ``table`` has the columns ``strategy, model, seed, virtual_seconds, bytes, value``, where ``value`` is the metric.
+    ``title`` names the metric; ``target`` is drawn as a line; ``titles`` are display names of strategies by label.
     """
     defined = table[table["value"].notna()]
     if defined.empty:
@@ -81,10 +81,10 @@ def plots(
 
 
 def printed(table: pd.DataFrame, target: Mapping[str, float]) -> Table | None:
-    """Return the table of virtual time in ``comparison.csv`` for ``compare`` to print; None without a virtual clock.
+    """Return the table of virtual times that ``compare`` prints; None if no virtual clock was simulated.
 
-    ``target`` has the value to reach for each metric. Means are over the seeds that reached it; the table also counts
-    these seeds.
+    ``table`` is ``comparison.csv``. ``target`` has the value to reach for each metric. Times until a target are means
+    over the seeds that reached it; the table also has the number of these seeds.
     """
     if "virtual_seconds" not in table or not table["virtual_seconds"].notna().any():
         return None
@@ -105,9 +105,10 @@ def printed(table: pd.DataFrame, target: Mapping[str, float]) -> Table | None:
 def averaged(
     seeds: Sequence[pd.DataFrame], column: str
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Average the curves of several seeds: return time points, means, and standard deviations (NaN for one seed).
+    """Average the curves of several seeds. Return positions, means, and standard deviations (NaN for one seed).
 
-    Between two evaluations a run has the value of the earlier one, because its model has not been replaced.
+    ``column`` is the horizontal axis: virtual time or bytes. Between two evaluations, a run has the value of the
+    earlier one, because its model has not been replaced.
     """
     curves = [(seed_rows[column].to_numpy(float), seed_rows["value"].to_numpy(float)) for seed_rows in seeds]
     if len(curves) == 1:

@@ -21,9 +21,10 @@ MARKED = 6
 
 
 class Chart(Frame):
-    """A chart; marks are drawn in the order in which they are added, and values outside an axis are left out.
+    """A chart: shapes on two axes, drawn in the order in which they are added.
 
-    Marks of hospitals store ``of``, the hospital's number on the page.
+    Values that an axis cannot show, such as NaN, are left out. ``of`` is always the number of a hospital on the page,
+    by which a script marks the hospital that a reader selects.
     """
 
     def dots(
@@ -53,9 +54,9 @@ class Chart(Frame):
         of: Sequence[int] | None = None,
         class_: str = "whisker",
     ) -> None:
-        """Draw a line from ``low`` to ``high`` at each position ``at`` of the other axis, cut at the ends of the axis.
+        """Draw a line from ``low`` to ``high`` at each position ``at`` of the other axis; lines end at the axis limits.
 
-        ``upright`` lines are vertical, others horizontal.
+        Lines are vertical if ``upright``, otherwise horizontal. ``of`` has the number of each line's hospital.
         """
         scale, other = (self.up, self.across) if upright else (self.across, self.up)
         axis = self.y if upright else self.x
@@ -81,7 +82,8 @@ class Chart(Frame):
     ) -> None:
         """Draw a line through points.
 
-        ``steps``: each value remains until the next point. ``of``: the number of the hospital that the line is about.
+        ``steps``: whether each value is drawn as constant until the next point. ``of``: the number of the hospital that
+        the line is about.
         """
         points = [(a, b) for a, b in zip(self.across(x), self.up(y), strict=True) if np.isfinite([a, b]).all()]
         if points:
@@ -91,9 +93,9 @@ class Chart(Frame):
             self._marks.append(element("path", d=d, **attributes))
 
     def marked_line(self, x: ArrayLike, y: ArrayLike, style: Style = PLAIN, *, steps: bool = False) -> None:
-        """Draw a line with markers, which distinguish lines of one colour.
+        """Draw a line with markers, by which lines of the same colour can be distinguished.
 
-        There is a marker at each point, or on long lines at :data:`MARKED` points, including the last.
+        There is a marker at each point; a long line has :data:`MARKED` markers, one of them at the last point.
         """
         self.line(x, y, style, steps=steps)
         points = np.column_stack([np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)])
@@ -102,7 +104,10 @@ class Chart(Frame):
         self.dots(points[at, 0], points[at, 1], style)
 
     def band(self, x: ArrayLike, low: ArrayLike, high: ArrayLike, style: Style = PLAIN, *, steps: bool = False) -> None:
-        """Draw an area between two lines, in a strategy's colour."""
+        """Draw an area between the lines ``low`` and ``high``, in a strategy's colour.
+
+        ``steps``: whether each value is drawn as constant until the next point.
+        """
         places = [(a, b, c) for a, b, c in zip(self.across(x), self.up(low), self.up(high), strict=True)]
         places = [place for place in places if np.isfinite(place).all()]
         if places:
@@ -114,7 +119,9 @@ class Chart(Frame):
             )
 
     def area(self, x: ArrayLike, low: ArrayLike, high: ArrayLike, *, shade: float) -> None:
-        """Draw an area between two lines, with a ``shade`` from 0 to 1 like a cell of a heat map."""
+        """Draw an area between the lines ``low`` and ``high``, as dark as a cell of a heat map with this ``shade`` (0
+        to 1).
+        """
         places = list(zip(self.across(x), self.up(low), self.up(high), strict=True))
         finite = [place for place in places if np.isfinite(place).all()]
         if finite:
@@ -134,7 +141,11 @@ class Chart(Frame):
         of: Sequence[int] | None = None,
         class_: str = "bar",
     ) -> None:
-        """Draw bars from ``low`` to ``high``; ``thick`` is their thickness as a share of a step of the other axis."""
+        """Draw bars from ``low`` to ``high`` at the positions ``at`` of the other axis.
+
+        ``thick`` is the thickness of a bar, as a share of one unit of the other axis. Bars are vertical if ``upright``,
+        otherwise horizontal. ``of`` has the number of each bar's hospital.
+        """
         scale, other = (self.up, self.across) if upright else (self.across, self.up)
         step = abs(float(other([1.0])[0] - other([0.0])[0])) * thick
         for i, (a, b, p) in enumerate(zip(scale(low), scale(high), other(at), strict=True)):
@@ -151,7 +162,7 @@ class Chart(Frame):
             self._marks.append(element("rect", **box, **attributes))
 
     def rule(self, *, x: float | None = None, y: float | None = None, text: str = "", dashed: bool = False) -> None:
-        """Draw a line through the whole chart at a value of one axis, with a ``text`` at its end."""
+        """Draw a straight line through the whole chart at the value ``x`` or ``y``, with a ``text`` at its end."""
         kind = "rule dashed" if dashed else "rule"
         if x is not None and math.isfinite(x):
             at = float(self.across([x])[0])
@@ -165,7 +176,9 @@ class Chart(Frame):
                 self._marks.append(element("text", text, x=self._right - 2, y=at - 4, class_="note", text_anchor="end"))
 
     def text(self, x: float, y: float, text: str, *, anchor: str = "start", dx: float = 0.0, dy: float = 4.0) -> None:
-        """Write a text at a point, moved by ``dx`` and ``dy``; a centred text is moved until it fits the chart."""
+        """Write a text at a point of the axes, shifted by ``dx`` and ``dy``; centred text is moved so that it fits the
+        chart.
+        """
         a, b = float(self.across([x])[0]), float(self.up([y])[0])
         if anchor == "middle":
             half_width = self._letter * len(text) / 2
@@ -186,7 +199,7 @@ class Chart(Frame):
             self._marks.append(element("text", cut, x=self._right + 6, y=y + 4, **attributes))
 
     def cell(self, row: int, column: int, shade: float, text: str) -> None:
-        """Draw a cell of a heat map on two axes of names; ``shade`` is from 0 to 1."""
+        """Draw a cell of a heat map, whose axes both have names; ``shade`` is from 0 to 1."""
         x, y = self.across([column - 0.5, column + 0.5]), self.up([row - 0.5, row + 0.5])
         (left, right), (top, bottom) = x.tolist(), y.tolist()
         box = {"x": left + 0.5, "y": top + 0.5, "width": right - left - 1, "height": bottom - top - 1}
@@ -217,7 +230,7 @@ def spread(positions: Sequence[float], gap: float, low: float, high: float) -> l
 
 
 def short_share(shade: float) -> str:
-    """Format a share with two decimals; an undefined share is 0.
+    """Format a share with two decimals, limited to the range from 0 to 1; an undefined share is 0.
 
     >>> short_share(0.256), short_share(float("nan"))
     ('0.26', '0.00')

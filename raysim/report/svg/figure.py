@@ -1,8 +1,8 @@
 """A figure of a page: charts next to each other, with a legend and a caption.
 
-A figure in a separate file has a style sheet of light colours only. Programs that convert SVG to PDF or PNG support
-classes, but no variables, mixed colours or media rules. So each rule with the colour of a series is repeated for each
-colour of the figure.
+A figure in a separate file has a style sheet with light colours only. Programs that convert SVG to PDF or PNG support
+classes, but no CSS variables, mixed colours or media rules. A rule with the colour of a series is therefore written
+once for each colour of the figure.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _SERIES = re.compile(r'class="c(-?\d+)\b')
 
 
 def styles(markup: str) -> str:
-    """Return the style sheet of a figure with this ``markup``."""
+    """Return the style sheet for a figure in a separate file; ``markup`` is the figure's SVG."""
     rules, colours = _read()
     used = sorted({int(number) for number in _SERIES.findall(markup)})
     return "\n".join(each for selector, body in rules for each in _written(selector, body, used, colours))
@@ -47,7 +47,7 @@ def styles(markup: str) -> str:
 
 @functools.cache
 def _read() -> tuple[list[tuple[str, str]], dict[str, str]]:
-    """Return selectors with their declarations, and the colours of series by number and name."""
+    """Read the style sheet of charts: selectors with declarations, and colours by the name of their variable."""
     text = (Path(__file__).parents[1] / "templates" / "charts.css").read_text(encoding="utf-8")
     light = text.partition("\n@media (max-width")[0]
     light = "\n".join(line for line in light.splitlines() if not line.startswith("@media"))
@@ -76,7 +76,7 @@ def _written(selector: str, body: str, used: Iterable[int], colours: dict[str, s
 
 
 def _plain(body: str, colours: dict[str, str]) -> str:
-    """Replace variables and mixed colours in declarations by plain colours."""
+    """Replace CSS variables and mixed colours in declarations by hexadecimal colours."""
     return _MIX.sub(_mixed, re.sub(r"var\(--([\w-]+)\)", lambda found: colours[found[1]], body))
 
 
@@ -105,11 +105,11 @@ class Figure:
 
     @property
     def file(self) -> str:
-        """The path of the figure's separate file, within the folder of its page."""
+        """The path of the figure's separate file, relative to the folder of its page."""
         return f"plots/{self.name.replace('-', '_')}.svg"
 
     def tree(self) -> dict[str, str | bool]:
-        """Return the fields that a page needs."""
+        """Return the fields of the figure that templates use."""
         return {
             "name": self.name,
             "title": self.title,
@@ -119,7 +119,7 @@ class Figure:
         }
 
     def standalone(self) -> str:
-        """Return the figure for a separate file: one SVG with its styles, on white."""
+        """Return the figure as one SVG document with its styles, on a white background, for a separate file."""
         first = self.charts[0].width if len(self.charts) > 1 else np.inf
         columns = 3 if first <= 1.2 * PANEL else 2 if first <= 1.5 * PANEL else 1
         parts, top = [] if self.legend is None else [self.legend.markup()], 12.0
@@ -151,13 +151,15 @@ class Figure:
 
 
 class Legend(Markup):
-    """A legend as HTML: names after their markers; ``entries`` and ``lines`` are the arguments of :func:`legend`."""
+    """A legend as an HTML list of names with their markers; ``entries`` and ``lines`` are the arguments of
+    :func:`legend`.
+    """
 
     entries: tuple[tuple[str, Style], ...]
     lines: bool
 
     def markup(self) -> Markup:
-        """Return the legend as SVG, one line for each entry."""
+        """Return the legend as SVG, with one line for each entry."""
         parts = []
         for i, (name, style) in enumerate(self.entries):
             y = 16.0 + 18.0 * i
@@ -169,9 +171,9 @@ class Legend(Markup):
 def figure(
     name: str, title: str, charts: Sequence[Chart], caption: str, legend: Markup | None = None, *, row: bool = False
 ) -> Figure:
-    """Combine charts to a figure, next to each other if they fit, with a ``legend`` above them.
+    """Combine charts to a figure, in which they are next to each other if they fit, with a ``legend`` above them.
 
-    ``row``: all charts are in one row, which scrolls if it is wider than the page.
+    ``row``: whether all charts are in one row, which scrolls if it is wider than the page.
     """
     markup = joined(chart.markup() for chart in charts)
     side_by_side = len(charts) > 1 and all(chart.width <= 1.5 * PANEL for chart in charts)
@@ -186,7 +188,7 @@ def figure(
 
 
 def sign_of(style: Style, lines: bool) -> Markup:
-    """Draw a marker in a box of 24 by 16. With ``lines``, the marker is on a piece of its line."""
+    """Draw the marker of a legend entry in a box of 24 by 16 units; with ``lines``, it is on a piece of its line."""
     mark = style.marker(12.0, 8.0, 4.5)
     if not lines:
         return mark
@@ -194,7 +196,7 @@ def sign_of(style: Style, lines: bool) -> Markup:
 
 
 def legend(entries: Sequence[tuple[str, Style]], *, lines: bool = False) -> Legend:
-    """List names after their markers. With ``lines``, each marker is on a piece of its line."""
+    """Build a legend that lists names with their markers. With ``lines``, each marker is on a piece of its line."""
     items = []
     for name, style in entries:
         sign = element("svg", sign_of(style, lines), viewBox="0 0 24 16", class_="sign", aria_hidden="true")
@@ -219,9 +221,9 @@ def heat_map(
     low: float | None = None,
     high: float | None = None,
 ) -> Chart:
-    """Draw a heat map of ``values [R, C]``, each with its value as text.
+    """Draw a heat map of ``values [R, C]``; each cell also has its value as text, or the given one of ``texts``.
 
-    Shades are from ``low`` to ``high``, by default the smallest and the largest value.
+    The lightest shade is for the value ``low`` and the darkest for ``high``, by default the smallest and largest value.
     """
     table = np.asarray(values, dtype=np.float64)
     defined = table[np.isfinite(table)]

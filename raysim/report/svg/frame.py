@@ -34,9 +34,9 @@ CUT = 18
 
 
 class Frame:
-    """The axes of a chart, and the marks drawn in them.
+    """The axes of a chart, and the shapes drawn in them.
 
-    ``title`` is above the chart and names it for screen readers; ``description`` describes the content to them.
+    ``title`` is printed above the chart. Screen readers read it, followed by the ``description`` of the content.
     """
 
     def __init__(
@@ -55,8 +55,8 @@ class Frame:
         """Set up the axes.
 
         - ``name``: the id of the chart on a page.
-        - ``right``: free units on the right, for labels.
-        - ``gridlines``: the axes with gridlines.
+        - ``right``: the width of the free space on the right, for labels, in units of the chart.
+        - ``gridlines``: the axes with gridlines: ``x``, ``y``, ``xy`` or empty.
         """
         self.x, self.y, self.name, self.title, self.description = x, y, name, title, description
         self.width, self.height = width, height
@@ -76,7 +76,7 @@ class Frame:
         self._marks: list[Markup] = []
 
     def _overprint(self, room: float) -> bool:
-        """Whether horizontal names below the chart would overlap within a width of ``room``."""
+        """Whether names below the chart would overlap if they were horizontal; ``room`` is the width of the axis."""
         texts = self.x.texts
         return self.x.kind == "names" and max(map(len, texts), default=0) * self._letter > room / max(len(texts), 1)
 

@@ -11,9 +11,10 @@ from raysim.core.atomic import plain
 
 
 def element(name: str, /, *children: str, **attributes: object) -> Markup:
-    """Write an element with ``children`` (escaped unless markup) and attributes, in which ``_`` becomes ``-``.
+    """Write an HTML or SVG element with ``children``, which are escaped unless they are ``Markup``.
 
-    An attribute of None is left out. A trailing ``_`` is dropped; numbers have at most two decimals.
+    In the names of ``attributes``, ``_`` becomes ``-``, and a trailing ``_`` is dropped. An attribute that is None is
+    left out. Numbers have at most two decimals.
 
     >>> element("text", "a < b", x=1.5, text_anchor="end", class_="tick")
     Markup('<text x="1.5" text-anchor="end" class="tick">a &lt; b</text>')
@@ -28,12 +29,12 @@ def element(name: str, /, *children: str, **attributes: object) -> Markup:
 
 
 def joined(parts: Any) -> Markup:
-    """Concatenate several parts of markup."""
+    """Concatenate several parts of markup without escaping them."""
     return Markup("").join(parts)
 
 
 def short(value: object) -> str:
-    """Shorten a coordinate; other values are unchanged.
+    """Format an attribute's value: floats have at most two decimals; other values are unchanged.
 
     >>> short(12.3456), short(3.0), short(-0.001), short("auto")
     ('12.35', '3', '0', 'auto')
@@ -45,7 +46,8 @@ def short(value: object) -> str:
 
 
 def json_block(identifier: str, data: object) -> Markup:
-    r"""Write the one block of data of a page, which a script reads; no text in it can end the block.
+    r"""Write ``data`` as JSON in a script element, which the page's scripts read; no text in the data can end the
+    element.
 
     NaN and infinite numbers become null.
 

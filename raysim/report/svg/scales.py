@@ -27,8 +27,8 @@ STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 class Axis:
     """An axis from ``low`` to ``high``; ``title`` names the quantity and its unit.
 
-    ``ticks`` and their ``texts`` have the same length. ``turned``: high values come first. On an axis of names, the
-    value i is at the middle of name i.
+    ``ticks`` and their ``texts`` have the same length. ``turned``: whether high values come first. On an axis of names,
+    the value i is the middle of the i-th name, counted from 0.
     """
 
     title: str
@@ -40,9 +40,10 @@ class Axis:
     turned: bool = False
 
     def places(self, values: ArrayLike) -> NDArray[np.float64]:
-        """Return the positions of values, from 0 at the start to 1 at the end.
+        """Return the positions of values, from 0 at the start of the axis to 1 at its end.
 
-        The position is NaN for NaN, and for values outside the domain of a logarithmic axis.
+        The position is NaN for NaN, for numbers beyond :data:`LARGEST`, and for values that a logarithmic axis cannot
+        show.
         """
         x = np.asarray(values, dtype=np.float64)
         x = np.where(np.abs(x) <= LARGEST, x, np.nan)
@@ -55,7 +56,7 @@ class Axis:
         return 1 - place if self.turned else place
 
     def place(self, value: float) -> float:
-        """Return the position of one value."""
+        """Return the position of one value, from 0 at the start of the axis to 1 at its end."""
         return float(self.places(value))
 
 
@@ -73,8 +74,11 @@ def linear(
 ) -> Axis:
     """Build an axis that contains all finite ``values`` and the values ``include``, with a ``margin`` at both ends.
 
-    ``within``: the possible values; ``count``: the approximate number of ticks; ``signed``: ticks have a sign;
-    ``whole``: ticks are integers.
+    - ``within``: the limits that the axis does not exceed.
+    - ``count``: the approximate number of ticks.
+    - ``turned``: whether high values come first.
+    - ``signed``: whether ticks have a sign.
+    - ``whole``: whether ticks are integers.
     """
     low, high = _range(values, include)
     room = margin * (high - low)
@@ -86,7 +90,7 @@ def linear(
 
 
 def share(title: str, values: ArrayLike = (0.0, 1.0), *, margin: float = 0.0) -> Axis:
-    """Build an axis of shares, with ticks in per cent."""
+    """Build an axis of shares between 0 and 1, with ticks in per cent."""
     low, high = _range(values, (0.0,))
     low, high = max(low - margin, 0.0), min(high + margin * (high - low), 1.0)
     ticks = round_ticks(low, high, 5)
@@ -96,7 +100,8 @@ def share(title: str, values: ArrayLike = (0.0, 1.0), *, margin: float = 0.0) ->
 def log(title: str, values: ArrayLike, *, margin: float = 0.04, count: int = 8) -> Axis:
     """Build a logarithmic axis that contains all positive ``values``, with at most ``count`` ticks.
 
-    Ticks are at powers of ten, and also between them if these are few. Values that are not positive have no position.
+    Ticks are at powers of ten, and at values between them if there are few powers of ten. Values that are not positive
+    are not drawn.
     """
     x = np.asarray(values, dtype=np.float64).ravel()
     x = x[(x >= 1 / LARGEST) & (x <= LARGEST)]
@@ -119,7 +124,7 @@ def log(title: str, values: ArrayLike, *, margin: float = 0.04, count: int = 8) 
 
 
 def spaced(title: str, values: ArrayLike, **options: object) -> Axis:
-    """Build an axis for settings that were tried: logarithmic if they are spaced logarithmically, else linear."""
+    """Build an axis for the tried values of a setting: logarithmic if they are spaced logarithmically, else linear."""
     x = np.unique(np.asarray(values, dtype=np.float64))
     x = x[np.abs(x) <= LARGEST]
     if len(x) > 2 and x[0] > 0 and x[-1] / x[0] >= 20:
@@ -130,7 +135,7 @@ def spaced(title: str, values: ArrayLike, **options: object) -> Axis:
 
 
 def names(title: str, entries: Sequence[str]) -> Axis:
-    """Build an axis of evenly spaced names; the first is at the start."""
+    """Build an axis of evenly spaced names; the first name is at the start of the axis."""
     count = len(entries)
     return Axis(title, -0.5, max(count, 1) - 0.5, tuple(float(i) for i in range(count)), tuple(entries), "names")
 

@@ -1,7 +1,7 @@
 """The colour and marker of a strategy, which depend on its label only, so that they are the same on every page.
 
 Colours are CSS variables (``--c0`` to ``--c11``) with values for light, dark and print. There are more strategies than
-distinguishable colours, so labels with the same colour have different markers, also on lines.
+distinguishable colours, so strategies with the same colour on a page have different markers. Lines have markers, too.
 """
 
 from __future__ import annotations
@@ -43,7 +43,11 @@ The second constant has the corners of a plus.
 
 @dataclass(frozen=True)
 class Style:
-    """A style: ``colour`` from 0 to 11, ``shape`` of :data:`SHAPES`, and ``form``: filled, ringed, open or dashed."""
+    """The colour and marker of a strategy and model in figures.
+
+    ``colour`` is from 0 to 11, or -1 for the colour of text; ``shape`` is one of :data:`SHAPES`; ``form`` is filled,
+    ringed, open or dashed.
+    """
 
     colour: int
     shape: str
@@ -51,12 +55,14 @@ class Style:
 
     @property
     def dash(self) -> str | None:
-        """The dashes of the style's lines; None for a solid line."""
+        """The dash pattern of the style's lines; None for a solid line."""
         return DASHES[self.form]
 
     @property
     def series(self) -> str | None:
-        """The identifier of all marks with this style in a page's script; None for marks that belong to no strategy."""
+        """The identifier by which a page's script finds everything drawn in this style; None if the style has no
+        strategy.
+        """
         return f"{self.colour}-{self.shape}-{self.form}" if self.colour >= 0 else None
 
     def marker(self, x: float, y: float, size: float = 4.5, **attributes: object) -> Markup:
@@ -77,9 +83,10 @@ PLAIN = Style(-1, "circle")
 
 
 def style(label: str, model: str = "global") -> Style:
-    """Return the style of a strategy's label (as configured) and its ``model``.
+    """Return the style for a strategy's label (as configured) and its ``model``.
 
-    The labels of a curve differ only in their last number; they belong to one strategy, and have the same colour.
+    In a curve over a hyper-parameter, the labels of one strategy differ only in their last number; they have the same
+    style.
     """
     number = int.from_bytes(hashlib.blake2b(CURVED.sub("", label).encode(), digest_size=8).digest(), "big")
     colour = _hashed(number, _COLOUR) % COLOURS
@@ -87,10 +94,10 @@ def style(label: str, model: str = "global") -> Style:
 
 
 def styles(keys: Sequence[tuple[str, str]], among: Iterable[str] = ()) -> dict[tuple[str, str], Style]:
-    """Return the styles of ``keys`` by label and model.
+    """Return a style for each of ``keys``, which are strategy labels with models.
 
-    ``among`` are all labels of the page, by default the labels of ``keys``. If two labels would look the same, the
-    second by name has the next free marker.
+    ``among`` has the labels of all strategies on the page, by default those of ``keys``. If two labels would look the
+    same, the second in alphabetical order gets the next free marker, or the next colour if no marker is free.
     """
     taken: set[tuple[int, str]] = set()
     chosen: dict[str, Style] = {}

@@ -25,7 +25,7 @@ _NOT_WARNED = ("federate", "which")
 
 
 def block(card: Card, name: str, seconds: float, report: str, next: str, kind: TaskKind = CLASSIFICATION) -> Block:
-    """Build the block of the experiment ``name``, which took ``seconds``."""
+    """Build the summary block of the experiment ``name``, which took ``seconds``, from its decision ``card``."""
     rows = _chosen(card.rows, 1 if kind.larger else -1)
     return Block(
         what=f"{name}: {card.what}, {in_time(seconds)}",
@@ -42,10 +42,11 @@ def block(card: Card, name: str, seconds: float, report: str, next: str, kind: T
 
 
 def next_command(card: Card, command: str, path: Path | None, settings: Sequence[str] = ()) -> str:
-    """Suggest the next command: one that remedies the worst finding, or one that gives more details.
+    """Suggest the next command: one that remedies the worst finding of the decision card, or one that gives more
+    details.
 
-    ``settings`` are the arguments of ``--set`` on the command line. The next command repeats them, except the key that
-    it sets.
+    ``settings`` are the arguments of ``--set`` on the command line. The suggested command repeats them, except for a
+    key to which it gives another value.
     """
 
     def written(command: str, setting: str = "", option: str = "") -> str:
@@ -63,7 +64,7 @@ def next_command(card: Card, command: str, path: Path | None, settings: Sequence
 
 
 def styled(line: str, block: Block, report: Path) -> Text:
-    """Add colours to a line of a block, and a link to the report's path."""
+    """Add colours to a line of a summary block, and a link to the report if the line ends with its path."""
     text = Text(line)
     if line.startswith(" !!"):
         text.stylize("bold red")
@@ -75,7 +76,10 @@ def styled(line: str, block: Block, report: Path) -> Text:
 
 
 def warnings(card: Card) -> list[Warning]:
-    """Return the lines that warn; the finding in the headline comes first, then findings that forbid a use."""
+    """Return the warnings of a decision card.
+
+    The one that the headline states comes first, then those that forbid a use of the model.
+    """
     lines = [line for line in card.lines if line.state == "warn" and line.fact not in _NOT_WARNED]
     lines.sort(key=lambda line: (line.text != card.headline, not line.forbids))
     return [
@@ -86,7 +90,7 @@ def warnings(card: Card) -> list[Warning]:
 
 
 def _short(line: Line, headline: str) -> str:
-    """Describe a finding with its remedy; only the remedy if the headline states the finding."""
+    """Describe a finding with its remedy in a sentence; only the remedy if the headline states the finding."""
     if line.text == headline:
         return capitalised(line.remedy)
     text = line.short or line.text.rstrip(".")
@@ -94,7 +98,7 @@ def _short(line: Line, headline: str) -> str:
 
 
 def _rows(rows: Sequence[MethodRow], kind: TaskKind) -> list[list[str]]:
-    """Return the table rows of the methods; their names omit recalibration if all methods are recalibrated."""
+    """Return one table row for each method. Names omit "recalibrated" if all methods are recalibrated."""
     digits = kind.decimals([row.mean for row in rows])
     if all(row.key[1] == RECALIBRATED for row in rows):
         rows = [replace(row, name=row.name.removesuffix(f", {MODELS[RECALIBRATED]}")) for row in rows]
@@ -102,9 +106,11 @@ def _rows(rows: Sequence[MethodRow], kind: TaskKind) -> list[list[str]]:
 
 
 def _chosen(rows: Sequence[MethodRow], sign: int) -> Sequence[MethodRow]:
-    """Choose the recommended method, the best other methods, and references, in this order; empty for a single method.
+    """Choose the rows to print: the recommended method, the best other methods, and references; empty for a single
+    method.
 
-    If there are too many methods, only the best of each kind of reference is used.
+    ``sign`` is 1 if larger means are better, otherwise -1. If there are too many methods, only the best of each kind of
+    reference is used.
     """
     if len(rows) < 2:
         return ()
@@ -125,7 +131,7 @@ def _name(row: MethodRow) -> str:
 
 
 def _difference(row: MethodRow, kind: TaskKind, digits: int) -> str:
-    """Format the difference from the recommended method; the cell of that method names the figure instead."""
+    """Format a method's difference from the recommended method; for the recommended method, the name of the metric."""
     if row.role == "taken":
         return f"taken (mean {kind.title})"
     if row.difference != row.difference:
@@ -134,7 +140,9 @@ def _difference(row: MethodRow, kind: TaskKind, digits: int) -> str:
 
 
 def _notes(card: Card) -> list[str]:
-    """Return findings outside warnings: one run's performance, hospitals left out, equal treatment of groups."""
+    """Return sentences of the card that are not warnings: one run's performance, hospitals outside training, and
+    fairness.
+    """
     unseen = card.line("unseen")
     if unseen is not None:
         unseen = replace(unseen, text=f"{unseen.short}.") if unseen.short else None

@@ -1,7 +1,7 @@
 """The block that a command prints: what was run, the answer, and the next command, on one screen.
 
-It is plain text of at most :data:`MOST` lines, wrapped at words, so that it fits the smallest terminal and a log.
-Nothing is truncated: names are complete, and rows that do not fit are counted.
+The block is plain text of at most :data:`MOST` lines, wrapped at words, so that it fits the smallest terminal and a
+log. Names are never truncated. If rows do not fit, the block says how many there are.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _GAP = "  "
 
 @dataclass(frozen=True)
 class Warning:
-    """A fact that limits what a reader may conclude from the answer."""
+    """A warning in a summary block: a finding that limits what a reader may conclude."""
 
     text: str
     """One sentence on the fact and its remedy."""
@@ -38,7 +38,7 @@ class Warning:
 
 @dataclass(frozen=True)
 class Block:
-    """The content of a block, from top to bottom; empty parts are left out."""
+    """The content of a command's summary block, from top to bottom; empty parts are left out."""
 
     what: str
     """What was run, in one line."""
@@ -65,8 +65,9 @@ class Block:
 def lines(block: Block, width: int = WIDTH, most: int = MOST) -> list[str]:
     """Return the lines of a block, none wider than ``width`` unless a single word is.
 
-    If there are too many lines, rows are left out first (two remain), then warnings that forbid nothing, then notes,
-    then one more row. The line on details counts each of these.
+    If there are more than ``most`` lines, the following are left out until the rest fits: table rows except two, then
+    warnings that forbid nothing, then notes, then one more row. A line counts what was left out, and names
+    ``--details``.
     """
     width = max(20, min(width, WIDEST))
     rows, notes, warnings = list(block.rows), list(block.notes), list(block.warnings)
@@ -101,7 +102,11 @@ def lines(block: Block, width: int = WIDTH, most: int = MOST) -> list[str]:
 
 
 def _least(rows: Sequence[Sequence[str]], references: int) -> int:
-    """Return the index of the row to leave out first: the last row before the references, else the last reference."""
+    """Return the index of the table row to leave out first: the last row before the references, else the last
+    reference.
+
+    ``references`` is the number of references, which are the last rows. The first row is kept as long as possible.
+    """
     last = len(rows) - references - 1
     return last if last > 0 else len(rows) - 1
 
@@ -131,10 +136,10 @@ def _made(
 
 
 def _command(text: str, width: int) -> list[str]:
-    r"""Wrap a command before its options. A backslash ends a line, so that all lines can be copied at once.
+    r"""Wrap a command before its options. Lines end with a backslash, so that they can be copied to a shell at once.
 
-    >>> _command("Next   raysim run a.yaml --set seed=1 --details", 41)
-    ['Next   raysim run a.yaml --set seed=1 \\', '         --details']
+    >>> _command("Next raysim run a.yaml --set seed=1 --details", 41)
+    ['Next raysim run a.yaml --set seed=1 \\', ' --details']
     """
     first, *options = [text] if "'" in text else text.split(" --")
     lines = [first]
@@ -156,7 +161,7 @@ def _wrapped(text: str, width: int, first: str = "") -> list[str]:
 
 
 def _table(rows: Sequence[Sequence[str]], width: int) -> list[str]:
-    """Align rows in columns; names are wrapped if a line would be too wide, figures are not."""
+    """Align rows in columns. If a line would be too wide, the first column (names) is wrapped; numbers are not."""
     if not rows:
         return []
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

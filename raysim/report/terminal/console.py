@@ -8,9 +8,9 @@ from raysim.core import pipes
 
 
 class Lasting(Console):
-    """A console whose reader may disconnect, such as a pipe to ``head``; later output is dropped."""
+    """A console that drops further output once its reader has disconnected, such as a pipe to ``head``."""
 
     def on_broken_pipe(self) -> None:
-        """Continue silently."""
+        """Drop all further output without an error."""
         self.quiet = True
         pipes.silence_unread()

@@ -32,7 +32,7 @@ UNSAID = "odd data and columns that may give the label away are not reported und
 
 @contextlib.contextmanager
 def phase(console: Console, text: str) -> Iterator[None]:
-    """Report the current activity: a live line in a terminal, else a permanent line."""
+    """Show what the command is doing: as a live line in a terminal, otherwise as a permanent line."""
     if not console.is_terminal:
         say(console, text)
     with waiting(console, text):
@@ -41,10 +41,10 @@ def phase(console: Console, text: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def waiting(console: Console, text: str) -> Iterator[Callable[[str], None]]:
-    """Report the current activity like :func:`phase`, but print nothing without a terminal.
+    """Show what the command is doing, as a live line in a terminal; elsewhere nothing is printed at the start.
 
-    It is for commands that print only their result to standard output. Yields a function that reports the progress: in
-    a terminal after ``text``, elsewhere as a line.
+    It is for commands that print only their result to standard output. It yields a function that prints progress: in a
+    terminal after ``text``, elsewhere as a separate line.
     """
     with console.status(Text(text)) if console.is_terminal else contextlib.nullcontext() as status:
 
@@ -58,14 +58,15 @@ def waiting(console: Console, text: str) -> Iterator[Callable[[str], None]]:
 
 
 def say(console: Console, text: str) -> None:
-    """Print a sentence: wrapped at words in a terminal, one line in a log."""
+    """Print a sentence: wrapped at words in a terminal, otherwise in one line."""
     console.print(text, soft_wrap=not console.is_terminal, highlight=False, markup=False)
 
 
 def time_left(seconds: float, done: float, total: float) -> str:
-    """Estimate the remaining time at the same pace; empty if nothing or everything is done.
+    """Estimate the remaining time in words, from the ``seconds`` that ``done`` of ``total`` units of work took.
 
-    In the first minute it is empty until 2 % are done, because starting actors would count as slow work.
+    It is empty if nothing or everything is done. In the first minute it is empty until 2 % are done, because starting
+    actors would count as slow work.
 
     >>> time_left(60, 3, 9), time_left(20, 10, 2000), time_left(80, 10, 2000), time_left(1, 0, 9)
     ('about 2 min left', '', 'about 4 h 25 min left', '')
@@ -80,7 +81,7 @@ def time_left(seconds: float, done: float, total: float) -> str:
 
 
 def figure(value: float, digits: int) -> str:
-    """Format the figure of a job for its line.
+    """Format a metric for a progress line.
 
     >>> figure(0.61237, 4), figure(float("nan"), 4)
     ('0.6124', 'undefined')
@@ -89,7 +90,7 @@ def figure(value: float, digits: int) -> str:
 
 
 class _Left(ProgressColumn):
-    """The remaining time of all jobs together."""
+    """The column of the live line with the estimated remaining time of all jobs together."""
 
     def render(self, task: Task) -> Text:
         return Text(time_left(task.elapsed or 0.0, task.completed, task.total or 0.0))
@@ -97,14 +98,14 @@ class _Left(ProgressColumn):
 
 @dataclass
 class _AtWork:
-    """A job in progress: its number of rounds, and how many of them have ended."""
+    """A run in progress: its number of rounds, and how many of them have ended."""
 
     rounds: int
     played: int = 0
 
 
 class RunProgress:
-    """Shows on ``console`` the progress of ``jobs`` jobs, which have ``total`` rounds in all."""
+    """Shows the progress of ``jobs`` training runs on ``console``; the runs have ``total`` rounds in all."""
 
     def __init__(self, console: Console, jobs: int, total: int) -> None:
         self._console = console
@@ -142,17 +143,22 @@ class RunProgress:
             self._live.stop()
 
     def begin(self, label: str, rounds: int) -> None:
-        """Start a job of ``rounds``; the following events belong to it."""
+        """Start the run ``label`` of ``rounds`` rounds. Calls of :meth:`round` and :meth:`end` are about it from now
+        on.
+        """
         self._label = label
         self._job = self._at_work[label] = _AtWork(rounds)
 
     def resume(self, label: str) -> None:
-        """Switch to a job that has begun; the following events belong to it. Several jobs may run concurrently."""
+        """Switch to the run ``label``, which has begun before, because several runs may be executed concurrently.
+
+        Calls of :meth:`round` and :meth:`end` are about this run from now on.
+        """
         self._label = label
         self._job = self._at_work.get(label, self._job)
 
     def round(self, row: Round) -> None:
-        """Report that a round of the job has ended."""
+        """Report that a round of the current run has ended."""
         from raysim.metrics.labels import reporting
 
         note = ""
@@ -170,14 +176,14 @@ class RunProgress:
             self._say(", ".join(filter(None, [line, note, self._left(self._all_played + self._running_rounds())])))
 
     def conclude(self) -> None:
-        """Report that all jobs have ended, and that their results are being written."""
+        """Report that all runs have ended, and that figures and other results are being written."""
         if self._live is not None and self._task is not None:
             self._live.update(self._task, description="drawing pictures", note="")
         else:
             self._say("drawing pictures")
 
     def end(self, seconds: float, note: str) -> None:
-        """Report that the job has ended."""
+        """Report that the current run has ended after ``seconds``, with a ``note`` on its result."""
         job = self._at_work.pop(self._label, self._job)
         self._done += 1
         # Rounds that were not run, because of early stopping or because there are none, count as done.
@@ -191,7 +197,7 @@ class RunProgress:
             self._say(f"{line}; {left}" if left else line)
 
     def _running_rounds(self) -> int:
-        """Count the rounds run by jobs that have not ended."""
+        """Count the rounds that have ended in runs that have not ended."""
         return sum(job.played for job in self._at_work.values())
 
     def _left(self, played: float) -> str:
@@ -202,7 +208,7 @@ class RunProgress:
 
 
 def size_in_words(federation: Federation, config: Config) -> str:
-    """Describe the size of a federation in words; rows are counted only if that is public."""
+    """Return the numbers of hospitals, rows and features in words; rows are left out if their number is not public."""
     rows = [] if config.hides_sizes else [counted(int(federation.totals.sum()), "row")]
     return ", ".join([counted(len(federation.hospitals), "hospital"), *rows, counted(federation.X.shape[1], "feature")])
 
@@ -210,8 +216,8 @@ def size_in_words(federation: Federation, config: Config) -> str:
 def data_warnings(federations: Iterable[Federation], private: bool) -> list[str]:
     """Return warnings about the data; a warning that occurs for several seeds is returned once.
 
-    ``private``: whether a privacy guarantee is required. If so, unusual values and columns that leak the label are not
-    reported, because both are computed from all rows.
+    ``private``: whether a privacy guarantee is required. If so, the only result is a line that says that nothing is
+    reported, because the warnings are computed from all rows.
     """
     if private:
         return [UNSAID]

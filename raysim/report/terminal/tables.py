@@ -58,10 +58,10 @@ def run_table(title: str, models: Mapping[str, Mapping[str, float]]) -> Table:
 
 
 def comparison_table(rows: pd.DataFrame, reference: str, width: int) -> Table:
-    """Build the table of a comparison in ``width`` characters.
+    """Build the table of a comparison for a terminal of ``width`` characters; each strategy and model has a row.
 
-    In a narrow terminal, spreads are below means, and differences are left out. Spreads are the margins of 95 %
-    intervals over folds if there are any, else standard deviations over seeds.
+    Means have a spread: the margin of a 95 % interval over folds if there are folds, else the standard deviation over
+    seeds. In a narrow terminal, spreads are below means, and differences from the reference are left out.
     """
     from raysim.report.tables import few, labels
 
@@ -99,9 +99,10 @@ def comparison_table(rows: pd.DataFrame, reference: str, width: int) -> Table:
 
 
 def ranking(kind: TaskKind, headlines: Iterable[float], *, few: bool = False) -> dict[str, str]:
-    """Return the figures in tables of models, with their headings; ``headlines`` are these models' headline figures.
+    """Return the metrics to print in a table of models, with their headings.
 
-    With ``few`` hospitals there is neither a worst decile nor a slope on size.
+    ``headlines`` are the models' values of the main metric (AUROC or MAE); if all are undefined, other metrics are
+    printed. With ``few`` hospitals there is neither a worst decile nor a slope on hospital size.
     """
     if kind is REGRESSION:
         columns = ERRORS
@@ -114,7 +115,7 @@ def ranking(kind: TaskKind, headlines: Iterable[float], *, few: bool = False) ->
 
 
 def titled(title: str) -> Table:
-    """Build an empty table with a title, in the style of all commands."""
+    """Build an empty table with a title, in the style that all commands use."""
     return Table(title=escape(title), title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
 
 
@@ -139,7 +140,7 @@ def _difference(row: Mapping[Any, Any], figure: str, digits: int, separator: str
 
 
 def _decimals(column: str, digits: int) -> int:
-    """Return a column's decimals: 4 for the Gini coefficient, which has no unit, else ``digits``."""
+    """Return the number of decimals of a column: 4 for the Gini coefficient, which has no unit, else ``digits``."""
     return 4 if column == "gini" else digits
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Unlikeness:
-    """The heterogeneity of the hospitals' training rows: labels, features, sizes."""
+    """How much the hospitals' training rows differ in labels, features and number."""
 
     rows: tuple[tuple[str, str], ...]
     """The measures, with their values as text."""
@@ -28,7 +28,7 @@ class Unlikeness:
     """The differences of labels and features, in words."""
 
     def table(self) -> Table:
-        """Return a table of all measures."""
+        """Return a table with one row for each measure of the differences between hospitals."""
         title = "differences between hospitals (training rows)"
         table = Table(
             title=title, title_justify="left", title_style="bold", box=None, show_header=False, pad_edge=False
@@ -39,7 +39,10 @@ class Unlikeness:
 
 
 def unlikeness(federation: Federation, epsilon: Smoothing = EPSILON) -> Unlikeness:
-    """Measure the heterogeneity of the hospitals; ``epsilon`` smooths PSI's shares."""
+    """Measure how much hospitals' training rows differ in labels, features and number.
+
+    ``epsilon`` smooths the shares of values from which the population stability index (PSI) is computed.
+    """
     rows, words = [], []
     sizes = federation.sizes("train")
     weights = sizes / max(int(sizes.sum()), 1)
@@ -78,7 +81,7 @@ LITTLE, MUCH = 0.1, 0.25
 
 
 def unlike(psi: float) -> str:
-    """Describe a weighted PSI with a word and its limit; empty if it is undefined.
+    """Describe a weighted population stability index (PSI) with a word and its limit; empty if it is undefined.
 
     >>> unlike(0.02), unlike(0.1), unlike(0.4), unlike(float("nan"))
     ('little (PSI below 0.1)', 'somewhat (PSI below 0.25)', 'much (PSI from 0.25)', '')
@@ -95,7 +98,7 @@ def _listed(figures: Mapping[str, float]) -> str:
 
 
 def _highest(values: NDArray[np.float64], names: Sequence[str]) -> str:
-    """Format the five highest of ``values [K]`` with their names; NaN is left out."""
+    """Format the five highest of ``values``, each with its name from ``names``; NaN is left out."""
     order = [k for k in np.argsort(-values, kind="stable") if np.isfinite(values[k])]
     return ", ".join(f"{names[k]} {_short(values[k])}" for k in order[:5])
 

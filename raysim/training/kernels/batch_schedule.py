@@ -17,11 +17,12 @@ SCHEDULED = 2**25  # limit of rows (steps * hospitals * rows of a batch) in one 
 
 @dataclass(frozen=True)
 class BatchSchedule:
-    """All batches of some hospitals, the hospitals with the most steps first.
+    """The rows of each step's batches, for hospitals in descending order of their numbers of steps.
 
-    ``rows [T, H, B]`` are indices into the concatenated rows of all hospitals. The batch of a hospital is the first
-    ``counts [T, H]`` of its ``B`` indices; the rest is padding (the hospital's first row). ``active`` is the number of
-    hospitals with a batch at each step. ``T`` is the number of steps, or 1 for full batches, whose steps are all equal.
+    ``rows [T, H, B]`` are indices into the concatenated rows of all ``H`` hospitals, for ``T`` steps and batches of up
+    to ``B`` rows. The batch of hospital ``h`` in step ``t`` is the first ``counts[t, h]`` of ``B`` indices; the rest is
+    padding (the hospital's first row). ``active`` has, for each step, the number of hospitals that still have a batch.
+    For full batches ``T`` is 1, because all steps use the same rows.
     """
 
     rows: NDArray[np.int32]
@@ -30,11 +31,12 @@ class BatchSchedule:
 
 
 def padded(batch_size: int, n: int) -> int:
-    """Return the padded number of rows, B, of the batches of a hospital with ``n`` rows.
+    """Return the number of rows to which the batches of a hospital with ``n`` rows are padded.
 
-    The widths are 1, 2, 3, 4, 6, 8, 12, 16 and so on, up to ``batch_size``, so that padding adds less than half. The
-    shapes of a hospital's products then do not depend on the other hospitals of the call. There are few widths, so that
-    few hospitals need a separate call.
+    Possible results are 1, 2, 3, 4, 6, 8, 12, 16 and so on, up to ``batch_size``, so padding adds less than half of the
+    rows. The result depends on this hospital alone. The shapes of its matrix products therefore do not depend on the
+    hospitals that are trained in the same call. There are few possible results, so that most hospitals can share a
+    call.
     """
     width = rows_per_batch(batch_size, n)
     grain = 1 << max(0, width.bit_length() - 2)
@@ -43,13 +45,16 @@ def padded(batch_size: int, n: int) -> int:
 
 
 def steps_of(task: Task, batch_size: int) -> int:
-    """Return the number of steps of a local update: epochs times batches."""
+    """Return the number of steps of a local update: its epochs times the batches of an epoch."""
     n = len(task.y)
     return task.epochs * -(-n // rows_per_batch(batch_size, n))
 
 
 def schedule(tasks: Sequence[Task], batch_size: int) -> BatchSchedule:
-    """Return the batches of ``tasks``, :func:`padded` to one width and sorted by descending steps."""
+    """Return the batches of ``tasks``, whose batches must have the same :func:`padded` size.
+
+    The tasks must be sorted by descending number of steps.
+    """
     sizes = [len(task.y) for task in tasks]
     widths = [rows_per_batch(batch_size, n) for n in sizes]
     steps = [steps_of(task, batch_size) for task in tasks]
@@ -73,10 +78,10 @@ def schedule(tasks: Sequence[Task], batch_size: int) -> BatchSchedule:
 
 
 def groups(tasks: Sequence[Task], batch_size: int) -> Iterator[list[int]]:
-    """Yield groups of indices of tasks that have rows and steps.
+    """Yield groups of tasks that can be trained in one call, as indices of ``tasks``.
 
-    The batches of a group have one width, and fit ``CELLS`` and ``SCHEDULED``. In a group, tasks with the most steps
-    come first.
+    Tasks without rows or epochs are left out. The batches of a group are padded to the same size. The constants
+    ``CELLS`` and ``SCHEDULED`` limit the memory that a group needs. In a group, tasks with the most steps come first.
     """
     shapes = {
         h: (padded(batch_size, len(task.y)), steps_of(task, batch_size))

@@ -1,11 +1,10 @@
 """Local training of a whole cohort at once in torch, for GPUs, where kernel launches take longer than memory traffic.
 
-Every step is one product for all hospitals that still have a batch. On a CPU only tests use this module: the numpy
-kernels were faster for every number and size of hospitals that was measured.
+In every step, one matrix product serves all hospitals that still have a batch. On a CPU only tests use this module,
+because the numpy kernels were faster in all measurements.
 
-A hospital's result agrees with the numpy kernels up to rounding. The shapes of its products do not depend on the other
-hospitals of a call. The number of hospitals in a call may still change a result's last bits: a GPU's library chooses
-the order of summation by the size of the whole product.
+A hospital's result agrees with that of the numpy kernels up to rounding. The number of hospitals in a call may change a
+result's last bits, because a GPU's library chooses the order of summation by the size of the whole product.
 
 A call that runs out of GPU memory is repeated with half as many hospitals. The reduced number also limits later calls.
 """
@@ -30,12 +29,13 @@ from raysim.training.losses import LOG_LOSS
 
 
 class Gradient(Protocol):
-    """A model's gradient for many hospitals at once."""
+    """A model's gradient, computed for many hospitals at once."""
 
     def accumulate(self, theta: Tensor, X: Tensor, y: Tensor, weight: Tensor, into: Tensor) -> None:
         """Add ``sum_b weight[h, b] * gradient of loss(theta[h]; X[h, b], y[h, b])`` to ``into [H, P]``.
 
-        Shapes: ``theta [H, P]``, ``X [H, B, F]``, ``y [H, B]``, ``weight [H, B]``. ``into`` may be ``theta``.
+        There are ``H`` hospitals with batches of ``B`` rows each. The shapes are ``theta [H, P]``, ``X [H, B, F]``, ``y
+        [H, B]`` and ``weight [H, B]``. ``into`` may be the same tensor as ``theta``.
         """
 
 
@@ -50,7 +50,7 @@ class Dense:
         self._loss = loss
 
     def accumulate(self, theta: Tensor, X: Tensor, y: Tensor, weight: Tensor, into: Tensor) -> None:
-        """See ``Gradient``."""
+        """See :meth:`Gradient.accumulate`."""
         layers, targets = self._layers(theta), self._layers(into)
         activations = [X]
         for k, (matrix, bias) in enumerate(layers):
@@ -85,9 +85,9 @@ class Dense:
 
 
 class Cohort:
-    """The model ``host``, trained on ``device`` for all hospitals at once.
+    """The model ``host``, but trained on ``device`` for all hospitals at once.
 
-    Initial parameters and outputs are computed by ``host``.
+    Initial parameters and outputs for rows are still computed by ``host``.
     """
 
     def __init__(self, host: Model, gradient: Gradient, *, device: str, precision: str) -> None:
@@ -102,10 +102,10 @@ class Cohort:
         self._most = sys.maxsize  # hospitals of a call; fewer after a call that ran out of memory
 
     def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
-        """Run LocalSGD for all tasks, and return ``[len(tasks), P]``.
+        """Run LocalSGD for all tasks, and return the trained parameters, ``[len(tasks), P]``.
 
-        If any task has a contrastive term or private steps, ``host`` trains all of them. Raises ``DeviceFull`` for a
-        task that needs more memory than the device has.
+        If any task has a contrastive term or uses DP-SGD, all tasks are trained by the model ``host``. Raises
+        ``DeviceFull`` for a task that needs more memory than the device has.
         """
         if any(task.contrast is not None or task.private is not None for task in tasks):
             return self._one_by_one(tasks, optimizer)
@@ -129,7 +129,10 @@ class Cohort:
         return thetas
 
     def _together(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
-        """Train tasks in one call, ``[H, P]``. The tasks are sorted by descending number of steps."""
+        """Train ``H`` tasks at once and return their parameters, ``[H, P]``.
+
+        The tasks are sorted by descending number of steps.
+        """
         plan = schedule(tasks, optimizer.batch_size)
         X = self._send(np.concatenate([task.X for task in tasks], dtype=self._dtype))
         y = self._send(np.concatenate([task.y for task in tasks], dtype=_label_type(tasks[0].y, self._dtype)))
@@ -148,7 +151,7 @@ class Cohort:
         return trained
 
     def _weights(self, tasks: Sequence[Task]) -> Tensor | None:
-        """Return the concatenated weights of the rows of all tasks; None if no task has weights."""
+        """Return the loss weights of all tasks' rows, concatenated; None if no task has weights."""
         if all(task.weights is None for task in tasks):
             return None
         each = [np.ones(len(task.y)) if task.weights is None else task.weights for task in tasks]
@@ -164,7 +167,10 @@ def _label_type(y: NDArray[Any], dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 class _Step:
-    """Optimiser steps for the first ``active`` hospitals of ``theta [H, P]``, in place."""
+    """Steps of the local optimiser for many hospitals, which change ``theta [H, P]`` in place.
+
+    A step changes the first ``active`` hospitals, which are those that still have a batch.
+    """
 
     def __init__(
         self, gradient: Gradient, optimizer: Optimizer, tasks: Sequence[Task], theta: Tensor, layout: Layout
@@ -191,9 +197,11 @@ class _Step:
         self._count = torch.tensor([state.steps for state in states], dtype=torch.float64, device=theta.device)
 
     def __call__(self, active: int, X: Tensor, y: Tensor, weight: Tensor) -> None:
-        """Make a step with ``X [A, B, F]``, ``y [A, B]`` and ``weight [A, B]``.
+        """Make one step for the first ``A = active`` hospitals, with ``X [A, B, F]``, ``y [A, B]`` and ``weight [A,
+        B]``.
 
-        A row's weight is the task's weight of the row divided by the batch's number of rows. Padding has the weight 0.
+        A row's weight is its loss weight in the task divided by the number of rows in the batch. Padding has the weight
+        0.
         """
         self._move(active, X, y, weight)
         if self._frozen is not None:
@@ -201,7 +209,7 @@ class _Step:
             theta.copy_(torch.where(self._frozen[:active], self._start[:active], theta))
 
     def end(self, tasks: Sequence[Task]) -> None:
-        """Update the moments of the tasks that have moments."""
+        """Store the optimiser's state in ``Task.moments``, for each task that has it."""
         for h, task in enumerate(tasks):
             if task.moments is not None and self._name != "sgd":
                 task.moments.first = self._first[h].cpu().numpy()
@@ -210,7 +218,7 @@ class _Step:
                     task.moments.steps = int(self._count[h])
 
     def _resumed(self, vectors: Sequence[NDArray[Any] | None]) -> Tensor:
-        """Return the first or second moments of all tasks, ``[H, P]``; zeros for a task without moments."""
+        """Return the stored first or second moments of all ``H`` tasks, ``[H, P]``; zeros for a task that has none."""
         none = np.zeros(self._theta.shape[1])
         return self._theta.new_tensor(np.stack([none if vector is None else vector for vector in vectors]))
 

@@ -1,8 +1,8 @@
 """The batches of a local update, as slices of rows that are gathered for many steps at once.
 
-A plain local update goes through its rows in a new order each epoch. A local update of private steps draws each batch
-by Poisson sampling, so that its size varies. The batches gathered at once have together at most as many rows as the
-hospital, so that they fit into memory of that size.
+A plain local update goes through its rows in a new order each epoch. A local update with DP-SGD draws each batch by
+Poisson sampling, so that its size varies. The batches that are gathered at once have together at most as many rows as
+the hospital. Memory for this number of rows therefore suffices.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from raysim.training.private import PrivateSteps
 
 
 class Gathered(NamedTuple):
-    """The batches of some consecutive steps."""
+    """The rows of the batches of some consecutive steps."""
 
     rows: NDArray[np.int64]
     """The concatenated rows of these batches, ``[m]``."""
@@ -35,7 +35,7 @@ class Gathered(NamedTuple):
 def batches(task: Task, optimizer: Optimizer) -> Iterator[Gathered]:
     """Yield the batches of all steps of a local update.
 
-    They are gathered for several steps at a time, with at most as many rows as the task has.
+    Several steps are gathered at a time, with at most as many rows as the task has.
     """
     if task.private is not None:
         yield from of_private(task.private, len(task.y))
@@ -54,13 +54,15 @@ def batches(task: Task, optimizer: Optimizer) -> Iterator[Gathered]:
 
 @lru_cache(maxsize=1024)
 def regular(n: int, size: int) -> tuple[tuple[int, int], ...]:
-    """Return the start and end of each batch if ``n`` rows are divided into batches of ``size``. The last may be
-    shorter."""
+    """Return the start and end of each batch if ``n`` rows are divided into batches of ``size`` rows.
+
+    The last batch may have fewer rows.
+    """
     return tuple((low, min(low + size, n)) for low in range(0, n, size))
 
 
 def of_private(private: PrivateSteps, n: int) -> Iterator[Gathered]:
-    """Yield the batches of private steps on ``n`` rows."""
+    """Yield the batches of the steps of DP-SGD at a hospital with ``n`` rows."""
     waiting: list[NDArray[np.int64]] = []
     cuts: list[tuple[int, int]] = []
     first = filled = 0

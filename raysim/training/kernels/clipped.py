@@ -1,8 +1,9 @@
 """Sums of gradients clipped by patient, without computing the gradient of any single row.
 
-In a dense layer, let ``d`` be the gradient of a row's loss by the layer's outputs, and ``a`` the layer's inputs. The
-row's gradient by weights and biases is the outer product of ``d`` and ``(a, 1)``. The norm of this gradient therefore
-needs only ``|d|`` and ``|a|``. A row is clipped by scaling its ``d`` before the products that training needs anyway.
+In a dense layer, let ``d`` be the gradient of a row's loss with respect to the layer's outputs, and ``a`` the layer's
+inputs. The gradient with respect to weights and biases is the outer product of ``d`` and ``(a, 1)``. Its norm can
+therefore be computed from ``|d|`` and ``|a|`` alone. A row is clipped by scaling its ``d`` before the matrix products
+that training computes anyway.
 """
 
 from __future__ import annotations
@@ -21,8 +22,11 @@ norm."""
 
 
 class Traced(NamedTuple):
-    """The trace of a dense layer in one pass: inputs ``received [n, in]``, and gradients by outputs ``returned [n,
-    out]``."""
+    """The inputs and gradients of a dense layer, from which the gradients of its parameters are computed by row.
+
+    ``received [n, in]`` are the layer's inputs, and ``returned [n, out]`` the gradients of the rows' losses with
+    respect to its outputs.
+    """
 
     received: NDArray[Any]
     returned: NDArray[Any]
@@ -35,13 +39,15 @@ patient."""
 
 @runtime_checkable
 class Traceable(Protocol):
-    """A model of dense layers. Its parameters are the weights ``[out, in]`` and biases ``[out]`` of each layer in
-    turn."""
+    """A model that consists of dense layers.
+
+    Its parameters are the weights ``[out, in]`` and biases ``[out]`` of each layer, from the first layer to the last.
+    """
 
     def traced(
         self, theta: NDArray[Any], X: NDArray[Any], y: NDArray[Any], weights: NDArray[Any] | None
     ) -> list[Traced]:
-        """Return each layer's trace, in the precision of ``theta [P]``.
+        """Return each layer's inputs, and the gradients with respect to its outputs, in the precision of ``theta [P]``.
 
         Each row's loss is multiplied by its ``weights [n]`` (None: all are 1).
         """
@@ -49,12 +55,14 @@ class Traceable(Protocol):
 
 @runtime_checkable
 class Clippable(Protocol):
-    """A model whose gradients are clipped by patient, and which trains tasks with private steps."""
+    """A model that can be trained by DP-SGD, because it can clip the gradient of each patient."""
 
     @property
     def unclippable(self) -> str | None:
-        """Return why gradients cannot be clipped, such as a layer that mixes rows or uses random numbers; None if they
-        can."""
+        """Return the reason why gradients cannot be clipped by patient; None if they can.
+
+        Examples are a layer that mixes rows, and a layer that uses random numbers.
+        """
 
     def clipped_sum(
         self,
@@ -65,20 +73,20 @@ class Clippable(Protocol):
         patient: Patients,
         clip: float,
     ) -> NDArray[Any]:
-        """Return the sum ``[P]`` over patients of their rows' gradients at ``theta [P]``, clipped to ``clip``.
+        """Return the sum over patients of their gradients at ``theta [P]``, each clipped to the norm ``clip``.
 
-        Each row's loss is multiplied by its ``weights [n]`` (None: all are 1). A patient's gradient that is not finite
-        counts as zero.
+        A patient's gradient is the sum of the gradients of its rows. Each row's loss is multiplied by its ``weights
+        [n]`` (None: all are 1). A patient's gradient that is not finite counts as zero.
         """
 
 
 def numbered(patient: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Renumber the patients of rows ``[n]`` as 0, 1, ... without gaps, ascending."""
+    """Return the patient of each row ``[n]``, renumbered as 0, 1, ... in ascending order and without gaps."""
     return np.concatenate([[0], np.cumsum(np.diff(patient) != 0)])
 
 
 def row_squares(layers: Sequence[Traced]) -> NDArray[Any]:
-    """Return the squared 2-norm of each row's gradient, ``[n]``."""
+    """Return the squared 2-norm of each row's gradient over all layers, ``[n]``."""
     squares: Any = 0.0
     for received, returned in layers:
         squares = squares + np.vecdot(returned, returned) * (np.vecdot(received, received) + 1)
@@ -87,7 +95,7 @@ def row_squares(layers: Sequence[Traced]) -> NDArray[Any]:
 
 
 def patient_lengths(layers: Sequence[Traced], patient: Patients) -> NDArray[Any]:
-    """Return the 2-norm of each patient's gradient, ``[U]``."""
+    """Return the 2-norm of the gradient of each of ``U`` patients over all layers, ``[U]``."""
     if patient is None:
         lengths: NDArray[Any] = np.sqrt(row_squares(layers))
         return lengths
@@ -109,7 +117,7 @@ def patient_lengths(layers: Sequence[Traced], patient: Patients) -> NDArray[Any]
 
 
 def factors(lengths: NDArray[Any], clip: float, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return the factors that clip gradients with norms ``lengths [U]``.
+    """Return the factors ``[U]`` that clip the gradients of ``U`` patients, which have the norms ``lengths [U]``.
 
     The factor is 1 if the norm is at most ``clip``, and 0 if the norm is not finite.
     """
@@ -119,7 +127,10 @@ def factors(lengths: NDArray[Any], clip: float, dtype: np.dtype[Any]) -> NDArray
 
 
 def clipped_sum(layers: Sequence[Traced], patient: Patients, clip: float) -> NDArray[Any]:
-    """Return the sum that :class:`Clippable` defines, from the trace of each layer."""
+    """Return the sum of patients' clipped gradients, ``[P]``; see :meth:`Clippable.clipped_sum`.
+
+    ``layers`` has the inputs of each dense layer, and the gradients of the loss with respect to its outputs.
+    """
     dtype = layers[0].returned.dtype
     with np.errstate(all="ignore"):
         by_patient = factors(patient_lengths(layers, patient), clip, dtype)
@@ -142,7 +153,7 @@ def clipped_sum(layers: Sequence[Traced], patient: Patients, clip: float) -> NDA
 
 
 class DenseLayers:
-    """A :class:`Clippable` for :class:`Traceable` models: dense layers that treat each row separately."""
+    """Methods that make a model of dense layers :class:`Clippable`. The layers treat each row separately."""
 
     unclippable: str | None = None
 
@@ -166,10 +177,10 @@ class DenseLayers:
 
 
 class RowFactors:
-    """The clipping factors of a batch's rows in a hospital's private steps.
+    """The factors that clip the gradients of a hospital's rows by patient, in each step of DP-SGD.
 
-    For a patient with a single row, the norm of the row's gradient is enough. Several rows of a patient need inner
-    products.
+    For a patient with a single row, the norm of the row's gradient suffices. For a patient with several rows, inner
+    products of the rows' gradients are also needed.
     """
 
     def __init__(self, private: PrivateSteps, dtype: np.dtype[Any]) -> None:
@@ -182,19 +193,27 @@ class RowFactors:
 
     @property
     def need_traces(self) -> bool:
-        """Whether factors need traces, in addition to the norms of rows' gradients."""
+        """Whether each layer's inputs and gradients (:class:`Traced`) are needed, in addition to the norms of rows'
+        gradients."""
         return self._shared is not None or self._planted is not None
 
     def shared(self, rows: NDArray[np.int64], low: int, high: int) -> NDArray[np.int64] | None:
-        """Return the positions in the batch ``rows[low:high]`` of rows whose patient has several rows; None if there
-        are none."""
+        """Return which rows of the batch ``rows[low:high]`` belong to patients with several rows, as positions in the
+        batch.
+
+        Returns None if there are none.
+        """
         if self._shared is None:
             return None
         places = np.flatnonzero(self._shared[rows[low:high]])
         return places if len(places) else None
 
     def of_shared(self, layers: Sequence[Traced], rows: NDArray[np.int64], places: NDArray[np.int64]) -> NDArray[Any]:
-        """Return the factors of the rows at ``places`` of a batch with these ``rows`` and traces ``layers``."""
+        """Return the clipping factors of those rows of a batch that belong to patients with several rows.
+
+        ``rows`` are all rows of the batch, and ``places`` the positions of the rows whose factors are returned.
+        ``layers`` has the layers' inputs and gradients for the batch.
+        """
         if self._patient is None:
             raise ValueError("rows without patient ids cannot be clipped by patient")
         patient = numbered(self._patient[rows[places]])
@@ -202,7 +221,10 @@ class RowFactors:
         return factors(patient_lengths(theirs, patient), self._clip, self._dtype)[patient]
 
     def plant(self, layers: Sequence[Traced], rows: NDArray[np.int64]) -> None:
-        """Set the gradients of an auditor's rows in the traces of a batch, whose first rows are ``rows [b]``."""
+        """Replace the gradients of an auditor's rows (canaries) in ``layers``, in place.
+
+        The batch consists of the hospital's ``rows [b]``, which may be followed by padding.
+        """
         if self._planted is None:
             return
         planted = np.flatnonzero(self._planted[rows])
@@ -210,10 +232,10 @@ class RowFactors:
             returned[planted] = 0.0 if k else returned.shape[1] ** -0.5
 
     def __call__(self, squares: NDArray[Any], layers: Sequence[Traced], rows: NDArray[np.int64]) -> NDArray[Any]:
-        """Return the factors ``[b']`` of a batch's rows, from its traces and the ``squares [b']`` of the norms of their
-        gradients.
+        """Return the clipping factor of each of the ``b'`` rows of a batch, ``[b']``.
 
-        The first rows of the batch are ``rows [b]``; the remaining rows are padding.
+        ``squares [b']`` are the squared norms of the rows' gradients, and ``layers`` the layers' inputs and gradients.
+        The batch consists of the hospital's ``rows [b]``, followed by padding.
         """
         each = factors(np.sqrt(squares), self._clip, self._dtype)
         places = self.shared(rows, 0, len(rows))

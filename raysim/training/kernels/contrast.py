@@ -1,9 +1,11 @@
 """The contrastive term of MOON (:attr:`raysim.strategies.base.Objective.contrast`) in numpy, with a manual gradient.
 
-Let ``z`` be a row's representation by the trained model, and ``a`` its representations by the two frozen models, with
-unit vectors ``u = a / max(|a|, 1e-8)``. The two cosines differ by ``d = z . v / max(|z|, 1e-8)`` with ``v = u_own -
-u_received``. Of the frozen models, a step needs only ``v``, which is 0 if both are the same model. The gradient of the
-term by ``z`` is ``weight sigmoid(d / temperature) / temperature * (v - d z / |z|) / |z|``.
+Let ``z`` be a row's representation by the trained model. Two other models stay fixed: the received model, and the
+hospital's own previous model. The unit vectors of the row's representations by these models are ``u_received`` and
+``u_own``, where ``u = a / max(|a|, 1e-8)`` for a representation ``a``. The cosines of ``z`` with ``u_own`` and with
+``u_received`` differ by ``d = z . v / max(|z|, 1e-8)``, where ``v = u_own - u_received``. A step needs only ``v`` of
+the fixed models. ``v`` is 0 if both are the same model. For a term with ``weight`` and ``temperature``, the gradient
+with respect to ``z`` is ``weight sigmoid(d / temperature) / temperature * (v - d z / |z|) / |z|``.
 """
 
 from __future__ import annotations
@@ -20,14 +22,19 @@ Rows = NDArray[Any]
 
 
 def directions(local: Rows, received: Rows) -> Rows:
-    """Return ``v [n, d]`` of each row, from the row's representations by the hospital's own model and by the received
-    model, ``[n, d]`` each."""
+    """Return ``u_own - u_received`` of each row, ``[n, d]``.
+
+    The arguments are the rows' representations by the hospital's own model and by the received model, ``[n, d]`` each;
+    ``u`` are their unit vectors.
+    """
     return _unit(local) - _unit(received)
 
 
 def add_gradient(z: Rows, v: Rows, weight: float, temperature: float, into: Rows) -> None:
-    """Add the gradient of each row's term by ``z [b, d]`` to ``into [b, d]``. The gradient is not divided by the number
-    of rows."""
+    """Add the gradient of the contrastive term with respect to rows' representations ``z [b, d]`` to ``into [b, d]``.
+
+    ``v [b, d]`` is the result of :func:`directions`. The gradient is not divided by the number of rows.
+    """
     norms = np.sqrt(np.einsum("ij,ij->i", z, z))
     lengths = np.maximum(norms, SMALLEST)
     d = np.einsum("ij,ij->i", z, v) / lengths

@@ -3,8 +3,8 @@ products.
 
 A kernel passes each mean gradient to BLAS as ``target <- keep * target + scale * gradient``. For plain SGD the target
 is the parameters themselves. The step, the shrinkage by the proximal term and the product that computes the gradient
-are then one call, and no gradient is stored. A hospital's parameters stay in the core's second-level cache from the
-first batch to the last.
+are then one call to BLAS, and no gradient is stored. A hospital's parameters stay in the core's second-level cache from
+the first batch to the last.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # Adam
 
 
 class Blas(NamedTuple):
-    """The BLAS products of one precision. The products are written into the last array, which must be in Fortran
+    """The BLAS routines of one precision. They write their result into their last array, which must be in Fortran
     order."""
 
     gemv: Callable[..., Any]  # (alpha, a, x, beta, y, offx, incx, offy, incy, trans, overwrite_y)
@@ -40,16 +40,18 @@ BLAS = {
 
 
 def rows_per_batch(batch_size: int, n: int) -> int:
-    """Return the number of rows in a batch of a hospital with ``n`` rows: all if ``batch_size`` is 0 or at least
-    ``n``."""
+    """Return the number of rows in a batch at a hospital with ``n`` rows.
+
+    It is ``n`` if ``batch_size`` is 0 or at least ``n``.
+    """
     return min(batch_size, n) if batch_size else n
 
 
 def combined_proximal(task: Task, dtype: DTypeLike) -> tuple[float, Vector | None]:
-    """Combine all proximal terms and the linear term into a weight and an anchor: ``w = sum_j weight_j`` and ``anchor =
-    sum_j weight_j * towards_j - linear``.
+    """Combine a task's proximal terms and its linear term into one weight ``w`` and one vector, the anchor.
 
-    Their gradient at ``theta [P]`` is ``w * theta - anchor``. Without proximal and linear terms the anchor is None.
+    They are ``w = sum_j weight_j`` and ``anchor = sum_j weight_j * towards_j - linear``. The gradient of these terms at
+    ``theta [P]`` is ``w * theta - anchor``. The anchor is None if the task has no such terms.
     """
     proximal = [(float(weight), towards) for weight, towards in task.proximal if weight != 0]
     if not proximal and task.linear is None:
@@ -64,22 +66,29 @@ def combined_proximal(task: Task, dtype: DTypeLike) -> tuple[float, Vector | Non
 
 
 class Decay(NamedTuple):
-    """Weight decay of ``rate`` on all parameters except those at the indices ``free``, most of which are biases."""
+    """Weight decay with the coefficient ``rate`` on all parameters except those at the indices ``free``.
+
+    Most of the parameters in ``free`` are biases.
+    """
 
     rate: float
     free: NDArray[np.int64]
 
     def add_gradient(self, theta: Vector, weight: float, into: Vector) -> None:
-        """Add ``(weight + rate) * theta`` to ``into [P]``. For free parameters add ``weight * theta``."""
+        """Add the gradients of weight decay and of a proximal term towards 0 with ``weight`` to ``into [P]``.
+
+        Their sum is ``(weight + rate) * theta``; for parameters without weight decay (``free``) it is ``weight *
+        theta``.
+        """
         BLAS[theta.dtype].axpy(theta, into, a=weight + self.rate)
         into[self.free] -= self.rate * theta[self.free]
 
 
 class StepRule(Protocol):
-    """A local optimiser of one hospital's ``theta [P]``.
+    """The local optimiser of one hospital, which changes the parameters ``theta [P]`` in place.
 
     In each step the kernel computes ``target <- keep * target + scale * gradient`` with the batch's gradient, and then
-    calls ``finish``. For parameters without weight decay, ``keep + lift`` replaces ``keep``.
+    calls ``finish``. For parameters without weight decay, the factor is ``keep + lift`` instead of ``keep``.
     """
 
     target: Vector
@@ -88,14 +97,17 @@ class StepRule(Protocol):
     lift: float
 
     def finish(self) -> None:
-        """Complete the step, once the batch's gradient is in ``target``."""
+        """Complete a step, after the kernel has added the batch's gradient to ``target``."""
 
     def moments(self) -> Moments:
-        """Return the state from which the next local update continues."""
+        """Return the optimiser's state, from which the hospital's next local update continues."""
 
 
 class Sgd:
-    """Plain SGD: ``theta <- (1 - lr w) theta - lr gradient + lr anchor``, where weight decay adds to ``w``."""
+    """Plain SGD with proximal terms: ``theta <- (1 - lr w) theta - lr gradient + lr anchor``.
+
+    ``w theta - anchor`` is the gradient of the proximal terms; weight decay adds to ``w``.
+    """
 
     def __init__(
         self, theta: Vector, rate: float, weight: float, anchor: Vector | None, decay: Decay | None, moments: Moments
@@ -117,14 +129,14 @@ class Sgd:
 
 
 class Penalties:
-    """The gradient of all penalties: ``w theta - anchor``, plus the gradient of weight decay."""
+    """The gradient of proximal and linear terms, which is ``w theta - anchor``, plus the gradient of weight decay."""
 
     def __init__(self, theta: Vector, weight: float, anchor: Vector | None, decay: Decay | None) -> None:
         self._theta, self._weight, self._anchor, self._decay = theta, weight, anchor, decay
         self._axpy = BLAS[theta.dtype].axpy
 
     def add_gradient(self, into: Vector) -> None:
-        """Add the gradient of the penalties to ``into [P]``."""
+        """Add the gradients of proximal terms, linear term and weight decay to ``into [P]``, the batch's gradient."""
         if self._decay is not None:
             self._decay.add_gradient(self._theta, self._weight, into)
         elif self._anchor is not None:
@@ -134,9 +146,10 @@ class Penalties:
 
 
 class Momentum:
-    """SGD with momentum: ``v <- .9 v + gradient + w theta - anchor; theta <- theta - lr v``, ``v = 0`` at the start.
+    """SGD with momentum in torch's form, with proximal terms.
 
-    This is torch's form.
+    A step is ``v <- .9 v + gradient + w theta - anchor; theta <- theta - lr v``. ``v`` begins at the stored velocity,
+    or at 0. ``w theta - anchor`` is the gradient of the proximal terms.
     """
 
     lift = 0.0
@@ -200,12 +213,15 @@ class Adam:
 
 
 def _resumed(vector: Vector | None, theta: Vector) -> Vector:
-    """Return a working copy of the moment ``vector``, or zeros like ``theta``."""
+    """Return a working copy of a stored moment ``vector [P]``; if it is None, zeros in the shape of ``theta``."""
     return np.zeros_like(theta) if vector is None else vector.astype(theta.dtype)
 
 
 class Frozen:
-    """The optimiser ``update``, extended: after each step it restores the ``frozen [P]`` parameters of ``theta``."""
+    """The optimiser ``update``, except that parameters in the mask ``frozen [P]`` keep their values.
+
+    After each step the initial values of these parameters are restored in ``theta``.
+    """
 
     def __init__(self, update: StepRule, theta: Vector, frozen: NDArray[np.bool_]) -> None:
         self.target, self.keep, self.scale, self.lift = update.target, update.keep, update.scale, update.lift
@@ -235,8 +251,8 @@ def one_by_one(
 ) -> NDArray[Any]:
     """Call ``descend(task, theta)``, which trains ``theta`` in place, for each task that has rows and steps.
 
-    Returns the results ``[len(tasks), size]``. A hospital that diverges gets infinities or NaN without a warning,
-    because the engine checks the results.
+    Returns the parameters of all tasks, ``[len(tasks), size]``. If a hospital's training diverges, its parameters are
+    infinite or NaN. There is no warning, because the caller checks the results.
     """
     thetas = np.empty((len(tasks), size), dtype)
     with np.errstate(all="ignore"):
@@ -256,7 +272,7 @@ def begin(
 ) -> StepRule:
     """Return the optimiser for ``task``, with weight decay on all parameters except ``unpenalised [P]``.
 
-    ``arrange`` converts a vector ``[P]`` to the memory order of theta.
+    ``arrange`` converts a vector ``[P]`` to the memory order of ``theta``; None means that they have the same order.
     """
     weight, anchor = combined_proximal(task, theta.dtype)
     frozen, moments = task.frozen, task.moments or Moments()
@@ -271,7 +287,10 @@ def begin(
 
 
 def end(update: StepRule, task: Task, restore: Callable[[Vector], Vector] | None = None) -> None:
-    """Update the task's moments, if it has any. ``restore`` is the inverse of ``arrange`` in :func:`begin`."""
+    """Store the optimiser's state in the task's ``moments``, if it has them.
+
+    ``restore`` is the inverse of ``arrange`` in :func:`begin`.
+    """
     if task.moments is not None:
         left = update.moments()
         task.moments.first, task.moments.second = (
@@ -283,7 +302,10 @@ def end(update: StepRule, task: Task, restore: Callable[[Vector], Vector] | None
 def noise_of(
     private: PrivateSteps, update: StepRule, arrange: Callable[[Vector], Vector] | None = None
 ) -> Callable[[int], None] | None:
-    """Return a function that adds a step's noise to the target of ``update``; None without noise."""
+    """Return a function that adds the noise of a step of DP-SGD to ``update.target``.
+
+    Returns None if the noise multiplier is 0. ``arrange`` is as in :func:`begin`.
+    """
     if not private.multiplier:
         return None
     target, factor = update.target, update.scale / private.divisor * private.multiplier * private.clip
@@ -297,7 +319,10 @@ def noise_of(
 
 
 def largest(tasks: Sequence[Task], batch_size: int) -> tuple[int, int]:
-    """Return the largest number of rows of a task, and of a batch, which are the sizes of buffers."""
+    """Return the largest number of rows of a task, and the largest number of rows of a batch.
+
+    Kernels allocate buffers of these sizes.
+    """
     some = [task for task in tasks if task.works]
     batches = [rows_per_batch(0 if task.private else batch_size, len(task.y)) for task in some]
     return max((len(task.y) for task in some), default=0), max(batches, default=0)

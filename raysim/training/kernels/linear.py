@@ -1,10 +1,11 @@
 """Linear models in numpy.
 
-A model has one output for a real label or two classes (the log-odds of class 1), and a softmax for more classes.
+A model has one output for a real label (the prediction) or two classes (the log-odds of class 1). For more classes, a
+softmax converts its outputs to probabilities.
 
 Hospitals are trained one at a time. A hospital's rows are gathered once in each epoch, so that batches are slices, and
-each step is four calls. On one core this is several times faster than products batched over hospitals. Memory traffic
-takes most of the time, and the rows of one hospital fit the cache.
+each step is four calls of numpy or BLAS. On one core this is several times faster than products batched over hospitals.
+Memory traffic takes most of the time, and the rows of one hospital fit the cache.
 """
 
 from __future__ import annotations
@@ -41,8 +42,10 @@ class LinearRegression:
     """The loss: ``squared`` (half the squared error) or ``absolute``."""
 
     def bind(self, n_features: int, n_classes: int, *, init: str, device: str, precision: str) -> Model:
-        """Return the model for ``F`` features. With ``init: default`` parameters are initially zero, because both
-        losses are convex."""
+        """Return the model for ``F`` features.
+
+        The parameters are initially zero, also with ``init: default``, because both losses are convex.
+        """
         loss = choose(self.loss, n_classes)
         host = LinearModel(n_features, 1, precision, loss)
         if device == "cpu":
@@ -53,7 +56,10 @@ class LinearRegression:
 
 
 class LinearModel(DenseLayers):
-    """A linear model: ``weight [outputs, F]``, ``bias [outputs]`` as in ``nn.Linear``, trained with ``loss``."""
+    """A linear model with the parameters ``weight [outputs, F]`` and ``bias [outputs]``, as in ``nn.Linear``.
+
+    It is trained with ``loss``.
+    """
 
     def __init__(self, n_features: int, outputs: int, precision: str, loss: str) -> None:
         self.outputs = outputs
@@ -67,8 +73,11 @@ class LinearModel(DenseLayers):
         return np.zeros(self.layout.size)
 
     def logits(self, theta: Vector, X: NDArray[Any]) -> NDArray[Any]:
-        """Return predictions of a real label or log-odds of class 1, ``[n]``; for more than two classes return logits
-        ``[n, C]``."""
+        """Return the model's outputs for rows ``X [n, F]``.
+
+        They are predictions of a real label or log-odds of class 1, ``[n]``. For more than two classes they are logits
+        ``[n, C]``.
+        """
         theta, X = theta.astype(self._dtype, copy=False), X.astype(self._dtype, copy=False)
         cut = self.outputs * self._features
         with np.errstate(all="ignore"):
@@ -83,7 +92,10 @@ class LinearModel(DenseLayers):
 
     @property
     def logits_of_many(self) -> Callable[[Vector, NDArray[Any]], NDArray[Any]] | None:
-        """See :class:`raysim.training.base.Model`."""
+        """Return a function that scores rows of many hospitals in one call, or None.
+
+        See :class:`raysim.training.base.Model`.
+        """
         return self.logits if self.outputs == 1 else None
 
     def as_module(self, theta: Vector) -> nn.Module:
@@ -110,7 +122,7 @@ class LinearModel(DenseLayers):
         return [Traced(rows, z if weights is None else z * weights[:, None].astype(theta.dtype))]
 
     def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
-        """Run LocalSGD for each task in turn, ``[len(tasks), P]``."""
+        """Run LocalSGD for each task in turn, and return the trained parameters, ``[len(tasks), P]``."""
         if any(task.contrast is not None for task in tasks):
             raise ValueError("a contrastive term needs a model with a layer below the last; a linear model has none")
         n, batch = largest(tasks, optimizer.batch_size)
@@ -127,7 +139,7 @@ class LinearModel(DenseLayers):
 
 
 class _Batch(NamedTuple):
-    """Views of one batch of ``b`` gathered rows."""
+    """Views of the buffers for one batch of ``b`` rows."""
 
     rows: NDArray[Any]
     """The rows with their constant column, ``[b, F+1]``."""
@@ -142,14 +154,16 @@ class _Batch(NamedTuple):
 
 
 class _Buffers:
-    """Memory that a model's hospitals use in turn, for up to ``n`` rows and batches of up to ``batch`` rows.
+    """Memory in which hospitals are trained one after another, for up to ``n`` rows and batches of up to ``batch``
+    rows.
 
     ``rows [n, F+1]`` are the gathered rows with a constant last column, which makes the bias a weight like all others.
-    For a model with one logit, rows are halved (which is exact). Then ``sigmoid(z) - y = (tanh(z/2) - (2y-1))/2`` needs
-    no multiplication and cannot overflow. The halved rows already contain the factor 1/2 of the residual.
+    For a model with one logit ``z``, all features are divided by 2 (which is exact). The residual ``sigmoid(z) - y =
+    (tanh(z/2) - (2y-1))/2`` then needs no multiplication and cannot overflow. Its factor 1/2 is already in the halved
+    features.
 
-    Gathering accesses rows in random order. Gathering therefore reads from a copy that was just written and is still in
-    the cache, which takes a third of the time of random access to the original memory.
+    Gathering accesses rows in random order. Rows are therefore first copied in their original order, and then gathered
+    from the copy, which is still in the cache. This takes a third of the time of random access to the original memory.
     """
 
     def __init__(self, n: int, batch: int, layout: Layout, dtype: np.dtype[Any], loss: str) -> None:
@@ -168,11 +182,11 @@ class _Buffers:
         self._batches: dict[tuple[int, int], _Batch] = {}
 
     def hold(self, n: int, batch: int) -> bool:
-        """Whether the buffers are large enough for ``n`` rows and batches of ``batch`` rows."""
+        """Whether these buffers are large enough for ``n`` rows and batches of ``batch`` rows."""
         return n <= self._n and batch <= self._most
 
     def _batch(self, cut: tuple[int, int]) -> _Batch:
-        """Return views of the gathered rows from ``cut[0]`` to ``cut[1]``."""
+        """Return views of the batch whose gathered rows are ``cut[0]`` to ``cut[1]``."""
         batch = self._batches.get(cut)
         if batch is None:
             low, high = cut
@@ -184,10 +198,11 @@ class _Buffers:
         return batch
 
     def _fill(self, gathered: Gathered, columns: Sequence[tuple[NDArray[Any], NDArray[Any]]], unit: float) -> None:
-        """Gather the rows of some steps, multiplied by ``unit``, and the labels, weights and bounds of these rows.
+        """Gather the rows of some steps, multiplied by ``unit``, and other values of these rows.
 
-        ``columns`` are pairs ``(values, into)``, each ``[n]``, for the labels and, if they exist, for the rows' weights
-        and bounds. ``into`` receives the values in the order of the gathered rows.
+        ``columns`` are pairs ``(values, into)``, each ``[n]``. ``into`` receives the values in the order of the
+        gathered rows. There is a pair for the labels and, if they exist, for the loss weights and for the bounds of
+        clipping.
         """
         order, m = gathered.rows, len(gathered.rows)
         rows = self._rows[:m]
@@ -206,8 +221,10 @@ class _Buffers:
     def _columns(
         self, task: Task, targets: NDArray[Any]
     ) -> tuple[NDArray[Any] | None, list[tuple[NDArray[Any], NDArray[Any]]]]:
-        """Return memory ``[n]`` for gathered rows' weights (None without weights), and the ``columns`` of
-        :meth:`_fill`."""
+        """Return memory ``[n]`` for the loss weights of gathered rows, and the ``columns`` of :meth:`_fill`.
+
+        The first is None if the task has no weights.
+        """
         labels = self._labels[: len(targets)]
         if task.weights is None:
             return None, [(targets, labels)]
@@ -216,7 +233,7 @@ class _Buffers:
         return ordered, [(targets, labels), (weights, ordered)]
 
     def descend_single(self, task: Task, optimizer: Optimizer, theta: Vector) -> None:
-        """Run LocalSGD on ``theta [F+1]`` of a model with one output, in place."""
+        """Run LocalSGD for a model with one output, which changes ``theta [F+1]`` in place."""
         n = len(task.y)
         update = begin(optimizer, task, theta, self._unpenalised)
         target, scale, keep, finish = update.target, update.scale, update.keep, update.finish
@@ -270,7 +287,10 @@ class _Buffers:
         end(update, task)
 
     def descend_softmax(self, task: Task, optimizer: Optimizer, theta: Vector) -> None:
-        """Run LocalSGD on ``theta [P]``, in place, through an augmented ``[C, F+1]`` copy."""
+        """Run LocalSGD for a model with ``C`` outputs, which changes ``theta [P]`` in place.
+
+        It works on a copy ``[C, F+1]``, in which the biases are the last column.
+        """
         n, C, F = len(task.y), self._outputs, self._rows.shape[1] - 1
 
         def augmented(vector: Vector) -> Vector:

@@ -1,7 +1,8 @@
 """Clipping in a linear model's private steps: a bound on each row's residual.
 
 The gradient of a row is its residual times its features. The gradient's norm is within the clipping norm if the
-residual is at most the clipping norm divided by the norm of the features. This bound is the same in all steps.
+residual is at most the clipping norm divided by the norm of the features. A row's bound is therefore the same in all
+steps.
 """
 
 from __future__ import annotations
@@ -16,15 +17,18 @@ from raysim.training.private import PrivateSteps
 
 
 def largest(clip: float, lengths: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return the largest residual at which a row's gradient is within ``clip``, for rows with norms ``lengths [n]``."""
+    """Return, for each row, the largest residual with which its gradient's norm is at most ``clip``, ``[n]``.
+
+    ``lengths [n]`` are the norms of the rows' features, with a constant 1 for the bias.
+    """
     bounds: NDArray[Any] = clip * (1.0 - MARGIN[dtype]) / lengths
     return bounds
 
 
 class LinearClip:
-    """Clipping in one hospital's local update.
+    """Clips the gradients of a linear model in one hospital's steps of DP-SGD.
 
-    The kernel stores the hospital's rows ``X [n, F]`` multiplied by ``unit``, with a constant last column.
+    The kernel stores the hospital's rows ``X [n, F]`` multiplied by ``unit``, with a constant last column for the bias.
     """
 
     def __init__(self, private: PrivateSteps, X: NDArray[Any], unit: float) -> None:
@@ -42,8 +46,10 @@ class LinearClip:
         """The rows' largest residuals ``[n]``, and memory for the largest residuals of gathered rows."""
 
     def shorten(self, z: NDArray[Any], batch: NDArray[Any], low: int, high: int, gathered: NDArray[np.int64]) -> None:
-        """Clip the residuals ``z [b]`` of a ``batch [b, F+1]``, which are the gathered rows from ``low`` to
-        ``high``."""
+        """Clip the gradients of a batch in place, by shortening its residuals ``z [b]``.
+
+        ``batch [b, F+1]`` are the rows ``gathered[low:high]``.
+        """
         self._settle(z[:, None], low, high, gathered)
         shared, places = None, self._factors.shared(gathered, low, high)
         if places is not None:
@@ -58,7 +64,10 @@ class LinearClip:
     def shorten_each(
         self, z: NDArray[Any], batch: NDArray[Any], low: int, high: int, gathered: NDArray[np.int64]
     ) -> None:
-        """Clip residuals ``z [b, C]`` of several outputs; see :meth:`shorten`."""
+        """Clip the gradients of a model with ``C`` outputs in place, by shortening the residuals ``z [b, C]``.
+
+        The other arguments are as in :meth:`shorten`.
+        """
         self._settle(z, low, high, gathered)
         each = np.minimum(1.0, self._bounds[low:high] / np.sqrt(np.vecdot(z, z)))
         places = self._factors.shared(gathered, low, high)
@@ -69,8 +78,7 @@ class LinearClip:
             z[~np.isfinite(z)] = 0
 
     def _settle(self, z: NDArray[Any], low: int, high: int, gathered: NDArray[np.int64]) -> None:
-        """Set the residuals of rows that are not finite to 0, and the residuals of planted rows to their given
-        values."""
+        """Set the residuals of an auditor's rows to a constant, and those of rows that are not finite to 0."""
         if self._planted is not None:
             z[self._planted[gathered[low:high]]] = z.shape[1] ** -0.5 / self._unit
         if not self._sound:

@@ -18,8 +18,10 @@ class LogisticRegression:
     """Whether models have only a coefficient for each feature, and a constant."""
 
     def bind(self, n_features: int, n_classes: int, *, init: str, device: str, precision: str) -> Model:
-        """Return the model for ``F`` features and ``C`` classes. With ``init: default`` parameters are initially zero,
-        because the loss is convex."""
+        """Return the model for ``F`` features and ``C`` classes.
+
+        The parameters are initially zero, also with ``init: default``, because the loss is convex.
+        """
         host = LogisticModel(n_features, n_classes, precision)
         if device == "cpu":
             return host
@@ -29,8 +31,10 @@ class LogisticRegression:
 
 
 class LogisticModel(LinearModel):
-    """Logistic regression: ``weight [C, F]`` and ``bias [C]``. For two classes they are ``[1, F]`` and ``[1]``, for the
-    log-odds of class 1."""
+    """Logistic regression with the parameters ``weight [C, F]`` and ``bias [C]``.
+
+    For two classes they are ``[1, F]`` and ``[1]``, because the only output is the log-odds of class 1.
+    """
 
     def __init__(self, n_features: int, n_classes: int, precision: str) -> None:
         super().__init__(n_features, 1 if n_classes == 2 else n_classes, precision, LOG_LOSS)

@@ -40,8 +40,8 @@ BLOCKS = 8
 class MLP:
     """The family ``mlp``.
 
-    ``hidden`` has the widths of the hidden layers, from the input on; it may be empty. ``loss`` is ``squared`` (the
-    default) or ``absolute``, for a real label.
+    ``hidden`` has the widths of the hidden layers, in order from the input to the output; it may be empty. ``loss`` is
+    for a real label: ``squared`` (the default) or ``absolute``.
     """
 
     labels: ClassVar[tuple[str, ...]] = ("classification", "regression")
@@ -69,13 +69,15 @@ class MLP:
 
 
 class MlpModel(DenseLayers):
-    """A perceptron: ``layers.<k>.weight [out, in]`` and ``layers.<k>.bias [out]``, as in ``torch.nn.Linear``.
+    """A multi-layer perceptron: ``layers.<k>.weight [out, in]`` and ``layers.<k>.bias [out]``, as in
+    ``torch.nn.Linear``.
 
-    ``widths`` is ``(F, hidden..., C)``; for a real label ``C`` is 1.
+    ``widths`` is ``(F, hidden..., C)``: the number of features, the widths of hidden layers, and the number of outputs.
+    For a real label there is one output.
     """
 
     clips_contrast = True
-    """Whether private steps clip the gradient of a contrastive term together with the gradient of the loss."""
+    """Whether steps of DP-SGD clip the gradient of a contrastive term together with the gradient of the loss."""
 
     def __init__(self, widths: Sequence[int], init: str, precision: str, loss: str = LOG_LOSS) -> None:
         pairs = list(pairwise(widths))
@@ -86,9 +88,11 @@ class MlpModel(DenseLayers):
         self._init, self._dtype, self._loss = init, np.dtype(precision), loss
 
     def initial(self, rng: np.random.Generator) -> NDArray[np.float64]:
-        """Draw weights and biases uniformly on ``+-1/sqrt(in)`` (torch's default for ``Linear``), or zeros; ``[P]``.
+        """Return initial parameters ``[P]``, drawn uniformly on ``+-1/sqrt(in)`` (torch's default for ``Linear``), or
+        zeros.
 
-        From zeros only the last bias can change, which is useful for tests only.
+        ``in`` is the number of a layer's inputs. Zeros are useful for tests only, because gradient descent from zeros
+        changes only the last layer's bias.
         """
         if self._init == "zeros":
             return np.zeros(self.layout.size)
@@ -97,8 +101,11 @@ class MlpModel(DenseLayers):
         return np.concatenate(draws)
 
     def logits(self, theta: Vector, X: NDArray[Any]) -> NDArray[Any]:
-        """Return margins ``z_1 - z_0`` for two classes, or predictions of a real label, ``[n]``; for more than two
-        classes return logits ``[n, C]``."""
+        """Return the model's outputs for rows ``X [n, F]``.
+
+        They are margins ``z_1 - z_0`` for two classes or predictions of a real label, ``[n]``. For more than two
+        classes they are logits ``[n, C]``.
+        """
         layers = self._layers(theta.astype(self._dtype, copy=False))
         with np.errstate(all="ignore"):
             a = self._below(layers, X)
@@ -111,10 +118,11 @@ class MlpModel(DenseLayers):
 
     @property
     def logits_of_many(self) -> Callable[[Vector, NDArray[Any]], NDArray[Any]] | None:
-        """See :class:`raysim.training.base.Model`.
+        """Return a function that scores rows of many hospitals in one call, or None; see
+        :class:`raysim.training.base.Model`.
 
-        It is None for more than two classes, and if the bits of a product depend on the position of a row, as with
-        OpenBLAS's AVX2 code in float32.
+        It is None for more than two classes. It is also None if the bits of a product depend on a row's position, as
+        with OpenBLAS's AVX2 code in float32.
         """
         one_output = self._widths[-1] == (2 if self._loss == LOG_LOSS else 1)
         return self._logits_in_blocks if one_output and rows_may_move(self._widths, self._dtype) else None
@@ -147,7 +155,7 @@ class MlpModel(DenseLayers):
         return dense([*hidden, (weight, bias)])
 
     def _below(self, layers: Layers, X: NDArray[Any]) -> NDArray[Any]:
-        """Return the inputs of the last layer, ``[n, width]``."""
+        """Return the inputs of the last layer for rows ``X``, ``[n, width]``."""
         a = X.astype(self._dtype, copy=False)
         for weight, bias in layers[:-1]:
             a = a @ weight.T
@@ -180,7 +188,7 @@ class MlpModel(DenseLayers):
         return traces
 
     def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
-        """Run LocalSGD for each task in turn, ``[len(tasks), P]``."""
+        """Run LocalSGD for each task in turn, and return the trained parameters, ``[len(tasks), P]``."""
         n, _ = largest(tasks, optimizer.batch_size)
         buffer = np.empty((filled(n), self._pairs[0][0]), self._dtype)
         passes = Passes(self._widths, self._dtype, self._loss)
@@ -234,10 +242,10 @@ class MlpModel(DenseLayers):
         end(update, task)
 
     def _apart(self, term: ContrastTerm, X: NDArray[Any]) -> NDArray[Any] | None:
-        """Return the directions ``v`` of the rows for a contrastive term, ``[n, width]``; see
-        :mod:`raysim.training.kernels.contrast`.
+        """Return the directions ``v [n, width]`` of the rows for MOON's contrastive term.
 
-        Returns None if both frozen models are the same.
+        :mod:`raysim.training.kernels.contrast` defines ``v``. Returns None if the received model and the hospital's
+        previous model are the same.
         """
         if len(self._pairs) < 2:
             raise ValueError("a contrastive term needs a hidden layer, whose output is compared")
@@ -250,7 +258,7 @@ class MlpModel(DenseLayers):
         return directions(previous, received)
 
     def _layers(self, vector: Vector) -> Layers:
-        """Return views of ``vector [P]`` by layer. ``Layout.split`` would take ten times as long for each hospital."""
+        """Return the weights and biases of each layer as views of ``vector [P]``, faster than ``Layout.split``."""
         views, at = [], 0
         for fan_in, fan_out in self._pairs:
             cut = at + fan_in * fan_out
@@ -261,9 +269,9 @@ class MlpModel(DenseLayers):
 
 @lru_cache
 def rows_may_move(widths: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
-    """Whether rows have the same output, to the last bit, at every position in their block.
+    """Whether a row has the same output, to the last bit, at every position in a block of rows.
 
-    ``widths`` is ``(F, hidden..., C)``.
+    ``widths`` is ``(F, hidden..., C)``: the number of features, the widths of hidden layers, and the number of outputs.
     """
     rng = np.random.default_rng(0)
     model = MlpModel(widths, "default", dtype.name)

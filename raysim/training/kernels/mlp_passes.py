@@ -20,7 +20,7 @@ Layers = list[tuple[NDArray[Any], NDArray[Any]]]  # (weight [out, in], bias [out
 
 
 class _Layer(NamedTuple):
-    """A layer's memory for a batch of ``b`` rows: views ``[b, width]``, whose columns are contiguous."""
+    """Memory for one layer's values in a batch of ``b`` rows: views ``[b, width]``, whose columns are contiguous."""
 
     received: NDArray[Any]
     outputs: NDArray[Any]
@@ -30,10 +30,11 @@ class _Layer(NamedTuple):
 
 
 class Passes:
-    """Forward and backward passes over one batch, in memory that all batches use in turn.
+    """Forward and backward passes over one batch. All batches use the same memory, one after another.
 
-    ``widths`` is ``(F, hidden..., C)``. Rows are the last axis in memory, so that the left factor of each product is a
-    layer's matrix without a transposition. OpenBLAS computes such products up to twice as fast with AVX-512.
+    ``widths`` is ``(F, hidden..., C)``: the number of features, the widths of hidden layers, and the number of outputs.
+    Rows are the last axis in memory, so that the left factor of each product is a layer's matrix without a
+    transposition. OpenBLAS computes such products up to twice as fast with AVX-512.
     """
 
     def __init__(self, widths: Sequence[int], dtype: np.dtype[Any], loss: str) -> None:
@@ -42,7 +43,7 @@ class Passes:
         self._allocate(0)
 
     def _allocate(self, batch: int) -> None:
-        """Allocate memory for batches of up to ``batch`` rows, to replace the previous memory."""
+        """Allocate memory for batches of up to ``batch`` rows. It replaces the present memory."""
         self._most, self._batches = batch, dict[int, list[_Layer]]()
         self._activations, self._residuals = (np.empty(batch * sum(self._widths), self._dtype) for _ in range(2))
         self._scratch = np.empty(batch * max(self._widths), self._dtype)
@@ -66,7 +67,8 @@ class Passes:
         return [_Layer(*views) for views in zip(activations, activations[1:], residuals[1:], scratch[1:], strict=False)]
 
     def outputs(self, layers: Layers, rows: NDArray[Any]) -> NDArray[Any]:
-        """Fill the activations of the batch ``rows [b, F]``, and return the outputs of the last layer, ``[b, C]``."""
+        """Compute and store the activations of the batch ``rows [b, F]``; return the outputs of the last layer, ``[b,
+        C]``."""
         memory, ones = self._batch(len(rows)), self._ones[: len(rows)]
         np.copyto(memory[0].received, rows)
         for k, ((weight, bias), layer) in enumerate(zip(layers, memory, strict=True)):
@@ -81,11 +83,11 @@ class Passes:
     def forward(
         self, layers: Layers, rows: NDArray[Any], labels: NDArray[Any], weights: NDArray[Any] | None = None
     ) -> None:
-        """Fill the activations and the last layer's residual.
+        """Compute and store the activations of a batch, and the residuals of the last layer.
 
-        The residual is the gradient of the summed loss by the outputs ``[b, C]``. Each row's loss is multiplied by its
-        entry of ``weights [b]`` (None: by 1). Rows at the end that have no ``labels [b]`` are padding: their residuals
-        are zeros.
+        The residuals are the gradient of the summed loss with respect to the outputs ``[b, C]``. Each row's loss is
+        multiplied by its ``weights [b]`` (None: by 1). If ``labels`` is shorter than ``rows``, the remaining rows are
+        padding, and their residuals are zeros.
         """
         z, last = self.outputs(layers, rows), self._batch(len(rows))[-1].residuals
         if len(labels) < len(rows):
@@ -108,11 +110,11 @@ class Passes:
             np.multiply(last, weights[:, None], last)
 
     def backward(self, layers: Layers, contrast: tuple[ContrastTerm, NDArray[Any]] | None, b: int) -> None:
-        """Compute the ``residuals`` of all layers below the last, for a batch of ``b`` rows: the gradient of the loss
-        by the layer's outputs before the activation.
+        """Compute the residuals of all layers below the last, for a batch of ``b`` rows.
 
-        ``contrast`` is a contrastive term that is added to the loss, with the directions ``[b, width]`` of the rows. If
-        there are fewer directions than rows, the remaining rows have no such term.
+        A layer's residuals are the gradient of the loss with respect to the layer's outputs before the activation.
+        ``contrast`` is a pair: a contrastive term that is added to the loss, and the term's directions for the first
+        ``m`` rows, ``[m, width]``. All other rows are padding, which has no contrastive term.
         """
         memory = self._batch(b)
         for k in range(len(layers) - 1, 0, -1):
@@ -124,8 +126,10 @@ class Passes:
             np.multiply(below.T, layer.received.T > 0, below.T)
 
     def step(self, rows: NDArray[Any], targets: Layers, scale: float, keep: tuple[float, float]) -> None:
-        """Compute ``target <- keep * target + scale * gradient``. ``keep`` has a factor for weights and a factor for
-        biases."""
+        """Update each array of ``targets``: ``target <- keep * target + scale * gradient``.
+
+        ``keep`` is a pair: the factor of weights and the factor of biases.
+        """
         memory, ones = self._batch(len(rows)), self._ones[: len(rows)]
         for k in range(len(targets) - 1, -1, -1):
             (weight, bias), (received, _, residuals, _) = targets[k], memory[k]
@@ -143,7 +147,7 @@ class Passes:
     def row_squares(self, of_rows: NDArray[Any]) -> NDArray[Any]:
         """Return the squared 2-norm of each row's gradient.
 
-        ``of_rows [b]`` is the squared norm of each input row, plus 1 for the bias.
+        ``of_rows [b]`` is the squared norm of the features of each row of the batch, plus 1 for the bias.
         """
         *hidden, last = self._batch(len(of_rows))
         total: NDArray[Any] | None = None
@@ -166,8 +170,8 @@ class Passes:
         return squares
 
     def scale(self, rows: NDArray[Any], factors: NDArray[Any]) -> None:
-        """Multiply the gradient of each of the batch's ``rows`` by the row's factor ``[b]``. A factor of 0 leaves the
-        row out."""
+        """Multiply the gradient of each of the batch's ``rows`` by the row's factor ``[b]``. With the factor 0 a row
+        contributes nothing, even if its gradient is not finite."""
         for layer in self._batch(len(rows)):
             np.multiply(layer.residuals.T, factors, layer.residuals.T)
         if np.count_nonzero(factors) < len(factors):  # 0 times infinity or NaN is not 0
@@ -185,14 +189,14 @@ Products with other numbers of rows take up to 50 % longer (31 rows: 80 us, 32 r
 
 
 def filled(rows: int) -> int:
-    """Return the number of ``rows``, rounded up to a multiple of ``PIECE``."""
+    """Return the number of ``rows`` after padding: the next multiple of ``PIECE``."""
     return -(-rows // PIECE) * PIECE
 
 
 class MlpClip:
-    """Clipping in one hospital's local update, whose rows are ``X [n, F]``.
+    """Clips the gradients of a multi-layer perceptron in one hospital's steps of DP-SGD.
 
-    ``buffer [filled(n), F]`` is memory for a batch, and ``passes`` compute the batch's gradients.
+    The hospital's rows are ``X [n, F]``. ``buffer`` is memory for a padded batch, and ``passes`` compute its gradients.
     """
 
     def __init__(self, private: PrivateSteps, X: NDArray[Any], buffer: NDArray[Any], passes: Passes) -> None:
@@ -202,7 +206,7 @@ class MlpClip:
         self._of_batch = np.ones(len(buffer), X.dtype)
 
     def gather(self, rows: NDArray[np.int64]) -> NDArray[Any]:
-        """Return the batch of ``rows [b]``, padded, ``[filled(b), F]``."""
+        """Return the rows ``rows [b]`` of the hospital as a batch that is padded with zeros, ``[filled(b), F]``."""
         batch = self._buffer[: filled(len(rows))]
         # mode="clip" only because "raise" makes numpy copy `out` first; rows are never out of range
         self._X.take(rows, 0, batch[: len(rows)], "clip")
@@ -210,7 +214,8 @@ class MlpClip:
         return batch
 
     def shorten(self, batch: NDArray[Any], rows: NDArray[np.int64]) -> None:
-        """Clip the gradients of the ``rows [b]`` that are gathered in ``batch``, by scaling their residuals."""
+        """Clip the gradients of a batch, by scaling its residuals. ``batch`` has the features of the hospital's ``rows
+        [b]``."""
         traces = self._passes.traces(batch) if self._factors.need_traces else []
         self._factors.plant(traces, rows)
         of_batch = self._of_batch[: len(batch)]

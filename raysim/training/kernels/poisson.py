@@ -42,13 +42,16 @@ def poisson_losses(outputs: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64
 
 
 class PoissonModel(LinearModel):
-    """A model of the logarithm of the mean: ``weight [1, F]`` and ``bias [1]``."""
+    """Poisson regression with the parameters ``weight [1, F]`` and ``bias [1]``.
+
+    They give the logarithm of a row's mean count.
+    """
 
     link = "log"
     unclippable = "is fitted without steps of gradient descent"
 
     def logits(self, theta: Vector, X: NDArray[Any]) -> NDArray[Any]:
-        """Return the mean of each row, ``[n]``."""
+        """Return the mean count of each row, ``[n]``, not its logarithm."""
         means: NDArray[Any] = np.exp(np.minimum(super().logits(theta, X), LARGEST))
         return means
 
@@ -57,7 +60,7 @@ class PoissonModel(LinearModel):
         return poisson_losses(outputs, y)
 
     def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
-        """Raise ``ValueError``: the model is not trained by gradient descent."""
+        """Raise ``ValueError``, because this model is fitted by Newton's method, not by gradient descent."""
         raise ValueError("counts are fitted without steps of gradient descent; choose a strategy for regressions")
 
     def as_module(self, theta: Vector) -> nn.Module:

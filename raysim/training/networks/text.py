@@ -1,7 +1,7 @@
 """Text networks of published experiments, as plain ``torch`` modules on rows of token ids.
 
 Rows ``[n, L]`` are whole numbers below ``vocabulary``, stored as floats like all features. The id 0 is padding, whose
-embedding is always zero. All hospitals use one vocabulary, which belongs to the data.
+embedding is always zero. All hospitals use the same vocabulary, which the data set defines.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ UNITS = 10
 class TextLstm(nn.Module):
     """The Sent140 network of Clust-PSI-PFL: embedding, dropout .5, an LSTM of 10 units with dropout .2 on its inputs.
 
-    The classifier receives the state after the last token. Padding is skipped at any position. A row of only padding
-    has the state zero. The dropout on inputs is as in Keras: a row has one mask, the same at all steps. The paper's
-    LSTM also has recurrent dropout of .2, which ``nn.LSTM`` does not have. The paper gives neither ``vocabulary`` nor
-    the embedding's ``dimension``.
+    The classifier receives the state after the last token. Padding is skipped wherever it occurs in a row. If a row has
+    only padding, the state is zero. The dropout on inputs is as in Keras: a row's mask is the same at all tokens. The
+    paper's LSTM also has recurrent dropout of .2, which ``nn.LSTM`` does not have. The paper gives neither
+    ``vocabulary`` nor the embedding's ``dimension``.
     """
 
     lookup = "embedding.weight"
@@ -67,7 +67,8 @@ class TextDense(nn.Module):
 
 
 def embedding(vocabulary: int, dimension: int) -> nn.Embedding:
-    """Return the embedding of tokens. Raises ``ValueError`` naming an invalid option."""
+    """Return the embedding layer for token ids. Raises ``ValueError``, which names the option, for an invalid
+    option."""
     whole("vocabulary", vocabulary, 2)
     whole("dimension", dimension, 1)
     return nn.Embedding(vocabulary, dimension, padding_idx=PADDING)
@@ -76,8 +77,8 @@ def embedding(vocabulary: int, dimension: int) -> nn.Embedding:
 def token_ids(x: Tensor, vocabulary: int) -> Tensor:
     """Return the ids ``x [n, L]`` as int64. Raises ``ValueError`` for an id outside ``0..vocabulary-1``.
 
-    Private steps compute row gradients under ``vmap``, which cannot compare the values of tensors. Rows of private
-    steps are therefore checked beforehand, by :func:`raysim.training.kernels.modules.checks.check_entries`.
+    DP-SGD computes the gradients of single rows under ``vmap``, where the values of tensors cannot be compared. In
+    DP-SGD the ids are therefore checked beforehand, by :func:`raysim.training.kernels.modules.checks.check_entries`.
     """
     if x.numel():
         try:

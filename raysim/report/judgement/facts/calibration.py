@@ -26,7 +26,7 @@ NOT_MEASURED = Line("calibration", "open", "Whether its risks are right was not 
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """The calibration of one model, the mean over seeds."""
+    """The calibration of one model, averaged over seeds."""
 
     estimate: float
     """Observed over expected events over all rows together."""
@@ -39,10 +39,11 @@ class Calibration:
 
     @property
     def state(self) -> State:
-        """The state of the line.
+        """The state of the card's line on calibration.
 
-        - ``warn``: risks are wrong at some hospital, between hospitals, or over all rows.
-        - ``ok``: most hospitals' intervals lie within the tolerance.
+        - ``warn``: risks are wrong at some hospital, or differ in calibration between hospitals, or are wrong over all
+          rows.
+        - ``ok``: most hospitals' intervals of observed over expected events lie within the tolerance.
         - ``open``: all other cases.
         """
         if self.p <= ALPHA or self.by_hospital.bound.at_least or self.pooled_off:
@@ -51,7 +52,7 @@ class Calibration:
 
     @property
     def pooled_off(self) -> bool:
-        """Whether the risks over all rows together are outside the tolerance, and by more than chance explains."""
+        """Whether the risks over all rows together are too high or too low beyond the tolerance and beyond chance."""
         low, high = TOLERATED
         return not low <= self.estimate <= high and (self.limits.low > 1 or self.limits.high < 1)
 
@@ -59,9 +60,9 @@ class Calibration:
 def calibration(
     own: Calibration, hospitals: Sequence[str], others: Sequence[tuple[str, Calibration]] = ()
 ) -> tuple[dict[str, Any], Line]:
-    """Return ``calibration`` of ``answer.json``, and the line.
+    """Return the field ``calibration`` of ``answer.json``, and the decision card's line on calibration.
 
-    ``hospitals [H]`` are their names; ``others`` are the calibrations of alternative models with their names.
+    ``hospitals [H]`` are the hospitals' names. ``others`` are names and calibrations of alternative models.
     """
     bound = own.by_hospital.bound
     named = [hospitals[h] for h in bound.named]
@@ -85,7 +86,7 @@ def calibration(
 
 
 def off_by(estimate: float) -> str:
-    """Describe how far risks are off.
+    """Describe how far predicted risks are off, from the ratio ``estimate`` of observed to expected events.
 
     >>> off_by(0.32), off_by(0.9), off_by(2.5)
     ('3.1 times too high', '1.1 times too high', '2.5 times too low')
@@ -103,7 +104,7 @@ def _short(own: Calibration) -> str:
 
 
 def _or_more(bound: Bound) -> str:
-    """Format the lower bound of the number of hospitals with wrong risks: ``3 or more of 20 hospitals``."""
+    """Format a lower bound of the number of hospitals with wrong risks, such as ``3 or more of 20 hospitals``."""
     if bound.at_least == bound.of:
         return "the one hospital" if bound.of == 1 else f"all {bound.of:,} hospitals"
     return f"{bound.at_least:,} or more of {bound.of:,} hospitals"

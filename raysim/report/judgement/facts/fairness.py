@@ -1,7 +1,8 @@
 """The card's line on fairness: whether the model ranks one group of patients better within hospitals.
 
-The line is ``ok`` only if the intervals of all attributes rule out a gap beyond :data:`SMALL`. An interval that
-contains 0 is not sufficient: a wide one leaves the question open.
+A gap is the difference of AUROC between groups of patients. The state of the line is ``ok`` only if the interval of
+every attribute's gap lies within :data:`SMALL`. That an interval contains 0 is not sufficient, because a wide interval
+may also contain a large gap.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ SEVERAL_CLASSES = Line(
 
 
 def fairness(gaps: Sequence[WithinGap]) -> Line:
-    """Write the line on the gaps of all tested attributes."""
+    """Write the card's line on the gaps between groups of patients, for all tested attributes."""
     if not gaps:
         return Line("fairness", "open", "Fairness between groups of patients was not tested: no group is known.")
     demonstrated, judged = (
@@ -76,7 +77,9 @@ def _figure(gap: WithinGap) -> str:
 
 
 def _small(gap: WithinGap) -> bool:
-    """Whether the interval rules out a gap beyond :data:`SMALL`; never for errors, which have no common scale."""
+    """Whether the interval of a gap rules out one beyond :data:`SMALL`. It is False for errors, because their unit
+    varies.
+    """
     limits = _limits(gap)
     return gap.larger and limits.low >= -SMALL and limits.high <= SMALL
 

@@ -14,7 +14,7 @@ from raysim.statistics.differences.paired import EQUIVALENT, Limits, Paired, equ
 
 
 class AtSome(NamedTuple):
-    """A method compared with training alone, at a subset of the hospitals."""
+    """The difference between a method and training alone at some of the hospitals."""
 
     pair: Paired
     """The difference of the method from training alone."""
@@ -46,15 +46,17 @@ def federate(
     two_classes: tuple[int, AtSome] | None = None,
     hospitals: int = 0,
 ) -> tuple[Federate, Line]:
-    """Decide whether federating helps, and write the line about it.
+    """Decide whether a federated method is better than training alone, and write the card's line about it.
 
-    - ``pair``: the method ``name`` minus training ``alone``, with ``limits`` joint over all methods.
-    - ``small``: the comparison at the hospitals with fewer training rows than the median; None if too few of them
-    define both figures.
-    - ``level``: the headline figure of training alone, which limits the possible values of ``pair``.
+    - ``pair``: the difference of the method ``name`` minus training ``alone``; its interval ``limits`` is joint over
+      all methods.
+    - ``small``: the comparison at the hospitals with fewer training rows than the median; None if the main metric of
+      both is defined at too few of them.
+    - ``level``: the main metric (AUROC or MAE) of training alone, which limits the possible values of ``pair``.
     - ``two_classes``: the number of hospitals that trained on one class only, and the comparison at the other
       hospitals; None if there are none.
-    - ``hospitals``: the number of hospitals that judge the method; training alone may lack some of them.
+    - ``hospitals``: the number of hospitals at which the method's main metric is defined; that of training alone may be
+      undefined at some of them.
     """
     verdict = _verdict(kind, pair, limits)
     digits = kind.decimals([pair.difference])
@@ -106,7 +108,7 @@ def _verdict(kind: TaskKind, pair: Paired, limits: Limits) -> Federate:
 
 
 def _at_some(kind: TaskKind, some: AtSome, digits: int) -> str:
-    """Describe a difference at some of the hospitals in words."""
+    """Describe in words how a method differs from training alone at some of the hospitals."""
     pair, limits = some.pair, difference(some.pair.population(), kind.larger, some.alone)
     if limits == NOTHING:
         return "the interval says nothing"

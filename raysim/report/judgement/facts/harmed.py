@@ -12,9 +12,10 @@ from raysim.statistics.differences.harm import Harm
 
 
 def harmed(harm: Harm, hospitals: Sequence[str], against: str) -> tuple[dict[str, Any], Line]:
-    """Return ``harmed`` of ``answer.json``, and the line.
+    """Return the field ``harmed`` of ``answer.json``, and the card's line on hospitals that lose or gain.
 
-    ``hospitals [H]`` are their names; ``against`` is the name of the model compared with.
+    ``hospitals [H]`` are the hospitals' names; ``against`` is the name of the model that the recommended one is
+    compared with.
     """
     losing, gaining = ([hospitals[h] for h in each.named] for each in (harm.losses, harm.gains))
     numbers: dict[str, Any] = {

@@ -13,7 +13,7 @@ from raysim.report.judgement.facts.wording import CHANCE
 
 @dataclass(frozen=True)
 class Verdict:
-    """The inputs of a headline."""
+    """The facts from which a headline is composed."""
 
     taken: str
     """The name of the model that the card is about."""
@@ -40,7 +40,10 @@ class Verdict:
 
 
 def use_of(kind: TaskKind, lines: Sequence[Line], recommends: bool) -> Use:
-    """Return the permitted use of the model; ``values`` for a numeric label, which has neither ranks nor risks."""
+    """Return what the model may be used for: risks, only ranking patients, or nothing.
+
+    It is ``values`` for a model of a numeric label that may be used.
+    """
     by_fact = {line.fact: line for line in lines}
     quality, calibration = by_fact["quality"], by_fact["calibration"]
     if not recommends or by_rank(quality) or _diverged(by_fact):
@@ -51,19 +54,23 @@ def use_of(kind: TaskKind, lines: Sequence[Line], recommends: bool) -> Use:
 
 
 def by_rank(quality: Line) -> bool:
-    """Return whether a ranking better than chance is not demonstrated; the benefit of acting does not matter here."""
+    """Return whether it is not demonstrated that the model ranks patients better than chance.
+
+    ``quality`` is the card's line on quality. That line may also warn because acting on the model has no net benefit;
+    such a warning does not count here.
+    """
     figures = quality.figure or {}
     low = figures.get("low")
     return quality.state == "warn" and "auroc" in figures and (low is None or low <= CHANCE)
 
 
 def _diverged(by_fact: Mapping[str, Line]) -> bool:
-    """Whether the training of the recommended model itself diverged."""
+    """Whether the card says that the training of the recommended model diverged."""
     return "training" in by_fact and by_fact["training"].forbids
 
 
 def headline(verdict: Verdict, use: Use, lines: Sequence[Line]) -> str:
-    """Compose the headline from the verdict and the lines of the card."""
+    """Compose the headline from the recommendation and the lines of the card."""
     by_fact = {line.fact: line for line in lines}
     quality, calibration, limits = (by_fact[fact] for fact in ("quality", "calibration", "limits"))
     if limits.forbids:

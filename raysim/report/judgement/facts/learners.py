@@ -14,7 +14,7 @@ from raysim.report.possible import difference as possible
 
 
 class Learners(NamedTuple):
-    """Sentences on the models; empty for one model, or for one seed, which cannot compare models."""
+    """Sentences that compare models (learners); empty for one model, or for one seed, which cannot compare models."""
 
     whole: str = ""
     """A sentence comparing each other model with the recommended one, with figures."""
@@ -23,7 +23,10 @@ class Learners(NamedTuple):
 
 
 def learners(evidence: Evidence) -> Learners:
-    """Compare the models of a comparison; each other model is represented by its method with the best mean."""
+    """Compare every other model (learner) with that of the recommended method.
+
+    Each other model is represented by its method with the best mean.
+    """
     taken = evidence.entries[evidence.best]
     others = [name for name in evidence.learners if name != taken.learner and _of(evidence, name)]
     if evidence.one_seed or not others:
@@ -57,6 +60,6 @@ def _of(evidence: Evidence, learner: str) -> list[int]:
 
 
 def _rank(evidence: Evidence, i: int) -> float:
-    """Return a number that is larger for a better mean, and smallest for an undefined one."""
+    """Return a key that orders methods by their mean main metric: larger is better; an undefined mean is last."""
     mean = evidence.levels[i] if evidence.kind.larger else -evidence.levels[i]
     return -math.inf if math.isnan(mean) else mean

@@ -35,7 +35,7 @@ NOT_OUTSIDE = Line(
 
 @dataclass(frozen=True)
 class Data:
-    """The data behind the figures."""
+    """The data from which the metrics of a card were computed."""
 
     predicts: str
     """The predicted outcome."""
@@ -63,7 +63,7 @@ class Data:
 
     @property
     def lacking(self) -> str:
-        """Why hospitals cannot be judged, as a clause after a colon; empty if the reason is unknown."""
+        """The reason why the main metric is undefined at some hospitals, as a clause; empty if there is none."""
         if not self.trained:
             return "no model was trained, as training.rounds is 0"
         one_class = sum(rows == 0 for rows in self.rarer)
@@ -78,19 +78,22 @@ class Data:
 
     @property
     def recommends(self) -> bool:
-        """Whether enough hospitals and rows are judged for a recommendation."""
+        """Whether the main metric is defined at enough hospitals, with enough rows, to recommend a method."""
         return self.judged >= FEWEST and not self.judged_share < JUDGED_ROWS
 
 
 def predicts(data: Data) -> Line:
-    """Write the line on what is predicted, and for whom."""
+    """Write the card's line on which outcome is predicted, and for which hospitals."""
     text = f"Predicts {data.in_short}; {data.judged:,} of these hospitals can be judged on {data.part} rows."
     numbers = {"hospitals": data.hospitals, "rows": data.rows, "events": data.events, "judged": data.judged}
     return Line("predicts", "ok", text, numbers)
 
 
 def unseen(kind: TaskKind, data: Data, level: Paired, interval: Limits) -> Line:
-    """Write the line on hospitals outside training; ``level`` is the headline figure there, with its ``interval``."""
+    """Write the card's line on hospitals outside training.
+
+    ``level`` is the mean main metric (AUROC or MAE) at these hospitals, with its ``interval``.
+    """
     if not data.outside:
         return NOT_OUTSIDE
     where = f"{counted(len(data.outside), 'hospital')} that took no part ({some(data.outside)})"
@@ -112,10 +115,10 @@ def unseen(kind: TaskKind, data: Data, level: Paired, interval: Limits) -> Line:
 
 
 def limits(data: Data, pair: Paired | None, visible: Sequence[float] = ()) -> Line:
-    """Write the line on what these data cannot show.
+    """Write the card's line on what these data cannot show.
 
-    ``pair`` is the difference that the answer is about; its degrees of freedom are used. ``visible`` are the smallest
-    differences from the recommended method that this comparison detects with 80 % power, or infinity.
+    ``pair`` is the recommended method's difference from another; the line names its degrees of freedom. ``visible``
+    has, for each other method, the smallest difference that the comparison detects with 80 % power, or infinity.
     """
     numbers = {"judged": data.judged, "hospitals": data.hospitals, "judged_share": float(data.judged_share)}
     if not data.recommends:

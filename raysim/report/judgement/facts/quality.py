@@ -21,11 +21,12 @@ LISTED = 2
 def quality(
     kind: TaskKind, value: float, limits: Limits, hospitals: int, useful: Usefulness | None, *, elsewhere: bool = True
 ) -> Line:
-    """Write the line on the headline figure ``value`` over ``hospitals``, and on the net benefit.
+    """Write the card's line on the main metric (AUROC or MAE), and on the net benefit of acting on the model.
 
-    ``useful`` is None without net benefit: for several classes, a real label, or no scores. ``elsewhere``: whether
-    ``limits`` also hold for hospitals like these. Otherwise ``limits`` are for these hospitals and trained models only,
-    because the interval for hospitals like these includes an AUROC of 0.5.
+    - ``value``: the main metric, as the mean over this number of ``hospitals``; ``limits`` is its interval.
+    - ``useful``: the net benefit; None for several classes, for a numeric label, or if it was not measured.
+    - ``elsewhere``: whether ``limits`` also covers other hospitals of the same kind. If not, it covers only these
+      hospitals and trained models, because an interval that covers other hospitals includes an AUROC of 0.5.
     """
     figures: dict[str, Any] = {
         kind.headline: json_number(value),
@@ -74,7 +75,10 @@ def quality(
 
 
 def _acting(useful: Usefulness) -> tuple[State, str]:
-    """Return the state of acting at the threshold, and a clause on it."""
+    """Return whether acting on the model at the decision threshold has a net benefit, as a state and a clause.
+
+    The net benefit is that beyond acting on all patients, or on none, whichever is better.
+    """
     per_hundred = figure(100 * useful.value, Limits(*(100 * limit for limit in useful.limits)), 1, sign=True)
     at, other = percent(useful.at), f"acting on {useful.default}"
     if useful.limits.low > 0:
@@ -85,7 +89,7 @@ def _acting(useful: Usefulness) -> tuple[State, str]:
 
 
 def _range(useful: Usefulness) -> str:
-    """Return a clause on the thresholds at which acting is worth it, and at which this is demonstrated."""
+    """Return a clause on the thresholds at which acting on the model has, or demonstrably has, a net benefit."""
     if not useful.worth:
         return "at no threshold is it worth using"
     of = f" (mean of {useful.seeds} seeds)" if useful.seeds > 1 else ""

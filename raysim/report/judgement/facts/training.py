@@ -15,14 +15,14 @@ SOLVED = "add rows or a ridge, or under privacy raise epsilon"
 def training(
     falling: Sequence[tuple[str, float]], diverged: Sequence[str], measured: bool, rounds: int, *, by_steps: bool = True
 ) -> Line:
-    """Write the line on training.
+    """Write the card's line on whether the models were trained to convergence.
 
-    - ``falling``: the methods that have not converged, with the recent fall of the loss as a share of the initial loss
-      (NaN: too few points).
-    - ``diverged``: the methods whose loss grew.
+    - ``falling``: the methods that have not converged, with the recent fall of the training loss as a share of the
+      initial loss (NaN: too few points).
+    - ``diverged``: the methods whose training loss grew.
     - ``measured``: whether any loss was measured.
     - ``rounds``: the number of rounds run.
-    - ``by_steps``: whether any of ``diverged`` has a learning rate.
+    - ``by_steps``: whether any of ``diverged`` has a learning rate, which the line then suggests to reduce.
     """
     numbers = {"falling": {name: fall if fall == fall else None for name, fall in falling}, "diverged": list(diverged)}
     if not measured:

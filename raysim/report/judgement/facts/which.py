@@ -22,7 +22,7 @@ NONE = Limits(NAN, NAN)
 
 
 def which(evidence: Evidence) -> Line:
-    """Write the line on the choice of method."""
+    """Write the card's line on why the recommended method was chosen among the others."""
     best, choice = evidence.entries[evidence.best], evidence.choice
     others = len(evidence.entries) - 1
     figures: dict[str, Any] = {
@@ -72,7 +72,7 @@ def _between_methods(evidence: Evidence, figures: dict[str, Any]) -> Line:
 
 
 def stands(evidence: Evidence) -> str:
-    """Return a verb phrase on why the method is recommended."""
+    """Return the reason for recommending the method, as a verb phrase such as "is the reference"."""
     if evidence.best == evidence.base:
         return "is the reference"
     if evidence.choice.instead_of is not None:
@@ -83,7 +83,7 @@ def stands(evidence: Evidence) -> str:
 
 
 def _equals(evidence: Evidence) -> str:
-    """Return a clause on the methods equivalent to the recommended one, with their bytes if about the same."""
+    """Return a clause on the methods equivalent to the recommended one; it says if all send about as many bytes."""
     best = evidence.entries[evidence.best]
     equals = [evidence.entries[i] for i in evidence.choice.equals]
     if not equals:
@@ -94,9 +94,10 @@ def _equals(evidence: Evidence) -> str:
 
 
 def method_rows(evidence: Evidence, *, alone_taken: bool = False) -> tuple[MethodRow, ...]:
-    """Return the rows of the card: the recommended method, references, then the other methods by their means.
+    """Return the rows of the card's table: the recommended method, references, then the other methods by their means.
 
-    Differences are from the recommended method, or from training alone if this is recommended (``alone_taken``).
+    Differences are from the recommended method. With ``alone_taken``, training alone is recommended, and differences
+    are from training alone.
     """
     sign = 1 if evidence.kind.larger else -1
     if alone_taken and evidence.alone is not None:

@@ -17,7 +17,7 @@ SEVERAL = 4
 
 
 def figure(value: float, limits: Limits, digits: int = 3, *, sign: bool = False) -> str:
-    """Format a figure, with its interval if it has one.
+    """Format a number, with its interval if it has one.
 
     >>> figure(0.8123, Limits(0.79, 0.8341)), figure(-0.0004, Limits(-0.01, 0.02), sign=True)
     ('0.812 (0.790 to 0.834)', '0.000 (-0.010 to +0.020)')
@@ -42,7 +42,7 @@ def percent(share: float) -> str:
 
 
 def some(names: Sequence[str]) -> str:
-    """List the first :data:`SEVERAL` names, and count the rest."""
+    """List the first :data:`SEVERAL` names, and say how many others there are."""
     return listed(names, SEVERAL)
 
 
@@ -56,7 +56,7 @@ def sentences(clauses: Sequence[str]) -> str:
 
 
 def plain(name: str) -> str:
-    """Return the name of a reference without its mark.
+    """Return the name of a reference strategy without the mark that it has in tables.
 
     >>> plain("Training alone (reference)"), plain("local *")
     ('Training alone', 'local')

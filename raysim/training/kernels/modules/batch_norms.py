@@ -13,7 +13,10 @@ BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 @contextmanager
 def running(parts: Sequence[nn.Module]) -> Iterator[None]:
-    """A context in which ``parts`` use their running statistics. It affects only parts that are in training mode."""
+    """A context in which ``parts`` normalise by their running statistics and leave them unchanged.
+
+    Only parts that are in training mode are affected.
+    """
     training = [part for part in parts if part.training]
     for part in training:
         part.eval()

@@ -1,7 +1,8 @@
 """Clipped sums of gradients of any module, from the gradient of each row. This method is always correct, but slow.
 
-The gradients of convolutions, embedding tables and any shared weights are not an outer product of two vectors. The
-norms of such gradients need the whole gradient. ``vmap`` computes the gradients of some rows at once.
+For a convolution, an embedding table or shared weights, a row's gradient is not an outer product of two vectors. The
+norm of this gradient can only be computed from the whole gradient. ``vmap`` computes the gradients of several rows at
+once.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ CELLS = 2**24
 
 
 class RowGradients:
-    """The gradients of a module's loss, row by row.
+    """Computes the gradient of a module's loss for each row separately.
 
     ``layout`` splits a vector ``[P]`` into the module's parameters. ``constant`` are its buffers, which do not change.
     """
@@ -42,7 +43,10 @@ class RowGradients:
     def clipped_sum(
         self, theta: Tensor, X: Tensor, y: Tensor, weights: Tensor, patient: Patients, clip: float
     ) -> NDArray[np.float64]:
-        """See :class:`raysim.training.kernels.clipped.Clippable`. All rows of a patient are in the same call."""
+        """Return the sum of patients' clipped gradients; see :class:`raysim.training.kernels.clipped.Clippable`.
+
+        All rows of a patient must be in the same call.
+        """
         each = np.arange(len(X)) if patient is None else patient
         total = np.zeros(len(theta))
         for low, high in chunks(each, max(1, CELLS // len(theta))):
@@ -58,8 +62,11 @@ class RowGradients:
 
 
 def chunks(patient: NDArray[np.int64], most: int) -> list[tuple[int, int]]:
-    """Divide the rows of ascending ``patient [n]`` into parts of whole patients; return the start and end of each. A
-    part has at most ``most`` rows, or one patient."""
+    """Divide rows into parts such that each patient's rows are in one part; return each part's start and end.
+
+    ``patient [n]`` has the patient of each row, ascending. A part has at most ``most`` rows, unless a single patient
+    has more.
+    """
     starts = np.flatnonzero(np.diff(patient, prepend=-1))
     cuts = [0] if len(patient) else []
     for start, stop in zip(starts, [*starts[1:], len(patient)], strict=False):
@@ -69,7 +76,7 @@ def chunks(patient: NDArray[np.int64], most: int) -> list[tuple[int, int]]:
 
 
 def descend(model: Clippable, layout: Layout, task: Task, optimizer: Optimizer, theta: Vector) -> None:
-    """Make the private steps of a task on ``theta [P]``, in place."""
+    """Make the DP-SGD steps of a task, which change ``theta [P]`` in place."""
     private = task.private
     if private is None:
         raise ValueError("the task has no private steps")

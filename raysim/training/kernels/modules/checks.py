@@ -13,7 +13,7 @@ from raysim.core.errors import ConfigError
 
 
 def check_autocast(value: object, device: str, precision: str) -> None:
-    """Raise ``ConfigError`` if ``model.autocast`` is set but cannot be used."""
+    """Raise ``ConfigError`` if ``model.autocast`` is set but cannot be used on this device or in this precision."""
     if value is None:
         return
     if value != "bfloat16":
@@ -25,14 +25,14 @@ def check_autocast(value: object, device: str, precision: str) -> None:
 
 
 def check_entries(ids: NDArray[Any], entries: int) -> None:
-    """Raise ``ValueError`` if one of ``ids [n, L]`` is not an index into a table with ``entries`` entries."""
+    """Raise ``ValueError`` if one of ``ids [n, L]`` is not a row number of a table with ``entries`` rows."""
     wrong = ids[~((ids >= 0) & (ids < entries))]  # NaN is neither
     if wrong.size:
         raise ValueError(f"a feature is {wrong[0]:g}, not an index into a table of {entries} entries; make them agree")
 
 
 def parameter_count(make: Callable[[], nn.Module]) -> int:
-    """Return how many parameters a module would have, without allocating them; 0 if that is not possible."""
+    """Return how many parameters the module from ``make()`` would have, without allocating them; 0 if this fails."""
     try:
         with torch.device("meta"):
             return sum(tensor.numel() for tensor in make().parameters())
@@ -41,7 +41,7 @@ def parameter_count(make: Callable[[], nn.Module]) -> int:
 
 
 def check_module(module: nn.Module, name: str, n_features: int, n_outputs: int) -> bool:
-    """Return whether the module draws random numbers when it trains.
+    """Check that a module can be trained, and return whether it draws random numbers in training (such as dropout).
 
     Raises ``ConfigError`` if the module has no parameters, if its outputs for rows ``[n, n_features]`` are not ``[n,
     n_outputs]``, or if it draws random numbers when it is evaluated. The call changes the module's buffers.

@@ -14,8 +14,11 @@ from raysim.training.losses import LOG_LOSS
 
 
 def dense(layers: Sequence[tuple[NDArray[Any], NDArray[Any]]]) -> nn.Module:
-    """Return layers (weight ``[out, in]``, bias ``[out]``) with ReLU between them. A single output has the shape
-    ``[n]``."""
+    """Return a module of dense layers with ReLU between them.
+
+    ``layers`` are pairs of weight ``[out, in]`` and bias ``[out]``. If the last layer has one output, the module's
+    outputs have the shape ``[n]``.
+    """
     parts: list[nn.Module] = []
     for weight, bias in layers:
         linear = nn.Linear(weight.shape[1], weight.shape[0])
@@ -29,27 +32,30 @@ def dense(layers: Sequence[tuple[NDArray[Any], NDArray[Any]]]) -> nn.Module:
 
 
 class Margins(nn.Module):
-    """A module with the outputs of :meth:`ModuleModel.logits`."""
+    """A module whose outputs are those of :meth:`ModuleModel.logits`."""
 
     def __init__(self, module: nn.Module, loss: str) -> None:
         super().__init__()
         self.module, self._loss = module, loss
 
     def forward(self, X: Tensor) -> Tensor:
-        """Return ``[n]`` or ``[n, C]`` outputs of rows ``[n, F]``."""
+        """Return the outputs of rows ``[n, F]``: ``[n]``, or ``[n, C]`` for more than two classes."""
         return margins(self.module(X), self._loss)
 
 
 def margins(z: Tensor, loss: str) -> Tensor:
-    """Convert outputs ``z [n, outputs]`` to ``[n]`` for a real label or two classes. For more classes, return ``z``
-    unchanged."""
+    """Convert a module's outputs ``z [n, outputs]`` to the outputs of a model.
+
+    For two classes they are the margins ``z_1 - z_0``, ``[n]``; for a real label, the predictions, ``[n]``. For more
+    than two classes ``z`` is returned unchanged.
+    """
     if loss != LOG_LOSS:
         return z[:, 0]
     return z[:, 1] - z[:, 0] if z.shape[1] == 2 else z
 
 
 class Means(nn.Module):
-    """A module that outputs the means whose logarithms ``module`` outputs."""
+    """A module that outputs the exponentials of the outputs of ``module``, which are logarithms of means."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()

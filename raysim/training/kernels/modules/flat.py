@@ -19,10 +19,10 @@ from raysim.training.size import check_size
 
 
 class FlatModule:
-    """The module ``cls(n_features, n_outputs, **options)`` on a device, as a vector ``[P]``.
+    """The module ``cls(n_features, n_outputs, **options)`` on a device, with its state as one vector ``[P]``.
 
     The vector has the parameters in the order of ``named_parameters``, then the floating-point buffers. Raises
-    ``ConfigError`` if the module cannot be constructed, or its outputs have the wrong shape.
+    ``ConfigError`` if the module cannot be constructed, or if its outputs have the wrong shape.
     """
 
     layout: Layout
@@ -76,9 +76,10 @@ class FlatModule:
         self._variances = [name for name in carried if name.rpartition(".")[2] == "running_var"]
 
     def initial(self, rng: np.random.Generator) -> NDArray[np.float64]:
-        """Return the module's own initialisation under a torch seed drawn from ``rng``, or zeros; ``[P]``.
+        """Return the initial vector ``[P]``: the module's own initialisation under a torch seed drawn from ``rng``, or
+        zeros.
 
-        Buffers have their values from construction.
+        In both cases, buffers have the values that the module gives them when it is constructed.
         """
         fresh = self._seeded(0 if self._init == "zeros" else int(rng.integers(2**63 - 1)))
         buffers = dict(fresh.named_buffers())
@@ -89,19 +90,21 @@ class FlatModule:
         return torch.cat([part.double().reshape(-1) for part in parts]).numpy()
 
     def copy(self, theta: Vector) -> nn.Module:
-        """Return a new module with parameters ``theta [P]``."""
+        """Return a new module whose parameters and buffers are those of ``theta [P]``."""
         named = self._checked(self.views(theta)) | self.constant
         module = self._seeded(0).to(self.torch_dtype)
         module.load_state_dict({name: named[name] for name in module.state_dict()})
         return module
 
     def views(self, theta: Vector) -> dict[str, Tensor]:
-        """Return a copy of ``theta [P]`` on the device, by the names of its tensors."""
+        """Copy ``theta [P]`` to the device, and return its tensors by name."""
         return self.layout.split(self.send(theta))
 
     def become(self, views: dict[str, Tensor]) -> None:
-        """Make ``views`` the module's parameters and buffers. Other buffers are reset to their values from
-        construction."""
+        """Use the tensors ``views`` as the module's parameters and floating-point buffers.
+
+        All other buffers are reset to the values that they had when the module was constructed.
+        """
         buffers = dict(self.module.named_buffers())
         held = [*self.parameters, *(buffers[name] for name in self._carried)]
         for tensor, view in zip(held, self._checked(views).values(), strict=True):
@@ -114,8 +117,7 @@ class FlatModule:
         return torch.from_numpy(np.array(array, self.dtype if kind is None else kind)).to(self.device)
 
     def _checked(self, views: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return ``views`` with negative variances set to 0. An optimiser at the server can cause negative
-        variances."""
+        """Set negative variances in ``views`` to 0, in place. A server's optimiser can make the variances negative."""
         for name in self._variances:
             views[name].clamp_(min=0.0)
         return views

@@ -5,21 +5,23 @@ The steps of the loop are in :mod:`raysim.training.kernels.modules.local_sgd`.
 The loop is also the reference for the hand-written kernels. The loop therefore uses autograd and ``torch.optim`` in the
 usual way, except that the optimisers are torch's fused ones.
 
-Batch statistics and dropout depend on more than a row and the parameters. The rules for them are:
+Batch norm and dropout depend on more than a row and the parameters. The rules for them are:
 
 - Floating-point buffers (a batch norm's running means and variances) come after the parameters in the vector. These
-  buffers start from the values in the model that a hospital receives, change while it trains, and are averaged like
-  parameters. No gradient, proximal term or optimiser changes them. Other buffers (a batch norm's count of batches,
-  constants) are not sent: every local update begins with their values from construction.
+  buffers start from the values in the model that a hospital receives, change while it trains, and are averaged over
+  hospitals like parameters. No gradient, proximal term or optimiser changes them. Other buffers (a batch norm's count
+  of batches, constants) are not sent: in every local update they begin with the values that they had when the module
+  was constructed.
 - A batch of a single row has no variance. For this batch, batch norm uses its running statistics and leaves them
   unchanged.
-- Random numbers (dropout's masks) come from the stream of the hospital's epoch, after the permutation. These numbers
-  depend only on seed, round, hospital, epoch and batch. Evaluation draws no random numbers.
-- Modules with buffers or random numbers are trained one hospital after another even on a GPU: padded rows would count
-  in batch statistics, and masks drawn for a whole cohort would depend on its members.
+- Random numbers (dropout's masks) come from the random stream of the hospital's epoch, after the order of the epoch's
+  rows. These numbers depend only on seed, round, hospital, epoch and batch. Evaluation draws no random numbers.
+- Modules with buffers or random numbers are trained one hospital after another even on a GPU. Otherwise padded rows
+  would count in batch statistics, and masks drawn for a whole cohort would depend on its members.
 
 The features of a module may all be indices into one of its parameters, such as an embedding. The module's attribute
-``lookup`` may then name this parameter, so that the features of private steps are checked.
+``lookup`` may then name this parameter. The indices are then checked before the steps of DP-SGD, in which the module
+itself cannot check them.
 """
 
 from __future__ import annotations
@@ -60,11 +62,11 @@ def bind_module(
     device: str,
     precision: str,
 ) -> Model:
-    """Return the module ``cls(n_features, n_outputs, **options)`` as a model with ``C`` outputs and the log loss.
+    """Return the module ``cls(n_features, n_outputs, **options)`` as a :class:`raysim.training.base.Model`.
 
-    For a real label (``n_classes`` 0) it has one output. The options ``loss`` (see ``losses.choose``) and ``autocast``
-    (see :class:`ModuleModel`) belong to the engine, not to ``cls``. Raises ``ConfigError`` if the module cannot be
-    constructed, or its outputs have the wrong shape.
+    It has one output per class and the log loss; for a real label (``n_classes`` 0) it has one output. The options
+    ``loss`` (see ``losses.choose``) and ``autocast`` (see :class:`ModuleModel`) are read by the engine, and not passed
+    to ``cls``. Raises ``ConfigError`` if the module cannot be constructed, or if its outputs have the wrong shape.
     """
     options = dict(options)
     loss = choose(options.pop("loss", None), n_classes)
@@ -80,7 +82,7 @@ def bind_module(
 
 
 class Vmapped:
-    """A module's gradient for many hospitals at once; see ``raysim.training.kernels.batched.Gradient``."""
+    """A module's gradient, computed for many hospitals at once; see ``raysim.training.kernels.batched.Gradient``."""
 
     def __init__(self, module: nn.Module, layout: Layout, loss: str = LOG_LOSS) -> None:
         row_loss = TORCH_LOSSES[loss]
@@ -97,13 +99,13 @@ class Vmapped:
 
 
 class ModuleModel:
-    """The module of ``flat`` as a model, trained by autograd.
+    """A torch module (in ``flat``) as a :class:`raysim.training.base.Model`, trained by autograd.
 
-    - ``loss``: one of ``raysim.training.losses``.
+    - ``loss``: the name of a loss in ``raysim.training.losses``.
     - ``batches``: whether a GPU may train several hospitals at once. The module must then have no buffers, random
       numbers or ``lookup``.
-    - ``halves``: whether the products of a local update's steps are computed in bfloat16, as ``torch.autocast`` chooses
-      them. Parameters, losses and the optimiser keep the run's precision, and so do evaluation and private steps.
+    - ``halves``: whether a local update computes matrix products in bfloat16, where ``torch.autocast`` does so.
+      Parameters, losses and the optimiser keep the run's precision. Evaluation and DP-SGD also use the run's precision.
     """
 
     def __init__(self, flat: FlatModule, loss: str = LOG_LOSS, halves: bool = False) -> None:
@@ -112,12 +114,15 @@ class ModuleModel:
         self.batches = not (self.layout.buffers or self._flat.constant or self._flat.draws or self._flat.lookup)
 
     def initial(self, rng: np.random.Generator) -> NDArray[np.float64]:
-        """See :meth:`FlatModule.initial`; ``[P]``."""
+        """Return the initial vector ``[P]``; see :meth:`FlatModule.initial`."""
         return self._flat.initial(rng)
 
     def logits(self, theta: Vector, X: NDArray[Any]) -> NDArray[Any]:
-        """Return margins ``z_1 - z_0`` for two classes, or predictions of a real label, ``[n]``; for more than two
-        classes return logits ``[n, C]``."""
+        """Return the model's outputs for rows ``X [n, F]``.
+
+        They are margins ``z_1 - z_0`` for two classes or predictions of a real label, ``[n]``. For more than two
+        classes they are logits ``[n, C]``.
+        """
         with torch.no_grad():
             self._flat.become(self._flat.views(theta))
             self.module.eval()
@@ -136,7 +141,7 @@ class ModuleModel:
         return row_losses(self._loss, outputs, y)
 
     def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
-        """Run LocalSGD for each task, ``[len(tasks), P]``."""
+        """Run LocalSGD for each task, and return the trained vectors, ``[len(tasks), P]``."""
         # Every row is aligned like separately allocated memory: the last bits of products may depend on
         # alignment.
         thetas = np.empty((len(tasks), -(-self.layout.size // ALIGNED) * ALIGNED), self._flat.dtype)

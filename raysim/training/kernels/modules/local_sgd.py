@@ -27,7 +27,7 @@ from raysim.training.losses import LOG_LOSS
 
 
 class Batch(NamedTuple):
-    """The batch of one step."""
+    """The rows of one step's batch, their labels, and the factors of their losses."""
 
     X: Tensor
     """The rows, ``[b, F]``."""
@@ -38,7 +38,10 @@ class Batch(NamedTuple):
 
 
 class ProximalTerms:
-    """A task's proximal, linear and weight decay terms. They apply to ``parameters`` in the order of ``layout``."""
+    """The gradient of a task's proximal term, linear term and weight decay.
+
+    ``parameters`` are in the order of ``layout``.
+    """
 
     def __init__(self, task: Task, optimizer: Optimizer, parameters: Sequence[nn.Parameter], layout: Layout) -> None:
         like = parameters[0].detach()
@@ -54,7 +57,7 @@ class ProximalTerms:
         ]
 
     def add_gradient(self) -> None:
-        """Add the gradient of these terms to the parameters' gradients."""
+        """Add the gradient of the task's proximal, linear and weight decay terms to the parameters' gradients."""
         for parameter, factor, towards in self._terms:
             term = factor * parameter.detach()
             if towards is not None:
@@ -65,8 +68,8 @@ class ProximalTerms:
 def train(flat: FlatModule, task: Task, into: Vector, optimizer: Optimizer, loss: str, halves: bool) -> None:
     """Run LocalSGD of ``task`` with the module of ``flat``.
 
-    The vector ``into [P]`` has the initial parameters, and afterwards the result. ``loss`` is one of
-    ``raysim.training.losses``. ``halves`` says whether products are computed in bfloat16.
+    The vector ``into [P]`` contains the initial parameters, and is overwritten by the result. ``loss`` is the name of a
+    loss in ``raysim.training.losses``. ``halves`` says whether matrix products are computed in bfloat16.
     """
     layout, on_cpu = flat.layout, flat.device.type == "cpu"
     theta = torch.from_numpy(into) if on_cpu else flat.send(task.start)
@@ -105,8 +108,10 @@ def train(flat: FlatModule, task: Task, into: Vector, optimizer: Optimizer, loss
 
 
 def _batches(flat: FlatModule, task: Task, optimizer: Optimizer, loss: str) -> Iterator[Batch]:
-    """Yield the batches of all epochs. If the module draws random numbers, seed torch's generator at the beginning of
-    each epoch."""
+    """Yield the batches of all epochs.
+
+    If the module draws random numbers, torch's generator is seeded at the beginning of each epoch.
+    """
     n = len(task.y)
     size = rows_per_batch(optimizer.batch_size, n)
     rows = flat.send(task.X)
@@ -128,7 +133,10 @@ def _batches(flat: FlatModule, task: Task, optimizer: Optimizer, loss: str) -> I
 
 
 def seed(kind: str, value: int) -> None:
-    """Seed the generator of a ``kind`` of device. ``torch.manual_seed`` would take 2 ms, even for the CPU alone."""
+    """Seed torch's random generator on a ``kind`` of device.
+
+    On a CPU this avoids ``torch.manual_seed``, which takes 2 ms.
+    """
     if kind == "cpu":
         torch.default_generator.manual_seed(value)
     else:
@@ -144,11 +152,11 @@ def _contrasting(flat: FlatModule, task: Task) -> Contrasting | None:
 
 
 class Contrasting:
-    """The contrastive term of the module's latest forward pass.
+    """MOON's contrastive term, for the rows of the module's latest forward pass.
 
-    The term compares the representations in this pass with those under two other sets of parameters and buffers. The
-    object is a context, in which the representations of each forward pass are recorded. Raises ``ValueError`` for a
-    module without a linear layer.
+    The term compares the rows' representations in this pass with those by two other models: ``previous`` and
+    ``received``, each given as parameters and buffers. Forward passes must be made within the context of this object,
+    which records their representations. Raises ``ValueError`` for a module without a linear layer.
     """
 
     def __init__(
@@ -178,7 +186,10 @@ class Contrasting:
         self._hook.remove()
 
     def term(self, X: Tensor) -> Tensor:
-        """Return the weighted mean of the term over rows ``X [b, F]``, on which the module has just been called."""
+        """Return the mean of the contrastive term over rows ``X [b, F]``, times its weight.
+
+        The module's latest forward pass must have been on these rows.
+        """
         z = self._noted
         with torch.no_grad():
             self._module.eval()

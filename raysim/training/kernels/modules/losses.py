@@ -1,6 +1,7 @@
 """The losses of ``raysim.training.losses`` for autograd, for each row ``[b]``.
 
-Outputs are ``[b, C]``, labels ``[b]``; a real label has one output, ``C = 1``.
+The arguments are a module's outputs for ``b`` rows, ``[b, C]``, and the rows' labels, ``[b]``. For a real label ``C``
+is 1.
 """
 
 from __future__ import annotations
@@ -13,17 +14,20 @@ RowLosses = Callable[[Tensor, Tensor], Tensor]
 
 
 def log_loss(outputs: Tensor, y: Tensor) -> Tensor:
-    """Return ``-log softmax(outputs)[y]``."""
+    """Return the log loss of each row, ``-log softmax(outputs)[y]``, ``[b]``."""
     return nn.functional.cross_entropy(outputs, y, reduction="none")
 
 
 def squared(outputs: Tensor, y: Tensor) -> Tensor:
-    """Return ``(z - y)^2 / 2``."""
+    """Return half the squared error of each row, ``(z - y)^2 / 2``, ``[b]``; ``z`` is the row's output."""
     return 0.5 * (outputs.squeeze(-1) - y).square()
 
 
 def absolute(outputs: Tensor, y: Tensor) -> Tensor:
-    """Return ``|z - y|``. Its derivative at 0 is 0, as in autograd."""
+    """Return the absolute error of each row, ``|z - y|``, ``[b]``; ``z`` is the row's output.
+
+    Its derivative at 0 is 0, as usual in autograd.
+    """
     return (outputs.squeeze(-1) - y).abs()
 
 

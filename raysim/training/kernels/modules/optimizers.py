@@ -1,7 +1,7 @@
 """torch's fused optimisers for the autograd loop, with a state that can be restored and stored.
 
 The optimisers are called as functions, because the classes of ``torch.optim`` check hooks, groups and options in every
-step. These checks take as long as the step of a small network. Fused Adam takes a fifth of the time.
+step. These checks take as long as the step of a small network.
 """
 
 from __future__ import annotations
@@ -21,27 +21,29 @@ from raysim.training.kernels.descent import BETA1, BETA2, EPSILON, MOMENTUM
 
 
 class Solver(Protocol):
-    """An optimiser of a module's parameters. It changes the parameters that have a gradient."""
+    """An optimiser of a module's parameters. A step changes only the parameters that have a gradient."""
 
     def step(self) -> None:
-        """Update the parameters by their gradients."""
+        """Make one step with the parameters' gradients."""
 
     def resume(self, layout: Layout, moments: Moments) -> None:
-        """Continue from ``moments``. It is called before the first step."""
+        """Continue from the state ``moments``. This method must be called before the first step."""
 
     def leave(self, layout: Layout, moments: Moments) -> None:
-        """Store the state in ``moments``. Buffers and parameters without a gradient get zeros."""
+        """Store the optimiser's state in ``moments``. For buffers, and for parameters without a gradient, zeros are
+        stored."""
 
 
 def make_solver(name: str, parameters: Sequence[nn.Parameter], rate: float) -> Solver:
-    """Return torch's optimiser of that name, with a fresh state."""
+    """Return the optimiser that is called ``name``, for ``parameters`` and the learning rate ``rate``, with a fresh
+    state."""
     if name == "adam":
         return Adam(parameters, rate)
     return Sgd(parameters, rate, MOMENTUM if name == "momentum" else 0.0)
 
 
 class Sgd:
-    """The optimiser ``torch.optim.SGD``, with ``momentum`` or 0."""
+    """The optimiser ``torch.optim.SGD``, with the coefficient ``momentum``; 0 means plain SGD."""
 
     def __init__(self, parameters: Sequence[nn.Parameter], rate: float, momentum: float) -> None:
         self._parameters, self._rate, self._momentum = parameters, rate, momentum
@@ -135,7 +137,8 @@ def _gradients(parameters: Sequence[nn.Parameter], places: Sequence[int]) -> lis
 
 
 def _split(vector: NDArray[np.floating], parameters: Sequence[nn.Parameter], layout: Layout) -> list[Tensor]:
-    """Return copies of the parts of ``vector [P]``, each on its parameter's device."""
+    """Return copies of the parts of ``vector [P]`` that belong to each of ``parameters``, each on its parameter's
+    device."""
     views = layout.split(vector).values()
     return [torch.from_numpy(view.copy()).to(p.detach()) for p, view in zip(parameters, views, strict=False)]
 
@@ -143,7 +146,8 @@ def _split(vector: NDArray[np.floating], parameters: Sequence[nn.Parameter], lay
 def _joined(
     tensors: Sequence[Tensor | None], parameters: Sequence[nn.Parameter], layout: Layout
 ) -> NDArray[np.floating]:
-    """Return one vector ``[P]``, with zeros for missing tensors."""
+    """Concatenate tensors, one for each parameter, to a vector ``[P]``, with zeros for missing tensors and for
+    buffers."""
     vector = np.zeros(layout.size, parameters[0].detach().cpu().numpy().dtype)
     for tensor, view in zip(tensors, layout.split(vector).values(), strict=False):
         if tensor is not None:
