@@ -23,11 +23,10 @@ Tested = Mapping[str, tuple[float, float]]
 
 
 def falls(choice: Choice, tested: Tested | None) -> list[str]:
-    """Return a caution about objectives in which the recommended trial is far worse on test rows than on validation
-    rows.
+    """Return a warning for each objective in which the recommended trial is far worse on test than on validation rows.
 
-    Far means more than half the range of all completed trials. The differences between trials are then hardly larger
-    than the differences between sets of rows.
+    "Far" means by more than half the range of the objective over all completed trials. Which trial looks best then
+    depends on which rows are validation rows.
     """
     if choice.recommended is None or not tested:
         return []
@@ -50,7 +49,11 @@ def falls(choice: Choice, tested: Tested | None) -> list[str]:
 def block(
     choice: Choice, summary: Mapping[str, Any], name: str, seconds: str, folder: str, report: str, *, ended: bool
 ) -> Block:
-    """Build the block of the sweep ``name`` from its ``summary.json``; ``folder`` is the path to print."""
+    """Build the summary that the terminal shows at the end of the sweep ``name``.
+
+    ``summary`` is the content of ``summary.json``, ``seconds`` the duration as text, and ``folder`` and ``report`` are
+    the paths to print. ``ended`` says whether all trials have ended.
+    """
     tested = None if choice.recommended is None else tested_figures(summary["recommended"]["test"])
     sentences = [*([summary["warning"]] if summary["warning"] else []), *at_the_edge(choice), *falls(choice, tested)]
     warnings = [Warning(capitalised(text).rstrip(".") + ".", False) for text in sentences]
@@ -74,7 +77,7 @@ def block(
 
 
 def details(choice: Choice, summary: Mapping[str, Any], console: Console) -> None:
-    """Print the details that the block omits: the reasons for the recommendation, test figures, and hypervolume."""
+    """Print the hypervolume, the reasons for the recommendation, and the recommended trial's metrics on test rows."""
     from raysim.report.terminal.progress import say
     from raysim.tune.choice import reason
 
@@ -88,7 +91,7 @@ def details(choice: Choice, summary: Mapping[str, Any], console: Console) -> Non
 
 
 def table(choice: Choice, tested: Tested) -> Table:
-    """Build the table of the recommended configuration: its objectives on validation and test rows, and its values."""
+    """Build a table of the recommended trial: its objectives on validation and test rows, and its hyper-parameters."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -106,8 +109,10 @@ def table(choice: Choice, tested: Tested) -> Table:
 
 
 def _rows(choice: Choice, tested: Tested | None) -> list[list[str]]:
-    """Return one row per objective: the recommended trial on validation and test rows, and the best trial of the Pareto
-    set."""
+    """Return one row of text per objective.
+
+    A row has the recommended trial's value on validation rows and on test rows, and the best trial of the Pareto set.
+    """
     if choice.recommended is None or choice.knee is None:
         return []
     rows = []
@@ -120,7 +125,11 @@ def _rows(choice: Choice, tested: Tested | None) -> list[list[str]]:
 
 
 def tested_figures(tree: Mapping[str, Mapping[str, float | None]] | None) -> dict[str, tuple[float, float]] | None:
-    """Return the figures on test rows in ``summary.json``; None without such figures."""
+    """Return the mean of each metric on test rows, and its standard deviation over seeds, as stored in
+    ``summary.json``.
+
+    ``tree`` is that part of the file. Return None if it is empty.
+    """
     if not tree:
         return None
     return {name: (_float(each["mean"]), _float(each["std"])) for name, each in tree.items()}

@@ -57,17 +57,20 @@ class Choice:
 
     @property
     def kind(self) -> TaskKind:
-        """Return the kind of label that the trials predict."""
+        """Return the kind of label that the trials predict, such as classes."""
         return _kind(self.trials)
 
     @property
     def recommended(self) -> Finished | None:
-        """Return the recommended trial."""
+        """Return the recommended trial; None if no trial has all objectives defined."""
         return self.trials[self.knee.index] if self.knee is not None else None
 
 
 def choose(finished: Mapping[int, Finished], sweep: Sweep) -> Choice:
-    """Choose among the trials that ran all their rounds. The final performance of stopped trials is unknown."""
+    """Find the Pareto set and the recommended trial among the trials that ran all their rounds.
+
+    Trials that were stopped early are left out, because their final performance is unknown.
+    """
     trials = tuple(trial for _, trial in sorted(finished.items()) if trial.status == "completed")
     values = np.array([objectives(trial, sweep) for trial in trials], dtype=np.float64).reshape(-1, len(sweep.names))
     front = pareto.front(values, sweep.larger)
@@ -87,7 +90,7 @@ def choose(finished: Mapping[int, Finished], sweep: Sweep) -> Choice:
 
 
 def choice_in(folder: Path) -> Choice:
-    """Choose among the finished trials of the sweep in ``folder``, without changing its files."""
+    """Return the Pareto set and the recommended trial of the sweep in ``folder``, without changing its files."""
     return choose(read_trials(folder), read_sweep(read_tree(folder / "sweep.yaml")))
 
 
@@ -96,10 +99,10 @@ def _kind(trials: Sequence[Finished]) -> TaskKind:
 
 
 def reference_point(values: Floats, sweep: Sweep, kind: TaskKind) -> tuple[float, ...]:
-    """Return the reference point of the hypervolume.
+    """Return the reference point of the hypervolume: for each objective, the value from which the volume is measured.
 
-    For each objective it is the configured value. If none is configured, it is the usual worst value of the metric, or
-    else the value of the worst trial, which gives a volume of 0.
+    It is the configured value, if there is one. If not, it is the usual worst value of the metric, such as 0.5 for an
+    AUROC. For a metric without a usual worst value, it is the value of the worst trial in ``values``.
     """
     point = []
     for j, (name, direction) in enumerate(sweep.objectives.items()):
@@ -111,13 +114,13 @@ def reference_point(values: Floats, sweep: Sweep, kind: TaskKind) -> tuple[float
 
 
 def title(choice: Choice, j: int) -> str:
-    """Return the display name of an objective."""
+    """Return the name of objective ``j`` for display."""
     name = choice.sweep.names[j]
     return f"worst decile {choice.kind.title}" if name == "worst_decile" else LABELS.get(name, name)
 
 
 def headline(choice: Choice) -> str:
-    """Return a sentence on which trial is recommended."""
+    """Return a sentence that names the recommended trial and says why it is recommended."""
     if choice.recommended is None:
         return "No completed trial has all objectives defined: there is nothing to recommend."
     on, number = int(choice.front.sum()), choice.recommended.number
@@ -129,7 +132,7 @@ def headline(choice: Choice) -> str:
 
 
 def reason(choice: Choice) -> list[str]:
-    """Return a sentence on why the knee is recommended, and what it loses compared with the best trials."""
+    """Return sentences on why the trial is recommended, and how far it is from the best trial in each objective."""
     if choice.knee is None or choice.recommended is None:
         judged = [trial.means().get("hospitals", math.inf) for trial in choice.trials]
         few = [name for name in choice.sweep.names if name in MANY and min(judged, default=math.inf) < FEW_HOSPITALS]
@@ -156,8 +159,10 @@ def reason(choice: Choice) -> list[str]:
 
 
 def at_the_edge(choice: Choice) -> list[str]:
-    """Return a warning if a value of the recommended trial is the smallest or largest tried, because a better value may
-    lie beyond."""
+    """Return a warning if a hyper-parameter of the recommended trial has the smallest or largest value that was tried.
+
+    A better value may then lie beyond the tried values. Without such a hyper-parameter, the list is empty.
+    """
     taken = {} if choice.recommended is None else choice.recommended.params
     named = [
         f"{key} {value:.4g}"

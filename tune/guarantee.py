@@ -22,7 +22,10 @@ LOST = "lost.json"
 
 
 def read_lost(folder: Path) -> int:
-    """Return how many trials may have been running when the sweep in ``folder`` was stopped, added over all stops."""
+    """Return how many trials may have been running when the sweep in ``folder`` was stopped.
+
+    If the sweep was stopped several times, these numbers are added up.
+    """
     path = folder / LOST
     if not path.exists():
         return 0
@@ -33,7 +36,8 @@ def read_lost(folder: Path) -> int:
 
 
 def read_cost(path: Path) -> dict[str, Any] | None:
-    """Read the cost from the ``summary.json`` of a sweep that has ended and has run nothing since then."""
+    """Read the privacy cost from the ``summary.json`` at ``path``, of a sweep that has ended; None without a
+    guarantee."""
     privacy = bounded.read_json(path).get("privacy")
     if privacy is None:
         return None
@@ -49,10 +53,11 @@ def cost(
     finals: Sequence[Statement],
     lost: int = 0,
 ) -> dict[str, Any] | None:
-    """Compute the joint epsilon of all ``trials`` and of the ``finals`` after them; None without ``privacy``.
+    """Compute the joint privacy guarantee (epsilon, delta) of all runs of a sweep; None without ``privacy``.
 
-    It is an upper bound: all releases are composed as if every trial had run to its end. ``lost`` is the number of
-    trials that were running when the sweep was stopped; each counts as the trial with the largest epsilon.
+    ``trials`` are the trials' hyper-parameters, and ``finals`` the guarantees of the runs on test rows. The epsilon is
+    an upper bound: it is computed as if every trial had run to its end. ``lost`` is the number of trials that may have
+    been running when the sweep was stopped. Each of them counts as the trial with the largest epsilon.
     """
     plays = [
         guaranteed(job, federation)

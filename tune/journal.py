@@ -1,8 +1,9 @@
 """The journal of a sweep: one line for every finished trial.
 
 A trial's line is on disk before the searcher proposes another trial. The first line of ``journal.jsonl`` identifies the
-sweep: digests of ``sweep.yaml`` and of its data, and the folder from which relative paths start. Each further line is a
-trial. Lines are appended and synced, and never changed: a killed driver loses at most the trials that were running.
+sweep: it has digests of ``sweep.yaml`` and of the data, and the folder from which relative paths start. Each further
+line is a trial. Lines are appended and synced to disk, and never changed. If the process that runs the sweep is killed,
+only the trials that were running are lost.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ Status = Literal["completed", "stopped", "failed"]
 class Finished:
     """A trial that has ended: ``completed`` all rounds, ``stopped`` early by the scheduler, or ``failed``.
 
-    ``rounds`` and ``finals`` are by seed. ``finals`` of a stopped trial are the figures of its last evaluated round.
+    ``rounds`` has the rounds of each seed's run, and ``finals`` its final metrics. For a stopped trial, these are the
+    metrics of its last evaluated round.
     """
 
     number: int
@@ -48,11 +50,12 @@ class Finished:
 
     @property
     def figures(self) -> dict[str, tuple[float, float]]:
-        """Return the headline model's metrics: the mean and the spread over seeds."""
+        """Return the mean and the standard deviation over seeds of each metric of the model to report (headline
+        model)."""
         return figures([headline(metrics) for metrics in self.finals.values()], self.rounds)
 
     def means(self) -> dict[str, float]:
-        """Return the means of the headline model's metrics over seeds."""
+        """Return the mean over seeds of each metric of the model to report (headline model)."""
         return {name: mean for name, (mean, _) in self.figures.items()}
 
 
@@ -67,7 +70,7 @@ class Header:
 
 
 class Journal:
-    """The journal in ``folder``. Its first line must equal ``header``."""
+    """The journal of the sweep in ``folder``. If the file exists, its first line must agree with ``header``."""
 
     def __init__(self, folder: Path, header: Mapping[str, Any]) -> None:
         self._path = folder / JOURNAL
@@ -78,7 +81,7 @@ class Journal:
             self._append(dict(header))
 
     def add(self, trial: Finished) -> None:
-        """Append a trial, and return once it is on disk."""
+        """Append a line for ``trial`` to the journal, and return when it is on disk."""
         self._append(_plain(trial))
         self.trials[trial.number] = trial
 

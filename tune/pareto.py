@@ -1,7 +1,8 @@
 """Trials under several objectives: the Pareto set, its hypervolume, and the recommended trial.
 
-Points are ``values [n, d]``: ``n`` trials, ``d`` objectives; ``larger [d]`` marks the objectives that are maximised. A
-trial with an undefined objective (NaN) is not in the Pareto set and dominates no other.
+``values [n, d]`` are the values of ``n`` trials in ``d`` objectives, and ``larger [d]`` says which objectives are
+maximised. A trial dominates another if it is at least as good in all objectives and better in one. A trial with an
+undefined objective (NaN) is not in the Pareto set and dominates no other trial.
 """
 
 from __future__ import annotations
@@ -17,23 +18,28 @@ from raysim.metrics.equity import pareto_front
 
 
 def signed(values: ArrayLike, larger: Sequence[bool]) -> Floats:
-    """Return ``values [n, d]`` with the signs of minimised objectives changed, so that larger is always better."""
+    """Return the objectives ``values [n, d]`` with changed signs where they are minimised, so that larger is better."""
     points = np.asarray(values, dtype=np.float64).reshape(-1, len(larger))
     return points * np.where(larger, 1.0, -1.0)
 
 
 def front(values: ArrayLike, larger: Sequence[bool]) -> NDArray[np.bool_]:
-    """Return which trials are in the Pareto set, ``[n]``: no other trial dominates them. Equal trials do not dominate
-    each other."""
+    """Return which of n trials are in the Pareto set, ``[n]``, because no other trial dominates them.
+
+    ``values [n, d]`` are their d objectives, and ``larger [d]`` says which of these are maximised. Equal trials do not
+    dominate each other.
+    """
     points = signed(values, larger)
     return pareto_front(points) if len(points) else np.empty(0, dtype=np.bool_)
 
 
 def crowding(values: ArrayLike) -> Floats:
-    """Compute the crowding distances ``[n]`` of the points of one front (Deb et al., NSGA-II, 2002, section III-B).
+    """Compute the crowding distances ``[n]`` of the n points of a Pareto set (Deb et al., NSGA-II, 2002, section
+    III-B).
 
-    A distance is the sum over objectives of the gap between a point's two neighbours, in units of the front's range. It
-    is infinite for the ends of any objective. An objective with equal values at all points adds nothing.
+    A point's distance is a sum over objectives: the gap between its two neighbours, divided by the range of the
+    objective in the set. It is infinite for the points with the smallest or largest value of an objective. An objective
+    that is equal at all points adds nothing.
     """
     points = np.asarray(values, dtype=np.float64)
     distance = np.zeros(len(points))
@@ -48,10 +54,11 @@ def crowding(values: ArrayLike) -> Floats:
 
 
 def hypervolume(values: ArrayLike, larger: Sequence[bool], reference: ArrayLike) -> float:
-    """Compute the exact volume that the trials dominate above ``reference [d]``.
+    """Compute the hypervolume: the volume between the reference point ``reference [d]`` and the Pareto set.
 
-    It is 0 if no trial is better than the reference in every objective. The algorithm cuts the volume into slabs along
-    the last objective. A slab's volume is its height times the volume of its points in the other objectives.
+    It is exact, and 0 if no trial is better than the reference point in every objective. ``values [n, d]`` are the
+    trials' objectives, and ``larger [d]`` says which are maximised. The algorithm cuts the volume into slabs along the
+    last objective. A slab's volume is its height times the volume of its points in the other objectives.
     """
     points = signed(values, larger) - signed(np.asarray(reference, dtype=np.float64)[None], larger)
     points = points[(points > 0).all(axis=1)]  # NaN > 0 is False
@@ -78,10 +85,10 @@ def _volume(points: Floats) -> float:
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of the recommended trial in one objective.
+    """How far the recommended trial is from the best trial in one objective.
 
-    ``gap >= 0`` is its distance from the best value, and ``share`` is the gap divided by the front's range of that
-    objective. ``best`` is the index of the best trial.
+    ``gap >= 0`` is the difference from the best value. ``share`` is the gap divided by the range of the objective in
+    the Pareto set. ``best`` is the index of the best trial.
     """
 
     gap: float
@@ -91,7 +98,10 @@ class Cost:
 
 @dataclass(frozen=True)
 class Knee:
-    """The recommended trial: its index, its ``distance`` from the ideal point, and its costs by objective."""
+    """The recommended trial: its index, its ``distance`` from the ideal point, and its :class:`Cost` in each objective.
+
+    The ideal point has the best value of any trial in every objective.
+    """
 
     index: int
     distance: float
@@ -99,10 +109,10 @@ class Knee:
 
 
 def knee(values: ArrayLike, larger: Sequence[bool]) -> Knee | None:
-    """Return the trial of the front with the smallest Euclidean distance from the ideal point, or None without a front.
+    """Return the trial of the Pareto set that is nearest to the ideal point, or None if the set is empty.
 
-    Each objective is scaled so that 0 is the best value of any trial, and 1 the worst value of the front. The ideal
-    point is 0 in all objectives. The first trial wins ties.
+    Each objective is scaled so that 0 is the best value of any trial, and 1 the worst value in the Pareto set. The
+    ideal point is 0 in all objectives, and distances are Euclidean. Of equally near trials, the first is returned.
     """
     points = signed(values, larger)
     on = np.flatnonzero(front(values, larger))

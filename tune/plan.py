@@ -36,7 +36,7 @@ TRIED = 32
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """A sweep, with everything that its trials need."""
+    """A checked sweep: its configuration, its search space, and the folder of each seed's data."""
 
     tree: Mapping[str, Any]
     """The configuration without the section ``sweep``."""
@@ -57,7 +57,8 @@ class SweepPlan:
         return parse(self.sweep.space)
 
     def config(self, params: Params, part: Part) -> Config:
-        """Return the configuration of a trial that is evaluated on ``part``."""
+        """Return the configuration of a trial with hyper-parameters ``params``, evaluated on validation or test
+        rows."""
         config = checked(laid_over(self.tree, {**params, "evaluation.part": part}, "sweep.space."))
         plugins.check_written_out(config.strategy, "strategy")
         if part == "validation":
@@ -67,7 +68,7 @@ class SweepPlan:
         return resolve(config)
 
     def built(self, params: Params, part: Part) -> Built:
-        """Return the configuration of a trial, with its strategy and selection. This needs no data."""
+        """Return a trial's configuration, and the strategy and client sampling that it names. This needs no data."""
         config = self.config(params, part)
         strategy = plugins.build_strategy(config.strategy, model=config.model)
         return config, strategy, plugins.build_selection(config.selection)
@@ -75,7 +76,7 @@ class SweepPlan:
     def jobs(self, params: Params, part: Part) -> list[Job]:
         """Return the runs of a trial, one for each seed, on the data in :attr:`folders`.
 
-        With ``part: test`` they equal the runs of ``raysim run``.
+        If ``part`` is "test", they equal the runs of ``raysim run`` with the trial's configuration.
         """
         return self._jobs(self.built(params, part), part)
 
@@ -88,7 +89,7 @@ class SweepPlan:
         return idle_keys.without(config, strategy).of_run(seed).frozen_run()
 
     def rounds(self) -> int:
-        """Return the rounds of the longest trial; the search space may vary them."""
+        """Return the number of rounds of the longest trial. Trials can differ if the search space varies the rounds."""
         corners = (params for _, params in self.space.corners())
         return max(plugins.rounds(self.config(params, "validation")) for params in corners)
 
@@ -103,10 +104,11 @@ class SweepPlan:
 
 
 def make_plan(tree: Mapping[str, Any]) -> tuple[SweepPlan, Config]:
-    """Build the plan and the configuration from a sweep file's tree, and the data.
+    """Check a sweep file, build its data, and return the plan and the configuration.
 
-    Errors are one line long. The configuration is tried on the data with both ends of every range and with random
-    points of the space, so that trials can fail only in their computations.
+    ``tree`` is the content of the file. Error messages have one line. Before the sweep starts, the configuration is
+    checked with both ends of every range and with random points of the space. Trials can therefore fail only while they
+    compute.
     """
     sweep = read_sweep(tree)
     sweep.check_installed()
@@ -151,7 +153,10 @@ def make_plan(tree: Mapping[str, Any]) -> tuple[SweepPlan, Config]:
 
 
 def _probes(plan: SweepPlan) -> Iterator[tuple[str, Params]]:
-    """Return configurations to build before the sweep starts, each with the key that it tests."""
+    """Yield the hyper-parameters that are checked before the sweep starts, each with the searched key that they test.
+
+    For random points of the space, the key is empty.
+    """
     yield from plan.space.corners()
     for number in range(1, TRIED + 1):
         yield "", plan.space.draw(0, number)
@@ -159,7 +164,7 @@ def _probes(plan: SweepPlan) -> Iterator[tuple[str, Params]]:
 
 @contextlib.contextmanager
 def _naming(where: str, params: Params) -> Iterator[None]:
-    """Name the searched key in errors about a configuration with ``params``."""
+    """Add the searched key ``where`` to errors that are raised in this context, and which ``params`` cause."""
     try:
         yield
     except RaysimError as error:
@@ -180,7 +185,8 @@ def _check_split(plan: SweepPlan, config: Config) -> None:
 
 
 def _federations(plan: SweepPlan, config: Config, *, alone: bool) -> dict[int, Federation]:
-    """Build each seed's data. With ``alone``, each hospital divides its own rows into parts."""
+    """Build the data of each seed. With ``alone``, each hospital splits its rows into training, validation and test
+    rows."""
     source = plugins.build_source(config.data)
     if alone:
         # All trials need the same split, so one trial that hides rows decides it for all.
@@ -197,9 +203,10 @@ def _check_parts(federations: Iterable[Federation]) -> None:
 
 
 def _judged(config: Config, federations: Iterable[Federation]) -> int:
-    """Count the hospitals whose validation rows are enough to judge a model, in the seed with the fewest.
+    """Count the hospitals whose validation rows suffice to evaluate a model, in the seed with the fewest.
 
-    If hospitals' sizes are hidden, it is also hidden which hospitals have rows of two classes, and all are counted.
+    These are hospitals with validation rows, and of two classes if the label has classes. If hospitals' sizes are
+    hidden, it is unknown which hospitals these are, and all are counted.
     """
     fewest = []
     for federation in federations:

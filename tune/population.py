@@ -11,7 +11,7 @@ from ray.tune.schedulers import PopulationBasedTraining
 class Population(PopulationBasedTraining):  # type: ignore[misc]
     """Population-based training with a random stream seeded by ``seed``.
 
-    Python's global stream, which Ray Tune would use, does not change.
+    Ray Tune alone would use Python's global random generator, whose state is not changed here.
     """
 
     def __init__(self, seed: int, **settings: Any) -> None:
@@ -19,7 +19,7 @@ class Population(PopulationBasedTraining):  # type: ignore[misc]
         self._stream = random.Random(seed).getstate()
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
-        """Return Ray Tune's decision. All its random numbers are from this stream."""
+        """Return what Ray Tune decides about ``trial``, with random numbers from the separate stream."""
         elsewhere = random.getstate()
         random.setstate(self._stream)
         try:

@@ -21,16 +21,18 @@ from raysim.tune.plan import SweepPlan
 
 
 def write_sweep(out: Manifest, plan: SweepPlan, config: Config) -> None:
-    """Write ``sweep.yaml``: the complete sweep file, which ``raysim resume`` reads."""
+    """Write ``sweep.yaml``: the sweep file with all defaults filled in, which ``raysim resume`` reads."""
     tree = {key: value for key, value in config.frozen().items() if key not in ("strategies", "models", "reference")}
     tree["sweep"] = plan.sweep.frozen()
     out.text("sweep.yaml", yaml.safe_dump(tree, sort_keys=False, allow_unicode=True))
 
 
 def trials_table(finished: Mapping[int, Finished], choice: Choice) -> pd.DataFrame:
-    """Return one row per trial: its state, its values, and every metric's mean and spread (``_std``) over seeds.
+    """Return one row per trial: its status, its hyper-parameters, and each metric's mean and standard deviation over
+    seeds.
 
-    ``pareto`` and ``crowding`` are empty for trials that did not run to their end; failed trials have no metrics.
+    Columns of standard deviations end in ``_std``. ``pareto`` and ``crowding`` are empty for trials that did not run to
+    their end. Failed trials have no metrics.
     """
     place = {trial.number: i for i, trial in enumerate(choice.trials)}
     keys = list(dict.fromkeys(key for trial in finished.values() for key in trial.params))
@@ -51,8 +53,10 @@ def trials_table(finished: Mapping[int, Finished], choice: Choice) -> pd.DataFra
 
 
 def write_tables(out: Manifest, finished: Mapping[int, Finished], choice: Choice) -> None:
-    """Write ``trials.csv`` and ``pareto.csv``. The latter has the non-dominated rows, those with the largest crowding
-    distances first."""
+    """Write ``trials.csv`` with all trials, and ``pareto.csv`` with the trials of the Pareto set.
+
+    Trials with the largest crowding distances are first in ``pareto.csv``.
+    """
     table = trials_table(finished, choice)
     out.csv("trials.csv", table)
     on = table[table["pareto"] == True] if "pareto" in table else table[:0]  # noqa: E712  # empty means no
@@ -73,11 +77,12 @@ def write_page(
     events: int | None,
     mlflow: str,
 ) -> None:
-    """Write ``report.html``, and its figures as SVG.
+    """Write the page of the sweep ``name``, ``report.html``, and its charts as SVG files.
 
+    - ``tested``: the recommended trial's metrics on test rows, as means and standard deviations over seeds.
     - ``counted``: whether the page states the number of rows.
-    - ``events``: the count from :func:`validation_events`.
-    - ``mlflow``: the address of the recorded trials.
+    - ``events``: the result of :func:`validation_events`.
+    - ``mlflow``: the address of the trials in MLflow, or the command that opens them.
     """
     from raysim.tune.page.contents import Setting, sweep_page
 
@@ -102,8 +107,10 @@ def write_page(
 
 
 def write_recommended(out: Manifest, plan: SweepPlan, choice: Choice) -> None:
-    """Write ``recommended.yaml``: the knee's configuration on test rows for ``raysim run``, with the reasons as
-    comments."""
+    """Write ``recommended.yaml``: the recommended trial's configuration for ``raysim run``, evaluated on test rows.
+
+    The reasons for the recommendation are comments in the file. Without a recommended trial, nothing is written.
+    """
     if choice.recommended is None:
         return
     comments = "".join(f"# {line}\n" for line in reason(choice))
@@ -116,7 +123,7 @@ FEWEST_EVENTS = 30
 
 
 def validation_events(federations: Iterable[Federation]) -> int | None:
-    """Count the validation rows of the rarer class, in the seed with the fewest; None without two classes."""
+    """Count the validation rows of the rarer class, in the seed with the fewest; None if there are not two classes."""
     fewest = []
     for federation in federations:
         if len(federation.classes) != 2:
@@ -128,7 +135,8 @@ def validation_events(federations: Iterable[Federation]) -> int | None:
 
 
 def few_events(events: int | None) -> str:
-    """Return a warning if validation rows have too few events, else an empty text."""
+    """Return a warning if ``events``, the number of validation rows of the rarer class, is too small, else an empty
+    text."""
     if events is None or events >= FEWEST_EVENTS:
         return ""
     return (
@@ -144,9 +152,12 @@ def summary(
     tested: Mapping[str, tuple[float, float]] | None,
     events: int | None = None,
 ) -> dict[str, Any]:
-    """Summarise the sweep: counts, hypervolume with its reference, the recommendation, its costs and test figures.
+    """Return the content of ``summary.json``.
 
-    ``events`` is the count from :func:`validation_events`; ``warning`` is not empty if this count is too small.
+    It has the number of trials by status, the hypervolume and its reference point, and the recommended trial. For this
+    trial, it has the metrics on validation and test rows, and how far each objective is from the best. ``total`` is the
+    planned number of trials. ``events`` is the result of :func:`validation_events`; if it is too small, the summary has
+    a ``warning``.
     """
     names = choice.sweep.names
     tree: dict[str, Any] = {
@@ -175,7 +186,10 @@ def summary(
 
 
 def read_tested(path: Path, choice: Choice) -> dict[str, tuple[float, float]] | None:
-    """Read the recommended trial's test figures from ``summary.json``; None if it recommends another trial."""
+    """Read the recommended trial's metrics on test rows from the ``summary.json`` at ``path``.
+
+    Return None if the file cannot be read, has no such metrics, or recommends another trial than ``choice``.
+    """
     try:
         recommended = bounded.read_json(path)["recommended"]
         if (

@@ -31,10 +31,10 @@ def make_scheduler(sweep: Sweep, space: Space, rounds: int, seed: int) -> Any:
 
 
 def perturbed(space: Space) -> list[Dimension]:
-    """Return the dimensions that population-based training may change during a trial.
+    """Return the searched keys that population-based training may change while a trial runs.
 
-    These are learning rates and strengths of proximal terms, but not model shapes. Raises ``ConfigError`` if the space
-    has none.
+    They are the learning rate and the continuous settings of the strategy, such as the weight of a proximal term, but
+    not the shape of the model. Raises ``ConfigError`` if the space has no such key.
     """
     trials = [
         dimension
@@ -55,7 +55,7 @@ def _population(judging: dict[str, Any], scheduler: Pbt, dimensions: list[Dimens
     from raysim.tune.population import Population
 
     def inside(config: dict[str, Any]) -> dict[str, Any]:
-        """Clip a perturbed configuration to its ranges."""
+        """Clip the changed hyper-parameters in ``config`` to their ranges, and round them to their steps."""
         params = config["trial"]["params"]
         for dimension in dimensions:
             params[dimension.key] = dimension.rounded(params[dimension.key])

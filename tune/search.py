@@ -1,8 +1,8 @@
 """Searchers, which propose the values of trials: random, grid, or Optuna. Trials are numbered from 1.
 
-Proposals of the random and the grid searcher depend on the number alone, so that a resumed sweep tries the same values.
-Optuna's proposals depend on the trials that finished before. A resumed sweep therefore passes all finished trials to
-Optuna.
+A searcher proposes the hyper-parameters of each trial. The proposals of the random and the grid searcher depend only on
+the sweep's seed and the trial's number, so that a resumed sweep tries the same values. Optuna's proposals depend on the
+trials that finished before. A resumed sweep therefore passes all finished trials to Optuna.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ STARTUP = 10
 
 
 class ProposalSource(Protocol):
-    """A source that proposes the values of trials and receives their results."""
+    """A searcher: it proposes the hyper-parameters of trials and receives their results."""
 
     def propose(self, number: int) -> Params:
-        """Propose the values of trial ``number``."""
+        """Propose the hyper-parameters of trial ``number``."""
 
     def learn(self, number: int, values: Sequence[float] | None) -> None:
-        """Receive the trial's objectives, some of which may be NaN. None means that the trial failed."""
+        """Receive the objectives of trial ``number``, some of which may be NaN. None means that the trial failed."""
 
 
 def make_source(sweep: Sweep, space: Space, seed: int, finished: Iterable[Finished]) -> ProposalSource:
-    """Build the sweep's searcher, and pass the ``finished`` trials to it."""
+    """Build the searcher of a sweep. If it learns from results, it receives those of the ``finished`` trials."""
     sweep.check_installed()
     if sweep.searcher == "optuna":
         return FromOptuna(sweep, space, seed, finished)
@@ -40,7 +40,7 @@ def make_source(sweep: Sweep, space: Space, seed: int, finished: Iterable[Finish
 
 
 class Listed:
-    """A searcher for random values, or for the combinations of a grid in their order."""
+    """A searcher that proposes random values, or the combinations in ``grid`` in their order."""
 
     def __init__(self, space: Space, seed: int, grid: Sequence[Params] | None) -> None:
         self._space = space
@@ -51,14 +51,14 @@ class Listed:
         return dict(self._grid[number - 1]) if self._grid is not None else self._space.draw(self._seed, number)
 
     def learn(self, number: int, values: Sequence[float] | None) -> None:
-        """Ignore the result."""
+        """Ignore the results of trials, because proposals do not depend on them."""
 
 
 class FromOptuna:
     """Optuna's tree-structured Parzen estimator in define-by-run mode: a key is requested only if its condition holds.
 
-    Listed values are passed by index, so that they may be lists. Grids cycle through their combinations, and Optuna
-    proposes the other values.
+    Values from a list are passed to Optuna by their index in the list, so that they may be lists. Keys with ``grid``
+    cycle through their combinations, and Optuna proposes the values of all other keys.
     """
 
     def __init__(self, sweep: Sweep, space: Space, seed: int, finished: Iterable[Finished]) -> None:
@@ -138,8 +138,8 @@ def _distribution(dimension: Dimension) -> Any:
 def objectives(trial: Finished, sweep: Sweep) -> list[float] | None:
     """Return a trial's objectives in the sweep's order, NaN where undefined; None for a failed trial.
 
-    An objective that needs many hospitals is undefined if too few hospitals have figures, for example because the
-    trial's model was not trained at all hospitals.
+    An objective that needs many hospitals, such as a decile over hospitals, is undefined if too few hospitals have
+    metrics.
     """
     if trial.status == "failed":
         return None

@@ -163,28 +163,28 @@ class Sweep(Section):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the objectives, in order."""
+        """Return the names of the objectives, in order."""
         return tuple(self.objectives)
 
     @property
     def larger(self) -> tuple[bool, ...]:
-        """Return which objectives are maximised."""
+        """Return, for each objective, whether it is maximised."""
         return tuple(direction == "max" for direction in self.objectives.values())
 
     @property
     def judge(self) -> str | None:
-        """Return the objective by which the scheduler decides; None if it uses no objective."""
+        """Return the objective by which the scheduler stops or changes trials; None if it does not compare trials."""
         if isinstance(self.scheduler, Judging):
             return self.scheduler.objective or self.names[0]
         return None
 
     def frozen(self) -> dict[str, Any]:
-        """Return the complete section as plain YAML types."""
+        """Return the section ``sweep`` with all defaults filled in, as plain YAML types."""
         return self.model_dump(mode="json", exclude_none=True)
 
 
 def read_sweep(tree: Mapping[str, Any]) -> Sweep:
-    """Read and check the section of a sweep file's tree. Every error is one line."""
+    """Read and check the section ``sweep`` of ``tree``, the content of a sweep file. Error messages have one line."""
     if "sweep" not in tree:
         raise ConfigError("sweep: missing; add this section, which defines the search (docs/sweeps.md)")
     return validated(Sweep, tree["sweep"], "sweep")
@@ -200,11 +200,11 @@ MANY = ("worst_decile", "p10", "p90", "size_bias", "size_bias_abs")
 
 
 def fitted(sweep: Sweep, kind: TaskKind, judged: int) -> Sweep:
-    """Return the sweep with its objectives, or else the default objectives for this kind of label.
+    """Return the sweep; if it names no objectives, it has the default objectives for labels of this ``kind``.
 
-    ``judged`` is the number of hospitals with figures. With fewer than ten, the defaults exclude :data:`MANY`, as in a
-    comparison. Raises ``ConfigError`` for an objective that no run on such a label reports, that has the wrong
-    direction, or that needs more hospitals.
+    ``judged`` is the number of hospitals with enough validation rows for metrics. With fewer than ten, the defaults
+    exclude the objectives :data:`MANY`. Raises ``ConfigError`` for an objective that no run on such a label reports,
+    that has the wrong direction, or that needs more hospitals.
     """
     if "objectives" not in sweep.model_fields_set:
         objectives = {k: v for k, v in kind.objectives.items() if judged >= FEW_HOSPITALS or k not in MANY}
@@ -233,7 +233,7 @@ def _takes_many(judged: int, kind: TaskKind) -> str:
 
 
 def better(name: str, kind: TaskKind) -> Direction | None:
-    """Return the better direction of an objective; None if neither direction is better, as for a signed bias."""
+    """Return whether objective ``name`` should be maximised or minimised; None if neither, as for a signed bias."""
     if name in (*timing.LARGER, *kind.pooled) or (name in timing.AS_HEADLINE and kind.larger):
         return "max"
     return "min" if name in (*timing.SMALLER, *timing.AS_HEADLINE, *TRAFFIC) else None

@@ -6,9 +6,9 @@ A space is YAML, with a distribution for each dotted key::
     strategy.mu: {loguniform: [1e-3, 1]}
     strategy.clusters: {randint: [2, 12], when: {strategy.name: chip}}
 
-Every distribution maps the unit interval to values, so that a trial's values depend only on its number and the sweep's
-seed. The valid values of a key are not repeated here: before the sweep starts, the configuration is checked with the
-ends of every range.
+Every distribution maps a number between 0 and 1 to a value. A trial's values therefore depend only on its number and
+the sweep's seed. This module does not know which values of a key are valid: before the sweep starts, the configuration
+is checked with both ends of every range.
 """
 
 from __future__ import annotations
@@ -54,11 +54,10 @@ FIXED = {
 
 @dataclass(frozen=True)
 class Dimension:
-    """The distribution of one key: listed ``values``, or numbers in ``[low, high]``, which may be multiples of a
-    ``step``.
+    """The distribution of one searched key: a list of ``values``, or numbers in ``[low, high]``.
 
-    ``randint`` excludes ``high``, as in Ray Tune and numpy. ``when`` maps other keys to the values with which the key
-    exists.
+    With a ``step``, the numbers are multiples of it. ``randint`` excludes ``high``, as in Ray Tune and numpy. ``when``
+    is the condition: the key exists in a trial only if other keys have one of the values in ``when``.
     """
 
     key: str
@@ -71,16 +70,16 @@ class Dimension:
 
     @property
     def listed(self) -> bool:
-        """Whether the values are listed."""
+        """Whether the values are given as a list."""
         return self.kind in LISTS
 
     @property
     def continuous(self) -> bool:
-        """Whether there is no finite list of values."""
+        """Whether the values are real numbers without a step."""
         return self.kind in ("uniform", "loguniform")
 
     def at(self, u: float) -> Any:
-        """Return the value at ``u`` in [0, 1)."""
+        """Return the value that the distribution assigns to a number ``u`` in [0, 1)."""
         if self.listed:
             return self.values[min(int(u * len(self.values)), len(self.values) - 1)]
         if self.kind == "randint":
@@ -103,7 +102,7 @@ class Dimension:
         return int(exact) if float(self.step).is_integer() else exact
 
     def all(self) -> list[Any]:
-        """Return every value of a dimension that is not continuous, ascending or as listed."""
+        """Return all values of a distribution that is not continuous: ascending, or in the order of the list."""
         if self.listed:
             return list(self.values)
         if self.kind == "randint":
@@ -113,28 +112,30 @@ class Dimension:
 
     @property
     def count(self) -> int:
-        """Return the number of values of a dimension that is not continuous."""
+        """Return the number of values of a distribution that is not continuous."""
         steps = self._steps()
         return len(self.values) if self.listed else max(0, steps.stop - steps.start)
 
     def _steps(self) -> range:
-        """Return the whole numbers of a range. If there is a step, its product with each of them is a value."""
+        """Return the whole numbers that are the values, or, with a step, the multiples of the step that are the
+        values."""
         if self.step is None:
             return range(int(self.low), int(self.high))
         return range(math.ceil(self.low / self.step - 1e-9), math.floor(self.high / self.step + 1e-9) + 1)
 
     def ends(self) -> list[Any]:
-        """Return the values with which a configuration is checked: every listed value, or both ends of a range."""
+        """Return the values with which configurations are checked before a sweep: all listed values, or both ends of a
+        range."""
         return list(self.values) if self.listed else [self.at(0.0), self.at(math.nextafter(1.0, 0.0))]
 
     def holds(self, params: Params) -> bool:
-        """Whether the key exists, given the values chosen so far."""
+        """Whether the condition of the key holds, given the values ``params`` of earlier keys."""
         return all(key in params and params[key] in values for key, values in self.when.items())
 
 
 @dataclass(frozen=True)
 class Space:
-    """The dimensions of a space, in an order in which conditions refer only to earlier dimensions."""
+    """The searched keys with their distributions, ordered so that conditions refer only to earlier keys."""
 
     dimensions: tuple[Dimension, ...]
 
@@ -147,7 +148,7 @@ class Space:
         return frozenset(each.key for each in self.dimensions if "log" in each.kind)
 
     def pick(self, value: Callable[[Dimension], Any]) -> Params:
-        """Return a value for each key that exists, chosen by ``value(dimension)``."""
+        """Return the values of a trial: ``value(dimension)`` for each key whose condition holds."""
         params: Params = {}
         for dimension in self.dimensions:
             if dimension.holds(params):
@@ -155,8 +156,10 @@ class Space:
         return params
 
     def draw(self, seed: int, number: int) -> Params:
-        """Sample the random values of trial ``number``. Grids cycle through their combinations. Dimensions are sampled
-        independently."""
+        """Sample the values of trial ``number``, independently for each key.
+
+        Keys with ``grid`` are not sampled; over the trials, they cycle through their combinations.
+        """
         turn = self.turn(number)
 
         def value(dimension: Dimension) -> Any:
@@ -167,7 +170,10 @@ class Space:
         return self.pick(value)
 
     def turn(self, number: int) -> Params:
-        """Return the grid values of trial ``number`` (from 1); the trials cycle through all combinations."""
+        """Return the values of the keys with ``grid`` in trial ``number`` (from 1).
+
+        Over the trials, they cycle through all combinations.
+        """
         grids = [dimension for dimension in self.dimensions if dimension.kind == "grid"]
         place, params = number - 1, {}
         for dimension in reversed(grids):
@@ -176,8 +182,10 @@ class Space:
         return params
 
     def grid(self) -> list[Params]:
-        """Return all combinations, each once. Raises ``ConfigError`` if a dimension is continuous or there are too many
-        combinations."""
+        """Return all combinations of the keys' values, each once.
+
+        Raises ``ConfigError`` if a distribution is continuous or there are too many combinations.
+        """
         for dimension in self.dimensions:
             if dimension.continuous:
                 raise ConfigError(
@@ -201,9 +209,10 @@ class Space:
         return combinations
 
     def corners(self) -> Iterator[tuple[str, Params]]:
-        """For each end of every dimension, yield its key and a configuration with that end.
+        """Yield the values of trials that test the ends of each key's range, each with the tested key.
 
-        The other keys have the first of their values.
+        Each of these trials has one end of one range, or one listed value. All other keys have the first of their
+        values.
         """
         by_key = {dimension.key: dimension for dimension in self.dimensions}
         for dimension in self.dimensions:
@@ -214,7 +223,7 @@ class Space:
 
 
 def parse(tree: Any, where: str = "sweep.space") -> Space:
-    """Parse the space of a YAML tree. Raises ``ConfigError``, naming the key, for an invalid distribution."""
+    """Parse the search space of a sweep file. Raises ``ConfigError``, with the key, for an invalid distribution."""
     if not isinstance(tree, Mapping) or not tree:
         raise ConfigError(f"{where}: names no key to search; write for example strategy.lam: {{loguniform: [0.01, 1]}}")
     dimensions = {str(key): _dimension(str(key), value, f"{where}.{key}") for key, value in tree.items()}
@@ -312,7 +321,7 @@ def _ordered(dimensions: Mapping[str, Dimension], where: str) -> tuple[Dimension
 
 
 def _needed(dimension: Dimension, by_key: Mapping[str, Dimension]) -> Params:
-    """Return values of other keys with which this key exists."""
+    """Return values of other keys that fulfil the conditions of ``dimension``, so that its key exists."""
     needed: Params = {}
     for key, values in dimension.when.items():
         needed |= _needed(by_key[key], by_key) | {key: values[0]}

@@ -47,7 +47,7 @@ DONE, FAILED, INTERRUPTED = 0, 3, 130
 
 
 def begin(source: Source, overrides: Sequence[str], out: Path | None, console: Console, *, verbose: bool) -> int:
-    """Run ``raysim sweep``, and return the exit code."""
+    """Run the command ``raysim sweep`` and return the exit code."""
     with phase(console, "reading data"):
         plan, config = make_plan(read_tree(source, overrides))
     refuse(config, "sweep")
@@ -65,7 +65,10 @@ def begin(source: Source, overrides: Sequence[str], out: Path | None, console: C
 
 
 def go_on(folder: Path, console: Console, *, failed: bool, verbose: bool) -> int:
-    """Run ``raysim resume``, and return the exit code. With ``failed``, failed trials are run again."""
+    """Continue the sweep in ``folder`` (``raysim resume``) and return the exit code.
+
+    With ``failed``, failed trials are run again.
+    """
     if not is_sweep(folder):
         raise ConfigError(f"{folder}: is not the folder of a sweep; it has no sweep.yaml and journal.jsonl")
     folder = folder.absolute()
@@ -84,12 +87,12 @@ def go_on(folder: Path, console: Console, *, failed: bool, verbose: bool) -> int
 
 
 def is_sweep(folder: Path) -> bool:
-    """Whether a sweep was begun in the folder."""
+    """Whether ``folder`` contains a sweep that was begun."""
     return (folder / "sweep.yaml").is_file() and (folder / JOURNAL).is_file()
 
 
 class SweepRun:
-    """A sweep with its folder."""
+    """A sweep that is run or continued, with the folder to which its files are written."""
 
     def __init__(self, out: Manifest, plan: SweepPlan, config: Config, console: Console) -> None:
         self._out = out
@@ -106,13 +109,13 @@ class SweepRun:
         self._events = None if config.hides_sizes else results.validation_events(self._federations.values())
 
     def forget_failed(self) -> None:
-        """Remove failed trials from the finished ones, so that they are run again."""
+        """Remove failed trials from the finished trials in memory, so that they are run again."""
         failed = [number for number, trial in self._journal.trials.items() if trial.status == "failed"]
         for number in failed:
             del self._journal.trials[number]
 
     def play(self, *, verbose: bool) -> int:
-        """Run the remaining trials, write all files, and return the exit code."""
+        """Run the trials that have not ended, write all files of the sweep, and return the exit code."""
         try:
             return self._play(verbose)
         except ConfigError:
@@ -186,14 +189,22 @@ class SweepRun:
         return self._left <= 0
 
     def _tested_before(self, choice: Choice) -> Mapping[str, tuple[float, float]] | None:
-        """Return the test figures of a completed sweep that only has to be recorded in MLflow; otherwise None."""
+        """Return the recommended trial's metrics on test rows, if an earlier command has ended the sweep and stored
+        them.
+
+        Otherwise return None: the recommended trial must still be evaluated on test rows.
+        """
         path = self._folder / "summary.json"
         if not self._ended or not path.exists():
             return None
         return results.read_tested(path, choice)
 
     def _cost(self, tested_before: bool) -> dict[str, Any] | None:
-        """Return the privacy cost of the sweep. If repeated trials have fresh noise, each attempt of a trial counts."""
+        """Return the joint privacy guarantee of all runs of the sweep; None without one.
+
+        If a repeated trial has new noise, each attempt of the trial counts. ``tested_before`` says that an earlier
+        command has ended the sweep, whose stored guarantee is then returned.
+        """
         if tested_before:
             return read_cost(self._folder / "summary.json")
         trials, finals = self._journal.trials.values(), [each.privacy for each in self._finals if each.privacy]
@@ -203,20 +214,23 @@ class SweepRun:
         return cost(self._plan, params, [*self._federations.values()], finals, lost)
 
     def _redraws_noise(self) -> bool:
-        """Whether a trial that is run again has fresh noise."""
+        """Whether a trial that is run again has new privacy noise, not the noise of its first attempt."""
         return any(
             job.redraws_noise for _, params in self._plan.space.corners() for job in self._plan.jobs(params, "test")
         )
 
     def count_lost(self) -> None:
-        """Record how many trials may have been running when the sweep was stopped. They will be run again."""
+        """Store how many trials may have run without a record before the sweep was stopped.
+
+        The privacy guarantee counts them. Nothing is stored if repeated trials have the same noise.
+        """
         if self._redraws_noise():
             again = self._left * (1 + self._plan.sweep.retries) + (0 if (self._folder / "summary.json").exists() else 1)
             self._out.json(LOST, {"trials": read_lost(self._folder) + again})
 
     @property
     def _left(self) -> int:
-        """Return the number of trials that are missing in the journal."""
+        """Return the number of trials that have not ended."""
         return self._total - len(self._journal.trials)
 
     def _announce(self, federation: Federation, places: Places) -> None:
@@ -241,8 +255,11 @@ class SweepRun:
             say(self._console, f"warning: {few}")
 
     def _test(self, session: Session, choice: Choice) -> Mapping[str, tuple[float, float]] | None:
-        """Run the recommended configuration with every seed on the test rows, which were not used before, and write the
-        runs."""
+        """Evaluate the recommended trial on test rows, which were not used before, and write its runs.
+
+        Each seed is one run. Return the mean and the standard deviation over seeds of each metric; None without a
+        recommended trial.
+        """
         if choice.recommended is None:
             return None
         # Imported late: pages and plots take a second to import.

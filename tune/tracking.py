@@ -1,8 +1,8 @@
 """The record of a sweep in MLflow, which only the driver writes: sweep, trial and seed are nested runs.
 
-A background thread sends the trials that are already in the journal, so that an unreachable store loses no trial.
-Unsent trials are tried again while the sweep runs, and when it is resumed. A sweep that fails or is stopped is
-``FAILED`` or ``KILLED`` in MLflow until it is resumed.
+A background thread sends trials to the MLflow store after they are written to the journal, so that no trial is lost if
+the store cannot be reached. Trials that could not be sent are sent again while the sweep runs, and when it is resumed.
+In MLflow, a sweep that fails is ``FAILED``, and a sweep that is stopped is ``KILLED``, until it is resumed.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ COMPARED = 50
 
 @dataclass(frozen=True, eq=False)
 class Conclusion:
-    """The results of a sweep."""
+    """The results of a sweep that are sent to MLflow when it ends."""
 
     members: Mapping[int, bool]
     """Whether each completed trial is in the Pareto set, by number."""
@@ -70,7 +70,10 @@ class Conclusion:
 
 
 class SweepTracker(Sender):
-    """A tracker that sends trials to the store in ``tracking``. The file :data:`SENT` lists what has been sent."""
+    """A thread that sends the trials of a sweep to the MLflow store that ``tracking`` configures.
+
+    The file :data:`SENT` lists the trials that have been sent.
+    """
 
     def __init__(self, folder: Path, plan: SweepPlan, config: Config, fingerprint: str) -> None:
         super().__init__(config.tracking)
@@ -102,7 +105,10 @@ class SweepTracker(Sender):
 
     @property
     def address(self) -> str:
-        """Return the trials' address: a server's page of runs, or the command that opens a file, or an empty text."""
+        """Return where to see the trials in MLflow: the page of a server, or the command that opens a local store.
+
+        The text is empty if there is no store, or if its address may contain a password.
+        """
         uri = self._config.tracking.uri
         if uri == NOWHERE or "@" in uri:  # the address may contain a password
             return ""
@@ -112,20 +118,20 @@ class SweepTracker(Sender):
         return uri if tracker is None else f"{uri.rstrip('/')}/{runs_page(tracker.experiment)}"
 
     def started(self, number: int) -> None:
-        """Send nothing, because only trials that have ended are sent."""
+        """Do nothing, because only trials that have ended are sent."""
 
     def finished(self, trial: Finished) -> None:
-        """Send a trial. It replaces an earlier attempt."""
+        """Send a trial that has ended to MLflow. It replaces an earlier attempt of the same trial."""
         self._queue.put(trial)
 
     def catch_up(self, trials: Iterable[Finished]) -> None:
-        """Send the trials of earlier commands that are not sent yet."""
+        """Send those of the ``trials`` of earlier commands that have not been sent."""
         for trial in trials:
             if trial.number not in self._sent:
                 self._queue.put(trial)
 
     def conclude(self, conclusion: Conclusion) -> None:
-        """Send the results of the sweep."""
+        """Send the results of the sweep to MLflow."""
         self._concluded = True
         self._queue.put(conclusion)
 
@@ -150,14 +156,16 @@ class SweepTracker(Sender):
                 self._calls += 1
 
     def _end_all(self) -> None:
-        """Set the final state of the sweep and of partially sent trials, while the other thread sends the rest."""
+        """Mark the sweep and partially sent trials in MLflow as failed or stopped, if the sweep has failed or was
+        stopped."""
         with contextlib.suppress(Exception), self._ending:  # any error means that the store is unreachable
             for run in (*(self._partial_runs or ()), self._run):
                 if self._tracker is not None and run is not None and self._stopped is not None:
                     self._tracker.end(run, self._stopped)
 
     def _done(self, item: Finished | Conclusion) -> bool:
-        """Send ``item``, and return whether that succeeded. After a failure while closing, nothing more is sent."""
+        """Send ``item`` and return whether this succeeded. If sending has failed since the sweep ended, send
+        nothing."""
         if self.pending and self._closing.is_set():
             return False
         try:
@@ -171,7 +179,7 @@ class SweepTracker(Sender):
         return True
 
     def _store(self) -> Tracker:
-        """Open the MLflow store and the sweep's parent run, and remove partially sent trials."""
+        """Return the open MLflow store, in which the sweep has a parent run and partially sent trials are removed."""
         first, tracker = self._tracker is None, self._opened()
         if first and self._run is not None:
             tracker.reopen(self._run)
@@ -245,7 +253,8 @@ class SweepTracker(Sender):
         tracker.end(self._run, "FINISHED")
 
     def _mark(self, tracker: Tracker, recommended: int | None) -> None:
-        """Rename the recommended trial. If an earlier conclusion recommended another trial, restore its usual name."""
+        """Mark the recommended trial in its name in MLflow. A trial that was recommended before gets its usual name
+        back."""
         assert self._run is not None
         numbers = {run: number for number, run in self._sent.items()}
         for run in tracker.nested(self._run, {VERDICT_TAG: RECOMMENDED}):
@@ -259,7 +268,10 @@ class SweepTracker(Sender):
 
 
 def recorded(folder: Path) -> tuple[str | None, dict[int, str]]:
-    """Return the MLflow run of the sweep in ``folder`` (None without one), and the runs of its trials by number."""
+    """Return the ids of the MLflow runs of the sweep in ``folder``, and of its trials by trial number.
+
+    The id of the sweep's run is None if nothing has been sent.
+    """
     path = folder / SENT
     try:
         state = bounded.read_json(path) if path.exists() else {}
@@ -272,7 +284,7 @@ def recorded(folder: Path) -> tuple[str | None, dict[int, str]]:
 
 
 def background_plots(space: Space) -> tuple[list[str], list[str]]:
-    """Return two lists of trials' parameters: the parameters with numeric axes in charts, and the others."""
+    """Return the names of trials' MLflow parameters in two lists: those with numeric axes in charts, and all others."""
     numbers: list[str] = []
     others: list[str] = []
     for dimension in space:
@@ -284,9 +296,9 @@ def background_plots(space: Space) -> tuple[list[str], list[str]]:
 
 
 def searched(params: Params, space: Space) -> dict[str, Any]:
-    """Return the values of a trial, and the decimal logarithms of values that are searched on a logarithmic scale.
+    """Return the hyper-parameters of a trial, with the decimal logarithms of those searched on a logarithmic scale.
 
-    MLflow's plots have no logarithmic axes.
+    The logarithms are added because MLflow's plots have no logarithmic axes.
     """
     logarithms = {
         f"{LOGARITHM}{key}": math.log10(value)
@@ -297,7 +309,7 @@ def searched(params: Params, space: Space) -> dict[str, Any]:
 
 
 def curve(trial: Finished) -> list[tuple[str, float, int]]:
-    """Return the headline model's metrics by round as means over seeds: ``(name, value, round)``."""
+    """Return the metrics of the model to report (headline model) in each round: ``(name, mean over seeds, round)``."""
     by_round: dict[int, list[Round]] = {}
     for rows in trial.rounds.values():
         for row in rows:
@@ -311,14 +323,17 @@ def curve(trial: Finished) -> list[tuple[str, float, int]]:
 
 
 def final(trial: Finished, step: int) -> list[tuple[str, float, int]]:
-    """Return the metrics that are logged at the end: spreads over seeds, traffic and time."""
+    """Return the metrics of a trial that MLflow receives when it ends: ``(name, value, step)``.
+
+    They are the standard deviations of metrics over seeds (``_std``), the traffic and the computing time.
+    """
     values = [(f"{name}_std", spread, step) for name, (_, spread) in trial.figures.items()]
     values += [(name, trial.figures[name][0], step) for name in ("bytes_down", "bytes_up") if name in trial.figures]
     return [*values, ("seconds", trial.seconds, step)]
 
 
 def code_version() -> str:
-    """Return the version of raysim, with the commit if it runs from a checkout."""
+    """Return the version of raysim, with the commit if it runs from a git checkout."""
     if not (FOLDER.parent / ".git").exists():
         return __version__
     done = subprocess.run(

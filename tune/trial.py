@@ -1,7 +1,7 @@
 """One trial: its configuration, run with every seed on hospitals that trials share.
 
-A trial is only a coordinator: it contains no rows and leaves no state at the hospitals. Its figures therefore do not
-depend on concurrent trials.
+A trial is only the server's side of its runs: it contains no rows and leaves no state at the hospitals. Its results
+therefore do not depend on trials that run at the same time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Metrics = dict[str, dict[str, float]]
 
 @dataclass(repr=False)  # Ray Tune would format each result as a text that is never read
 class Report:
-    """A report of a trial: its results since the previous report."""
+    """The results of a trial since its previous report."""
 
     round: int
     """The round that all seeds have reached."""
@@ -42,20 +42,23 @@ class Report:
     """The computing time in seconds."""
 
     def latest(self) -> list[dict[str, float]]:
-        """Return the headline model's metrics of each seed, after training or after the last evaluated round."""
+        """Return the latest metrics of each seed, of the model to report (headline model).
+
+        They are computed at the end of a run, or in its last evaluated round if it has not ended.
+        """
         evaluated = {seed: rounds[-1].metrics for seed, rounds in self.rounds.items() if rounds}
         return [headline(metrics) for metrics in {**evaluated, **self.finals}.values()]
 
 
 def _no_heartbeat() -> None:
-    """Do nothing. Trials without supervision use this function as their heartbeat."""
+    """Do nothing: the heartbeat of trials that are not supervised."""
 
 
 class Trial:
-    """The execution of ``jobs``, one for each seed, on ``pool``.
+    """The execution of a trial: it runs ``jobs``, one for each seed, on the hospitals in ``pool``.
 
-    Runs are executed to their end or, if ``paced``, up to the next evaluated round of every seed. ``beat`` is called
-    after every round.
+    A call of :meth:`step` executes all runs to their end or, if ``paced``, up to their next evaluated round. ``beat``
+    is called after every round. A run that fails is tried again up to ``retries`` times.
     """
 
     def __init__(
@@ -73,11 +76,12 @@ class Trial:
         self._start()
 
     def states(self) -> list[RunState | None]:
-        """Return the state of each seed's run after the last report; None if the run has not begun."""
+        """Return the state of each seed's run after its last round; None for a run that has not begun."""
         return [run.state_after_round() for run in self._runs]
 
     def go_on(self, states: Sequence[RunState | None]) -> None:
-        """Continue from ``states``, which may be another trial's, with this trial's hyper-parameters."""
+        """Continue each seed's run from ``states``, which may be those of another trial, with this trial's
+        hyper-parameters."""
         self._since = states
         self._round = min((state.round if state else 0) for state in states)
         self._start()
@@ -88,7 +92,10 @@ class Trial:
         self._finals = {}
 
     def step(self) -> Report:
-        """Return the next report. The last report is ``done``. After retries, errors are reported and not raised."""
+        """Execute the trial up to its next report, and return the report; the last report is ``done``.
+
+        If runs still fail after all retries, the last report contains the error; no exception is raised.
+        """
         began = time.perf_counter()
         while True:
             try:
@@ -134,26 +141,30 @@ class Trial:
 
 
 def continued(rounds: Sequence[Round], news: Sequence[Round]) -> list[Round]:
-    """Return ``rounds`` with the ``news`` of a seed appended. Rounds that a trial repeats replace the earlier ones."""
+    """Return a seed's ``rounds`` followed by its new rounds ``news``. Rounds that were run again replace the earlier
+    ones."""
     return [row for row in rounds if not news or row.round < news[0].round] + list(news)
 
 
 def headline(metrics: Metrics) -> dict[str, float]:
-    """Return the metrics of the headline model."""
+    """Return the metrics of the last of the models in ``metrics``, which is the model to report (headline model)."""
     return list(metrics.values())[-1] if metrics else {}
 
 
 def mean_and_spread(values: Sequence[float]) -> tuple[float, float]:
-    """Return the mean and the sample standard deviation over seeds.
+    """Return the mean and the sample standard deviation of ``values``, one for each seed.
 
-    Both are NaN if the value of a seed is undefined. With one seed the deviation is NaN.
+    Both are NaN if one of the values is NaN. With one seed the standard deviation is NaN.
     """
     array = np.asarray(values, dtype=np.float64)
     return float(array.mean()), float(array.std(ddof=1)) if len(array) > 1 else float("nan")
 
 
 def figures(per_seed: Sequence[dict[str, float]], rounds: dict[int, list[Round]]) -> dict[str, tuple[float, float]]:
-    """Return the mean and the spread over seeds of every metric, and of the traffic of ``rounds`` by seed."""
+    """Return the mean and the standard deviation over seeds of every metric and of the traffic.
+
+    ``per_seed`` has the metrics of each seed. The traffic of a seed is summed over its ``rounds``.
+    """
     names = per_seed[0] if per_seed else {}
     result = {name: mean_and_spread([m.get(name, float("nan")) for m in per_seed]) for name in names}
     for name in TRAFFIC if per_seed and rounds else ():

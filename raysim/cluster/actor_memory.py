@@ -1,7 +1,7 @@
 """An actor's cache of its hospitals' memory, which the hospitals store between rounds.
 
-Because of the cache, later calls need not send the memory to the actor. An actor stores nothing else. If memory is no
-longer cached, the call is repeated with the memory.
+A hospital's memory is the data that it keeps from one call of a program to the next. Because of the cache, later calls
+need not send it to the actor again. If an actor no longer has the memory, the call is repeated and sends it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ RECENT = 8
 
 
 def keeps_memory(plan: RoundPlan) -> bool:
-    """Return whether an actor caches the memory of ``plan``, for later calls of the same program in the round."""
+    """Return whether actors cache the hospitals' memory after a call of ``plan``, for later calls in the same round."""
     return plan.problem is None and plan.call is not None and plan.remembers
 
 
@@ -26,28 +26,30 @@ Made = NewType("Made", str)
 
 
 def made_by(reference: Any) -> Made:
-    """Return the name of the memory to which a Ray ``reference`` refers."""
+    """Return the name of the hospitals' memory to which a Ray ``reference`` refers."""
     return Made(reference.task_id().hex())
 
 
 class Forgotten(Exception):
-    """An actor does not have the memory of the requested name, for instance because it was restarted."""
+    """An actor does not have the hospitals' memory with the requested name, for instance because it was restarted."""
 
 
 class RecentMemory:
-    """The memories that an actor's recent calls have returned, by name."""
+    """The hospitals' memories that an actor's recent calls have returned, by name."""
 
     def __init__(self) -> None:
         self._states: OrderedDict[Made, HospitalStates] = OrderedDict()
 
     def add(self, made: Made, states: HospitalStates) -> None:
-        """Store ``states``, and drop the oldest memories beyond :data:`RECENT`."""
+        """Store the memory ``states`` under the name ``made``, and drop the oldest memories until :data:`RECENT` are
+        left."""
         self._states[made] = states
         while len(self._states) > RECENT:
             self._states.popitem(last=False)
 
     def of(self, made: Made) -> HospitalStates:
-        """Return the memory named ``made``; do not change it. Raises :class:`Forgotten` if it is not cached."""
+        """Return the memory with the name ``made``, which the caller must not change. Raises :class:`Forgotten` without
+        one."""
         if made not in self._states:
             raise Forgotten(made)
         return self._states[made]

@@ -9,11 +9,11 @@ from raysim.core.errors import ResourceError
 
 
 def first_answers(asked: Sequence[Any], seconds: float, kind: str, remedy: str) -> list[Any]:
-    """Wait for the first replies of actors.
+    """Wait for the first reply of each actor, and return the replies.
 
     ``asked`` has one reference per actor; ``kind`` is the name of such an actor in errors. Raises ``ResourceError`` if
-    replies are not ready within ``seconds``, or if an actor cannot start. The error says to stop other work or to apply
-    the ``remedy``.
+    replies do not arrive within ``seconds``, or if an actor cannot start. The error tells the user to stop other work,
+    or to apply the ``remedy``.
     """
     import ray
 
@@ -33,7 +33,7 @@ def first_answers(asked: Sequence[Any], seconds: float, kind: str, remedy: str) 
 
 
 def fetch(refs: Any) -> Any:
-    """Call ``ray.get``, and raise the remote error itself, without Ray's wrapping."""
+    """Return the values of Ray references. A remote error is raised as it is, without Ray's wrapping."""
     import ray
 
     try:
@@ -57,7 +57,7 @@ def cause_of(error: Any) -> Exception:
 
 
 def unimportable(what: str) -> ResourceError:
-    """Return the error for a message that a node cannot read because it lacks a module."""
+    """Return the error for a message that cannot be unpickled on a node because the node lacks a module."""
     return ResourceError(
         f"resources: a module that the run uses cannot be imported on every node ({what}); install the same modules "
         "on all nodes, or put them into a folder that PYTHONPATH names"
@@ -65,7 +65,7 @@ def unimportable(what: str) -> ResourceError:
 
 
 def has_died(ref: Any) -> bool:
-    """Return whether a reply will never come, because its actor is dead."""
+    """Return whether the reply ``ref`` will never arrive because its actor is dead."""
     import ray
 
     try:
@@ -78,7 +78,7 @@ def has_died(ref: Any) -> bool:
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of an error's message, or its type."""
+    """Return the first line of an error's message, or the name of its type if the message is empty."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 

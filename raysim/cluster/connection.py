@@ -52,13 +52,13 @@ WATCH_SECONDS = 0.05
 
 
 def awaited() -> bool:
-    """Return whether this process is connected to a Ray, or ``RAY_ADDRESS`` names one."""
+    """Return whether this process is already connected to Ray, or ``RAY_ADDRESS`` names a running Ray."""
     return named() is not None or ("ray" in sys.modules and sys.modules["ray"].is_initialized())
 
 
 @contextlib.contextmanager
 def connected(verbose: bool, dashboard: bool = False) -> Iterator[None]:
-    """Connect this process to Ray while the context is open. A process that was connected before stays connected.
+    """Connect this process to Ray while the context is open; a process that is already connected stays connected.
 
     ``dashboard`` says whether a Ray that is started here has a dashboard. Raises ``ResourceError`` within 40 seconds if
     the cluster cannot be used, and ``HangingError`` if a call of Ray does not return.
@@ -113,8 +113,10 @@ def connected(verbose: bool, dashboard: bool = False) -> Iterator[None]:
 
 
 def _started(options: Mapping[str, Any]) -> Keeper:
-    """Start Ray or connect to it, and return its keeper. A Ray that does not start in time, as on a busy machine, is
-    started once more."""
+    """Start Ray or connect to it, and return the thread that keeps it running.
+
+    If Ray does not start in time, as may happen on a busy machine, it is started once more.
+    """
     keeper = Keeper(options)
     try:
         keeper.start(START_SECONDS)
@@ -131,9 +133,10 @@ def _started(options: Mapping[str, Any]) -> Keeper:
 class Keeper:
     """A thread that calls ``ray.init(**options)`` and ``ray.shutdown()``.
 
-    ``ray.init`` has been observed to wait forever inside Ray's code, where no exception reaches it. Outside the main
-    thread it also sets no signal handler: Ray's handler aborts a process three seconds after SIGTERM. The thread lives
-    as long as Ray is needed, because Linux ends Ray's processes with the thread that started them.
+    ``ray.init`` is called outside the main thread for two reasons. It may wait forever inside Ray's code, which no
+    exception interrupts. In the main thread it also sets a signal handler that aborts the process three seconds after
+    SIGTERM. The thread lives as long as Ray is needed, because Linux ends Ray's processes with the thread that started
+    them.
     """
 
     def __init__(self, options: Mapping[str, Any]) -> None:
@@ -143,10 +146,10 @@ class Keeper:
         self._thread = threading.Thread(target=self._keep, name="Ray", daemon=True)
 
     def start(self, seconds: float) -> None:
-        """Return when Ray is running.
+        """Wait until Ray is running, for at most ``seconds``.
 
         Raises the errors of ``ray.init``, and ``HangingError`` if it takes longer. If Ray's code blocks all other
-        threads and the process belongs to raysim, Python's watchdog ends the process and prints its trace.
+        threads of a process of raysim's command line, Python's watchdog ends the process and prints its trace.
         """
         watched, traced = host.is_own(), faulthandler.is_enabled()
         if watched:
@@ -173,7 +176,7 @@ class Keeper:
         self._up.result()
 
     def stop(self) -> None:
-        """Shut Ray down, and return afterwards."""
+        """Shut Ray down, and wait until this is done."""
         self._leave.set()
         self._thread.join()
 
@@ -196,9 +199,9 @@ class Keeper:
 
 
 def _lost(part: str) -> NoReturn:
-    """End this process, which belongs to raysim, because a part of its Ray has ended.
+    """End this process of raysim's command line, because ``part``, an essential process of its Ray, has ended.
 
-    Ray would end it some seconds later with exit code 1 and pages of logs, or wait forever.
+    Otherwise Ray would end the process some seconds later with exit code 1 and pages of logs, or wait forever.
     """
     show_cursor = "\x1b[?25h" if sys.stderr.isatty() else ""  # a progress bar has hidden the cursor
     print(
@@ -211,7 +214,7 @@ def _lost(part: str) -> NoReturn:
 
 
 def dashboard_address() -> str | None:
-    """Return the address of the dashboard of this process's Ray; None if it has none."""
+    """Return the address of Ray's dashboard; None if the Ray of this process has none."""
     import ray
 
     # It would say that it is up already, and take SIGTERM for itself.
@@ -221,12 +224,13 @@ def dashboard_address() -> str | None:
 
 
 def live_nodes() -> tuple[Node, ...]:
-    """Return the nodes of this process's Ray. Its own node comes first."""
+    """Return the nodes of the Ray to which this process is connected; the node of this process comes first."""
     import ray
 
     return standing_nodes(ray.nodes(), ray.get_runtime_context().get_node_id())
 
 
 def this_machine() -> Node:
-    """Return the resources of a Ray started here: the cores that the container allows, and the visible GPUs."""
+    """Return the resources that a Ray started on this machine would have: the container's cores, and the visible
+    GPUs."""
     return Node("this machine", devices.cores(), devices.cards())

@@ -20,17 +20,19 @@ PAUSE = 0.05
 
 
 class CoordinatorActor:
-    """A Ray actor that coordinates jobs over ``pool``, one at a time. ``folders`` are searched for the user's modules
-    to which jobs refer."""
+    """A Ray actor that coordinates the rounds of jobs at the hospitals of ``pool``.
+
+    The user's modules are imported from ``folders``.
+    """
 
     def __init__(self, folders: Sequence[str], pool: Pool) -> None:
         search_only(folders)
         self._pool = pool
 
     def run(self, job: Job, since: RunState | None, every: Every) -> Iterator[list[Event]]:
-        """Run :meth:`JobRun.events`, and yield the new events every ``PAUSE`` seconds.
+        """Run :meth:`JobRun.events`, and yield lists of new events, one every ``PAUSE`` seconds.
 
-        The job runs on a background thread, so that no round waits for the sending of its events.
+        The job runs on a background thread, so that no round waits until events are sent.
         """
         events_ahead = BackgroundIterator(JobRun(self._pool, job, since).events(every))
         while events := events_ahead.take():
@@ -39,7 +41,7 @@ class CoordinatorActor:
                 time.sleep(PAUSE)
 
     def ready(self) -> None:
-        """Reply as soon as the process is running."""
+        """Return nothing; the reply shows that the process is running."""
 
 
 def coordinate(pool: Pool) -> Any:
@@ -57,7 +59,7 @@ T = TypeVar("T")
 
 
 class BackgroundIterator(Generic[T]):
-    """An object that runs the iterator ``items`` to its end on a background thread; :meth:`take` returns new items."""
+    """Runs the iterator ``items`` to its end on a background thread; :meth:`take` returns new items."""
 
     def __init__(self, items: Iterator[T]) -> None:
         self._queue: SimpleQueue[T | _End] = SimpleQueue()
@@ -66,15 +68,17 @@ class BackgroundIterator(Generic[T]):
 
     @property
     def over(self) -> bool:
-        """Return whether all items have been taken. After an error of the iterator, the result is never True;
-        :meth:`take` raises the error."""
+        """Return whether the iterator has ended without an error and all its items have been taken.
+
+        If the iterator fails, :meth:`take` raises its error.
+        """
         return self._end is not None and self._end.error is None
 
     def take(self, seconds: float | None = None) -> list[T]:
         """Wait for an item, then return all available items.
 
-        Return an empty list at the end, or after ``seconds`` without an item. Raises the iterator's error once all
-        items before it have been taken.
+        The list is empty at the end, or if there is no item within ``seconds``. Raises the iterator's error once all
+        items before the error have been taken.
         """
         taken: list[T] = []
         while self._end is None and (not taken or not self._queue.empty()):
@@ -101,7 +105,7 @@ class BackgroundIterator(Generic[T]):
 
 
 class _End:
-    """The marker after the last item: the iterator has ended or failed."""
+    """The marker that follows the last item, with the iterator's error if it has failed."""
 
     def __init__(self, error: BaseException | None) -> None:
         self.error = error

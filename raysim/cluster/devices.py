@@ -9,8 +9,9 @@ from raysim.core.errors import ResourceError
 
 
 def resolve_device(device: str) -> tuple[str, str]:
-    """Return the device that ``auto``, ``cpu`` or ``cuda`` means in this process, and a text on what torch finds, for
-    error messages.
+    """Return the device that ``auto``, ``cpu`` or ``cuda`` means in this process.
+
+    Also returns a text for error messages on the GPUs that torch finds.
     """
     if device == "cpu":
         return "cpu", ""
@@ -26,7 +27,7 @@ microseconds."""
 
 
 def cores() -> float:
-    """Return the number of cores of a Ray started here, within the container's limit."""
+    """Return the number of cores that a Ray started on this machine may use, within the container's limit."""
     count = os.cpu_count() or 1
     try:
         quota, period = QUOTA.read_text().split()
@@ -36,7 +37,7 @@ def cores() -> float:
 
 
 def cards() -> int:
-    """Return the number of GPUs of a Ray started here: the GPUs that both NVIDIA's driver and torch find."""
+    """Return the number of GPUs of a Ray started on this machine: those that both NVIDIA's driver and torch find."""
     if not os.path.isdir("/proc/driver/nvidia/gpus"):
         return 0  # else torch is imported only to say so
     import torch
@@ -45,19 +46,20 @@ def cards() -> int:
 
 
 def device_for(device: str, gpus: float) -> str:
-    """Return the device for an actor with a share ``gpus`` of GPUs.
+    """Return the device setting for an actor that reserves ``gpus`` GPUs, which may be a fraction.
 
-    Without a share, ``auto`` means the CPU, because the actor must not use the GPU that it may find on its node.
+    If the actor reserves none, ``auto`` means the CPU: it must not use a GPU that it may find on its node.
     """
     return "cpu" if device == "auto" and not gpus else device
 
 
 def settle_device(device: str, gpus: float) -> None:
-    """Make this process compute on ``device`` with its share ``gpus``, a fraction or a number of cards.
+    """Limit this process to its reserved share of GPUs, if ``device`` is ``cuda``, and make its computations
+    reproducible.
 
-    A fraction limits the process to this part of a card's memory. A process that needs more runs out of memory, without
-    affecting other processes. Convolutions use deterministic algorithms in float32, not TF32 with its ten bits of
-    precision.
+    ``gpus`` is a fraction of one GPU, or a number of GPUs. A fraction limits the process to this part of the GPU's
+    memory. A process that needs more runs out of memory, without affecting other processes. Convolutions use
+    deterministic algorithms in float32, not TF32 with its ten bits of precision.
     """
     if device != "cuda":
         return
@@ -69,8 +71,10 @@ def settle_device(device: str, gpus: float) -> None:
 
 
 def check_device(wanted: str, resolved: str, cuda: str) -> str | None:
-    """Return a warning if a reserved GPU is missing, else None. ``cuda`` is what torch finds. Raises ``ResourceError``
-    for ``cuda`` without a GPU.
+    """Return a warning if an actor has reserved a GPU that torch does not find, else None.
+
+    ``wanted`` is the configured device, ``resolved`` the device in use, and ``cuda`` a text on what torch finds. Raises
+    ``ResourceError`` if ``cuda`` is configured and there is no GPU.
     """
     if wanted == "cuda" and resolved != "cuda":
         raise ResourceError(f"resources.device: cuda, but torch sees no CUDA device ({cuda}); install a CUDA build")

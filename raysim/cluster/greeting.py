@@ -40,16 +40,16 @@ except Exception as error:
 
 
 def named() -> str | None:
-    """Return the value of ``RAY_ADDRESS`` if it names a running Ray; else None."""
+    """Return the value of ``RAY_ADDRESS`` if it names a running Ray, else None."""
     address = os.environ.get("RAY_ADDRESS")
     return None if address == LOCAL else address or None
 
 
 def answering(address: str) -> str:
-    """Return the address of the Ray behind ``address``, once it has accepted a process.
+    """Return the address of the Ray at ``address`` after checking that it accepts this process.
 
     Raises ``ResourceError`` within seconds if there is no reply, no Ray at the address, or a missing or wrong token.
-    Ray alone would retry for minutes.
+    Ray itself would retry for minutes.
     """
     if "://" in address:
         raise ResourceError(
@@ -72,9 +72,9 @@ def answering(address: str) -> str:
 
 
 def _greeted(address: str) -> str:
-    """Return the same as :func:`answering`, for an address with an open port.
+    """Do what :func:`answering` does, for an address with an open port.
 
-    Another process makes the call, because Ray's call has no time limit, writes to stderr, and can end its process.
+    A separate process calls Ray, because Ray's call has no time limit, writes to stderr, and can end its process.
     """
     command = [sys.executable, "-P", "-c", GREETING, address]
     try:
@@ -110,12 +110,12 @@ def _greeted(address: str) -> str:
 
 
 def _refused(messages: str) -> bool:
-    """Return whether one of Ray's messages in ``messages`` reports a wrong token."""
+    """Return whether one of Ray's messages says that the token is wrong."""
     return any(part in messages for part in REFUSED)
 
 
 def short(reason: str) -> str:
-    """Return Ray's message on one line, without repetitions."""
+    """Return a message of Ray as one line, without repetitions."""
     text = " ".join(reason.split())
     if "Version mismatch" not in text:
         text = text.split(". ")[0]
@@ -123,7 +123,7 @@ def short(reason: str) -> str:
 
 
 def remedy(reason: str) -> str:
-    """Return the remedy for Ray's message ``reason``."""
+    """Return what the user can do about Ray's message ``reason``."""
     if "Version mismatch" in reason:
         return "install the same Python and Ray here as on the cluster (constraints.txt)"
     if "token" in reason:

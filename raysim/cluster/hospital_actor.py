@@ -25,7 +25,7 @@ from raysim.strategies.base import Ids
 
 @dataclass(frozen=True)
 class ActorReady:
-    """An actor's first reply: its device, the devices that torch finds, and the address and software of its node."""
+    """An actor's first reply: its device, what torch finds, and the address and software versions of its node."""
 
     resolved: str
     cuda: str
@@ -34,9 +34,10 @@ class ActorReady:
 
 
 class HospitalActor:
-    """A Ray actor with a :class:`HospitalGroup`, on the device of its GPU share.
+    """A Ray actor that runs some of the hospitals, on its share of a GPU or on the CPU.
 
-    A call contains the rows that are shipped to the actor, if rows are shipped (:mod:`raysim.cluster.shipping`).
+    Actors that cannot read the federation's folder receive their hospitals' rows with the calls
+    (:mod:`raysim.cluster.shipping`).
     """
 
     def __init__(
@@ -48,10 +49,13 @@ class HospitalActor:
         threads: int,
         *served: Ids,
     ) -> None:
-        """``folders`` are searched for the user's modules.
+        """Prepare the process for its hospitals.
 
-        The actor computes with at most ``threads`` threads. ``gpus`` is its share of GPUs. ``served`` are the ids of
-        its hospitals, see :data:`PIECE`.
+        - ``folders``: the folders from which the user's modules are imported.
+        - ``pools``: whether this actor also trains on the pooled rows of all hospitals, if a strategy needs it.
+        - ``gpus``: the actor's share of GPUs.
+        - ``threads``: the largest number of threads for computations.
+        - ``served``: the ids of the actor's hospitals, in arrays of at most :data:`PIECE`.
         """
         search_only(folders)
         host.limit_threads(threads)
@@ -65,8 +69,11 @@ class HospitalActor:
     def round(
         self, plan: bytes | RoundPlan, states: HospitalStates | Made | None, shipment: Shipment | None = None
     ) -> tuple[PartialResult, Joined]:
-        """See :meth:`HospitalGroup.round`. Raises :class:`Forgotten` if ``states`` names memory that this actor does
-        not have."""
+        """Run a round of the actor's hospitals; see :meth:`HospitalGroup.round`.
+
+        ``states`` is the hospitals' memory, or its name. Raises :class:`Forgotten` if the actor has no memory of this
+        name.
+        """
         import ray
 
         plan = received(plan)
@@ -79,26 +86,32 @@ class HospitalActor:
     def round_apart(
         self, plan: bytes | RoundPlan, states: HospitalStates | Made | None, shipment: Shipment | None = None
     ) -> tuple[PartialResult, Joined, NDArray[np.int64] | None]:
-        """Run :meth:`round`, but return the sums as a third, separate result, which stays on the node until it is
-        fetched.
+        """Run :meth:`round`, but return the sums of the hospitals' updates as a separate third result.
+
+        This result stays on the actor's node until it is fetched.
         """
         partial, remembered = self.round(plan, states, shipment)
         return replace(partial, units=None), remembered, partial.units
 
     def added(self, *sums: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Add sums of several actors; see :mod:`raysim.cluster.node_sums`."""
+        """Return the sum of several actors' sums; see :mod:`raysim.cluster.node_sums`."""
         return node_sums.added(sums)
 
     def reads(self, folder: str, expected: tuple[Any, ...]) -> tuple[bool, str]:
-        """Return whether this process can map the federation in ``folder``, which must agree with ``expected``. Also
-        return the address of its node.
+        """Return whether this process can read the federation in ``folder``, and the address of its node.
+
+        ``expected`` has the properties of the federation as the caller reads it; another federation counts as not
+        readable.
         """
         import ray
 
         return self._receiver.reads(folder, expected), ray.util.get_node_ip_address()
 
     def ready(self, asking: str) -> ActorReady:
-        """Reply once the process is running. The software is reported only if the actor is not on node ``asking``."""
+        """Return the actor's device, node and software once the process is running.
+
+        The software is left out if the actor is on the caller's node, ``asking``.
+        """
         import ray
 
         node = ray.util.get_node_ip_address()

@@ -21,8 +21,10 @@ size.
 
 
 def shared_by_all(plan: RoundPlan) -> Any:
-    """Return an argument for the calls of all actors, which receive ``plan``. It is the pickled plan or, if the plan is
-    large, a reference to it in the object store."""
+    """Return the argument that passes ``plan`` to the calls of all actors.
+
+    It is the pickled plan or, if the plan is large, a reference to it in Ray's object store.
+    """
     import ray
 
     if plan.models.nbytes < SMALL:
@@ -33,7 +35,7 @@ def shared_by_all(plan: RoundPlan) -> Any:
 
 
 def received(plan: bytes | RoundPlan) -> RoundPlan:
-    """Return the plan of a call. Raises ``ResourceError`` if this node lacks a module that it needs."""
+    """Unpickle the plan of a call. Raises ``ResourceError`` if this node lacks a module that the plan needs."""
     if isinstance(plan, RoundPlan):
         return plan
     try:
@@ -44,10 +46,10 @@ def received(plan: bytes | RoundPlan) -> RoundPlan:
 
 
 class Joined:
-    """The memory of an actor's hospitals, in the form in which it is sent.
+    """The memory of an actor's hospitals, in a form that Ray sends faster.
 
-    It is unpickled as :data:`HospitalStates`. Small arrays of one name are sent as one array, because Ray's time
-    depends on the number of arrays.
+    It is unpickled as :data:`HospitalStates`. Small arrays with the same name are joined into one array, because Ray's
+    time depends on the number of arrays.
     """
 
     def __init__(self, states: HospitalStates) -> None:

@@ -1,12 +1,12 @@
 """The addition of actors' sums within nodes and groups of nodes, before they are sent to the coordinator.
 
-An actor's sums are as large as the models, and every actor that trains a hospital has sums. With several nodes, the
-actors of a node therefore store their sums in the node's memory, and one of them adds them. Only one sum per node is
-sent. With many nodes, groups of up to :data:`MOST_SUMS` node sums are added again, each group at one of its nodes. This
-is repeated until at most that many sums remain for the coordinator.
+Every actor that trains hospitals computes the sum of their updates, which is as large as the models. With several
+nodes, the actors of a node therefore store their sums in the node's memory, and one of them adds these sums. Only one
+sum per node is sent. With many nodes, groups of up to :data:`MOST_SUMS` such sums are added again, each group at one of
+its nodes. This is repeated until at most :data:`MOST_SUMS` sums remain for the coordinator.
 
-All sums are of integers (:mod:`raysim.core.exact`; masks wrap around in the same integers), so the order of additions
-changes no bit.
+The summands are integers (:mod:`raysim.core.exact`), and so are the masks of secure aggregation. The result is
+therefore the same, bit for bit, in whatever order sums are added.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ within the actor's reply: Ray sends results of up to 100 KiB without a separate 
 
 
 def sums_bytes(plan: RoundPlan) -> int:
-    """Return the bytes of the sums of an actor that trains a hospital."""
+    """Return the number of bytes of an actor's sum of its hospitals' updates."""
     if plan.problem is None:
         return 0
     size = plan.models.shape[1]
@@ -41,10 +41,10 @@ def sums_bytes(plan: RoundPlan) -> int:
 
 
 def additions(actors: Sequence[int], nodes: Sequence[int]) -> list[list[Group]]:
-    """Return the groups of actors whose sums are added, in levels.
+    """Return which actors' sums are added together: groups of actors, in levels.
 
-    Groups of one level are independent of each other, and need the results of the level before. ``actors`` have sums to
-    add; ``nodes`` has the node of every actor.
+    Groups of one level can be added at the same time; a level needs the results of the level before. ``actors`` are
+    those with sums to add. ``nodes`` has the index of each actor's node.
     """
     by_node: dict[int, list[int]] = {}
     for actor in actors:
@@ -60,8 +60,10 @@ def additions(actors: Sequence[int], nodes: Sequence[int]) -> list[list[Group]]:
 
 
 def with_sums(plan: RoundPlan, served: Sequence[Ids]) -> frozenset[int]:
-    """Return the actors with sums that are large enough to be added within nodes; ``served`` has the hospitals of each
-    actor."""
+    """Return the indices of the actors that have sums, if sums are large enough to be added within nodes; else none.
+
+    ``served`` has the hospitals of each actor.
+    """
     if sums_bytes(plan) < LEAST_BYTES:
         return frozenset()
     return frozenset(
@@ -70,7 +72,7 @@ def with_sums(plan: RoundPlan, served: Sequence[Ids]) -> frozenset[int]:
 
 
 def added(sums: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """Return the sum of arrays of one shape, which are not changed."""
+    """Return the sum of arrays of the same shape. The arrays are not changed."""
     total = sums[0].copy()
     for others in sums[1:]:
         total += others

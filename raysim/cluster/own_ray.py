@@ -78,9 +78,9 @@ KEPT_SECONDS = 3600.0
 
 @contextlib.contextmanager
 def own_folder() -> Iterator[str]:
-    """Create a folder for the sockets and logs of a Ray, which only this user can enter.
+    """Create a folder for the sockets and logs of a Ray that is started here. Only this user can enter it.
 
-    The folder is removed at the end. If Ray hangs, the folder is kept for its logs. Folders of killed commands are
+    The folder is removed at the end, or kept for its logs if Ray hangs. Folders that killed commands have left are
     removed first. Raises ``ResourceError`` if no folder with a short enough path can be made.
     """
     prefix = f"raysim-{os.getuid()}-"
@@ -101,7 +101,7 @@ def own_folder() -> Iterator[str]:
 
 
 def _root(prefix: str) -> str:
-    """Return the first writable place for temporary files whose path is short enough."""
+    """Return the first writable folder for temporary files whose path is short enough for Ray's sockets."""
     roots = [os.environ.get("RAY_TMPDIR") or tempfile.gettempdir(), *PLACES]
     for root in roots:
         path = os.path.realpath(root)
@@ -114,7 +114,7 @@ def _root(prefix: str) -> str:
 
 
 def _remove_ended(root: str, prefix: str) -> None:
-    """Remove this user's folders of Rays that ended some time ago without removing them."""
+    """Remove folders of Rays that this user's commands started, if the commands were killed some time ago."""
     for folder in Path(root).glob(f"{prefix}*"):
         with contextlib.suppress(OSError):  # another command removes it, or it is not ours
             state = folder.lstat()
@@ -132,7 +132,7 @@ def _remove_ended(root: str, prefix: str) -> None:
 def one_at_a_time() -> Iterator[None]:
     """Make this user's commands start their Rays one after the other, because a busy machine starts several too slowly.
 
-    Commands lock the folder of the token. If it cannot be locked, they do not wait.
+    Commands lock the folder of the authentication token. If it cannot be locked, they do not wait for each other.
     """
     try:
         folder = os.open(Path.home() / ".ray", os.O_RDONLY | os.O_DIRECTORY)
@@ -151,10 +151,10 @@ def one_at_a_time() -> Iterator[None]:
 
 
 def private_token() -> None:
-    """Ensure that ``~/.ray/auth_token`` exists and that only its owner can read it.
+    """Ensure that Ray's authentication token ``~/.ray/auth_token`` exists and that only its owner can read it.
 
-    The folder gets mode 0700 and the file 0600, also if they exist, belong to this user and are open to others. If
-    writing fails, Ray reports this.
+    The folder gets mode 0700 and the file 0600. This also applies if they exist, belong to this user and are open to
+    others. If the token cannot be written, Ray reports this later.
     """
     if any(name in os.environ for name in TOKEN_NAMES) or os.environ.get("RAY_AUTH_MODE", "token").lower() != "token":
         return
@@ -170,7 +170,7 @@ def private_token() -> None:
 
 
 def _make_token(path: Path) -> None:
-    """Write the token atomically, because another process may read or write it at the same time."""
+    """Write a new token in one step, because another process may read or write it at the same time."""
     handle, temporary = tempfile.mkstemp(dir=path.parent)  # of mode 0600
     try:
         with os.fdopen(handle, "w") as file:

@@ -1,6 +1,6 @@
 """The assignment of hospitals to actors, of resources to actors, and of actors to machines.
 
-Amounts are counted in ten-thousandths, as Ray does, so that Ray accepts every placement.
+CPUs and GPUs are counted in ten-thousandths, as in Ray, so that Ray accepts every placement.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class Placement:
     """The machine of each actor, as an index into the nodes of :func:`place`; empty if the machine does not matter."""
 
     def share(self, actor: int) -> tuple[float, float]:
-        """Return the CPUs and GPUs of one actor."""
+        """Return how many CPUs and GPUs one actor has."""
         return self.overrides.get(actor, (self.cpus, self.gpus))
 
     def bundles(self) -> list[dict[str, float]]:
-        """Return the resources that the actors on each machine need together, in the order of the machines."""
+        """Return the resources that the actors on each machine need together, one entry per machine."""
         totals: dict[int, tuple[float, float]] = {}
         for actor, node in enumerate(self.nodes):
             cpus, gpus = totals.get(node, (0.0, 0.0))
@@ -51,17 +51,17 @@ class Placement:
         return [_bundle(*totals[node]) for node in sorted(totals)]
 
     def bundle(self, actor: int) -> int:
-        """Return the index of an actor's machine among :meth:`bundles`."""
+        """Return the index in :meth:`bundles` of the machine of an actor."""
         return sorted(set(self.nodes)).index(self.nodes[actor])
 
 
 def place(
     rows: Ids, resources: ResourcesSection, nodes: Sequence[Node], names: Sequence[str] | None = None
 ) -> Placement:
-    """Distribute hospitals with ``rows [N]`` over actors, and actors over ``nodes``.
+    """Distribute hospitals over actors, and actors over ``nodes``. ``rows [N]`` has each hospital's number of rows.
 
-    Each hospital in ``resources.per_hospital`` has its own actor; ``names [N]`` are the hospitals' names. Raises
-    ``ResourceError`` if the actors cannot run at the same time.
+    Each hospital that ``resources.per_hospital`` names has its own actor; ``names [N]`` are the names of all hospitals.
+    Raises ``ResourceError`` if the actors cannot run at the same time.
     """
     _check_shares(resources)
     _check_device(resources, len(rows))
@@ -97,8 +97,7 @@ def check_named(resources: ResourcesSection, names: Sequence[str]) -> None:
 
 
 def actor_count(hospitals: int, resources: ResourcesSection, machines: Sequence[_FreeMachine]) -> int:
-    """Return the number of actors for the hospitals: by ``hospitals_per_actor``, or the largest number that can run at
-    once."""
+    """Return the number of actors: as ``hospitals_per_actor`` requires, or the largest number that can run at once."""
     if resources.hospitals_per_actor != "auto":
         return math.ceil(hospitals / int(resources.hospitals_per_actor))
     cpus, gpus = _units(resources.cpus_per_actor or 1.0), _units(resources.gpus_per_actor)
@@ -107,8 +106,12 @@ def actor_count(hospitals: int, resources: ResourcesSection, machines: Sequence[
 
 
 def balance(rows: Ids, actors: int) -> tuple[Ids, ...]:
-    """Assign hospitals to actors: the largest hospital first, to the actor with the fewest rows; ties go to the first
-    actor. Ids are ascending within an actor."""
+    """Assign hospitals to actors so that actors have similar numbers of rows; return each actor's hospital ids,
+    ascending.
+
+    ``rows [N]`` has each hospital's number of rows. The largest hospital is assigned first, always to the actor with
+    the fewest rows; ties go to the first actor.
+    """
     loads = [(0, actor) for actor in range(actors)]
     homes: list[int] = []
     largest_first = np.argsort(-rows, kind="stable")
@@ -124,7 +127,7 @@ def balance(rows: Ids, actors: int) -> tuple[Ids, ...]:
 
 
 def describe(sizes: Sequence[int], nodes: int = 1) -> str:
-    """Return a short text such as ``2 actors, 104 hospitals each`` for progress lines."""
+    """Return a short text on actors for progress lines, such as ``2 actors, 104 hospitals each``."""
     low, high = min(sizes), max(sizes)
     where = f" on {nodes} nodes" if nodes > 1 else ""
     served = counted(high, "hospital") if low == high else f"{low:,} to {counted(high, 'hospital')}"
@@ -132,14 +135,17 @@ def describe(sizes: Sequence[int], nodes: int = 1) -> str:
 
 
 class _FreeMachine:
-    """The remaining resources of a machine, in units: CPUs, and each GPU, because a fraction is always on one GPU."""
+    """The free CPUs of a machine and the free part of each of its GPUs, in ten-thousandths.
+
+    GPUs are counted separately, because an actor's fraction of a GPU must be on a single GPU.
+    """
 
     def __init__(self, node: Node) -> None:
         self.cpus = math.floor(node.cpus * UNIT + 1e-6)
         self.devices = [UNIT] * node.gpus
 
     def slots(self, cpus: int, gpus: int) -> int:
-        """Return how many actors with this share fit on the machine."""
+        """Return how many actors with this many ``cpus`` and ``gpus`` fit on the free part of the machine."""
         fits = self.cpus // cpus if cpus else 10**9
         if gpus >= UNIT:
             fits = min(fits, self.devices.count(UNIT) // (gpus // UNIT))
@@ -148,7 +154,10 @@ class _FreeMachine:
         return fits
 
     def take(self, cpus: int, gpus: int) -> None:
-        """Allocate an actor's share. A fraction of a GPU is taken from the fullest device on which it fits."""
+        """Reserve an actor's CPUs and GPUs.
+
+        A fraction of a GPU is taken from the GPU with the least free part that suffices.
+        """
         self.cpus -= cpus
         if gpus >= UNIT:
             for _ in range(gpus // UNIT):
@@ -165,7 +174,10 @@ def _place_single(
     machines: Sequence[_FreeMachine],
     names: Sequence[str] | None,
 ) -> list[tuple[int, tuple[int, int], int]]:
-    """Place hospitals with their own requests: ``(hospital, share, machine)``, the largest requests first."""
+    """Place the hospitals with own requests for resources, each in its own actor, the largest requests first.
+
+    Returns for each the hospital, its CPUs and GPUs, and the index of its machine.
+    """
     if not resources.per_hospital:
         return []
     check_named(resources, names or ())
@@ -192,7 +204,10 @@ def _place_single(
 
 def _spread(machines: Sequence[_FreeMachine], count: int, cpus: int, gpus: int) -> list[int]:
     """Choose a machine for each of ``count`` equal actors, in proportion to the number of such actors that each can
-    hold. Return fewer machines if not all actors fit."""
+    hold.
+
+    The list is shorter if not all actors fit.
+    """
     heap = []
     for i, machine in enumerate(machines):
         if slots := min(count, machine.slots(cpus, gpus)):
@@ -209,8 +224,11 @@ def _spread(machines: Sequence[_FreeMachine], count: int, cpus: int, gpus: int) 
 
 
 def _even_share(machines: Sequence[_FreeMachine], count: int, gpus: int) -> int:
-    """Return the largest number of CPUs, up to one, that each of ``count`` actors can have, in steps of
-    ``1 / UNIT`` CPU. If not all actors can run at once with any number of CPUs, return equal parts of all CPUs."""
+    """Return the largest number of CPUs, up to one, that each of ``count`` actors can have.
+
+    The result is in units of ``1 / UNIT`` CPU. If the actors cannot run at once with any number of CPUs, all CPUs are
+    divided equally.
+    """
     low, high = 0, UNIT
     while low < high:
         middle = (low + high + 1) // 2
@@ -231,7 +249,7 @@ def _check_shares(resources: ResourcesSection) -> None:
 
 
 def _check_device(resources: ResourcesSection, hospitals: int) -> None:
-    """Raise ``ResourceError`` if an actor must compute on a GPU without having a share of one."""
+    """Raise ``ResourceError`` if an actor must compute on a GPU but reserves no share of one."""
     if resources.device != "cuda":
         return
     for name, request in resources.per_hospital.items():
@@ -251,8 +269,11 @@ def _check_device(resources: ResourcesSection, hospitals: int) -> None:
 def _too_much(
     resources: ResourcesSection, count: int, cpus: int, gpus: int, nodes: Sequence[Node], fits: int
 ) -> ResourceError:
-    """Return the error that names the configuration field to lower. This is the field of the resource that is short in
-    total, or else of the resource that no machine can provide."""
+    """Return the error for actors that do not fit on the nodes, which names the configuration field to lower.
+
+    It names CPUs or GPUs, whichever is too few in total. If both are enough, it names the one that machines cannot
+    provide.
+    """
     each = {"cpus_per_actor": (cpus / UNIT, "CPUs"), "gpus_per_actor": (gpus / UNIT, "GPUs")}
     total = {"cpus_per_actor": sum(node.cpus for node in nodes), "gpus_per_actor": float(sum(n.gpus for n in nodes))}
     for name, (share, what) in each.items():
@@ -275,9 +296,8 @@ def _too_much(
 def _units(value: float) -> int:
     """Return a CPU or GPU share as a whole number of the smallest shares that Ray distinguishes.
 
-    It is rounded down, so that six sixths of a device are at most one device; a share above 0 has at least one unit.
-
-    A share rounded up to three or four digits, such as .1667, counts as the exact fraction.
+    It is rounded down, so that six sixths of a device are at most one device. A share above 0 has at least one unit. A
+    share rounded up to three or four digits, such as .1667 for one sixth, counts as the exact fraction.
     """
     sharing = round(1 / value) if 0 < value < 1 else 1
     if value in (round(1 / sharing, 3), round(1 / sharing, 4)):

@@ -1,6 +1,6 @@
 """The coordinator's access to the hospitals' processes: this process, or Ray actors.
 
-Both run the same :class:`HospitalGroup`; only the transport of messages differs.
+In both cases :class:`HospitalGroup` runs the hospitals; only the transport of messages differs.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ is lost there, the actor cannot be restarted."""
 class LocalPool:
     """All hospitals in this process, for a debugger and for small federations.
 
-    They compute with the threads of the process; see :func:`raysim.core.host.threads`.
+    They compute with as many threads as the process allows; see :func:`raysim.core.host.threads`.
     """
 
     def __init__(self, placement: Placement, device: str) -> None:
@@ -70,7 +70,8 @@ class LocalPool:
 
 
 class RayPool:
-    """Hospital actors on a running Ray. The object is sent to coordinator actors, which share the actors.
+    """Hospital actors on a running Ray. The pool can be sent to coordinator actors, which then use the same hospital
+    actors.
 
     ``group`` is the placement group of the actors, if they need one.
     """
@@ -110,10 +111,10 @@ class RayPool:
             self.actors.append(actor.options(**options).remote(*given, *pieces))
 
     def wait(self, seconds: float) -> str | None:
-        """Wait until every actor is running, and set ``places``. Return the first warning of an actor, or None.
+        """Wait until every actor is running, and set ``places``, the actors' nodes. Return the first warning, or None.
 
-        Raises ``ResourceError`` if they do not start in time, if one cannot have its device, or if a node has other
-        software than this process.
+        Raises ``ResourceError`` if an actor does not start within ``seconds`` or does not find its device. Also raises
+        it if a node has other versions of software than this process.
         """
         import ray
 
@@ -139,14 +140,17 @@ class RayPool:
         return self._noted(plan, memory)
 
     def _noted(self, plan: RoundPlan, memory: StateReferences | None) -> tuple[list[PartialResult], StateReferences]:
-        """Run a round, and record the names of the memory that the actors then cache."""
+        """Run a round at all actors, and record the names of the hospitals' memory that the actors then cache."""
         partials, later = self._shipped(plan.work.federation, lambda: self._round(plan, memory))
         if keeps_memory(plan):
             self._made.extend(made_by(each) for each in later)
         return partials, later
 
     def _shipped(self, folder: str, call: Callable[[], T]) -> T:
-        """Call ``call``, and repeat it if an actor has moved to a node that cannot read the folder."""
+        """Return the result of ``call``, which needs the federation in ``folder``.
+
+        It is called again if an actor was restarted on a node that cannot read the folder.
+        """
         try:
             return call()
         except Unreadable:
@@ -165,7 +169,10 @@ class RayPool:
         return list(answers.values()), [call[1] for call in calls]
 
     def _added(self, held: dict[int, Any], work: Work, when: str) -> dict[int, NDArray[np.int64]]:
-        """Add the ``held`` sums of actors within nodes. Return the sums that remain, by the actor that adds them."""
+        """Add actors' sums within nodes, and return the sums that remain, by the actor that has computed each.
+
+        ``held`` has a reference to the sum of each actor.
+        """
         for level in node_sums.additions(sorted(held), self._nodes):
             summed = {
                 group[0]: self.actors[group[0]].added.remote(*(held.pop(actor) for actor in group)) for group in level
@@ -183,8 +190,8 @@ class RayPool:
     ) -> list[Any]:
         """Call a round at all actors.
 
-        Return for each actor references to its partial result, to its hospitals' memory, and, for actors in ``apart``,
-        to its sums.
+        Return for each actor references to its partial result and to its hospitals' memory. Actors in ``apart`` have a
+        third reference, to the sum of their hospitals' updates.
         """
         shared = shared_by_all(plan)
         states = memory or [None] * len(self.actors)
@@ -199,9 +206,9 @@ class RayPool:
         return {hospital: theta for of_actor in remembered.values() for hospital, theta in of_actor.items()}
 
     def _gather(self, refs: Mapping[int, Any], work: Work | None = None, when: str = "") -> dict[int, Any]:
-        """Fetch replies by actor; see :meth:`_settle`.
+        """Wait for the replies of actors, and return them by actor.
 
-        Raises ``ResourceError`` naming the hospitals of an actor that keeps dying.
+        Raises ``ResourceError``, which names the hospitals, if an actor dies again and again.
         """
         import ray
 
@@ -217,10 +224,10 @@ class RayPool:
         return dict(zip(refs, answers, strict=True))
 
     def _settle(self, refs: Mapping[int, Any], work: Work | None, when: str, *, fetched: bool = True) -> None:
-        """Return once each actor of ``refs`` has replied or died.
+        """Wait until each actor of ``refs`` has replied or died.
 
-        With ``fetched``, its reply must also be in this process. A late actor is restarted once, and repeats its call.
-        Raises ``ResourceError`` naming the hospitals of an actor that is late again.
+        With ``fetched``, wait until the replies have arrived in this process. An actor that does not reply in time is
+        restarted once, and repeats its call. Raises ``ResourceError``, which names its hospitals, if it is late again.
         """
         import ray
 
@@ -234,7 +241,10 @@ class RayPool:
             )
 
     def _late(self, refs: Mapping[int, Any], seconds: float, fetched: bool) -> list[int]:
-        """Return the actors without a reply within ``seconds``. With ``fetched``, the reply must be in this process."""
+        """Return the actors that have not replied within ``seconds``.
+
+        With ``fetched``, a reply counts only once it has arrived in this process.
+        """
         import ray
 
         if not refs:

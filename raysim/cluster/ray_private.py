@@ -1,7 +1,7 @@
 """The four private names of Ray that raysim reads.
 
-Each has a fallback if a version of Ray lacks it, and none is changed. ``pyproject.toml`` limits the versions of Ray:
-2.52 was the first with tokens.
+If a version of Ray lacks one of them, raysim works without it. raysim does not change any of them. ``pyproject.toml``
+limits the versions of Ray: 2.52 was the first with authentication tokens.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NAMES = {
 
 
 def read(what: str) -> Any:
-    """Return the part of Ray that ``NAMES`` calls ``what``; None if this version of Ray has none."""
+    """Return the part of Ray that ``NAMES`` describes under ``what``; None if this version of Ray does not have it."""
     module, _, name = NAMES[what].rpartition(".")
     try:
         return getattr(importlib.import_module(module), name, None)
@@ -37,11 +37,11 @@ class _Nowhere(list[str]):
 
 
 def job_without_folders() -> Any:
-    """Return a job for ``ray.init`` whose workers import modules only from their Python's own places.
+    """Return a job for ``ray.init`` whose workers import modules only from Python's own folders.
 
-    Otherwise Ray would first search the folder of the driver's script and its working directory, where a file may have
+    Otherwise Ray would first search the folder of the driver's script and its working directory. A file there may have
     the name of a module of Python, raysim or a library. raysim's actors search these folders last; see
-    :mod:`raysim.core.importing`. A Ray without this argument searches them first.
+    :mod:`raysim.core.importing`. A version of Ray that does not support this searches them first.
     """
     from ray.job_config import JobConfig
 
@@ -54,7 +54,7 @@ def job_without_folders() -> Any:
 def reread_authentication() -> None:
     """Make Ray in this process read ``RAY_AUTH_MODE`` and the token again, because it caches them.
 
-    A Ray without these names keeps the values from its import.
+    A version of Ray that does not support this keeps the values from its import.
     """
     settings, token = read("settings"), read("token")
     if settings is not None and token is not None:
@@ -63,9 +63,10 @@ def reread_authentication() -> None:
 
 
 def ended_parts() -> list[str]:
-    """Return the essential processes (raylet, GCS) that have ended, of a Ray started by this process.
+    """Return the essential processes (raylet, GCS) that have ended, of the Ray that this process started.
 
-    The result is empty for a Ray without this name, which detects ended processes some seconds later.
+    The result is always empty if this version of Ray does not support it; Ray then detects ended processes some seconds
+    later.
     """
     ended = getattr(read("node"), "dead_processes", list)
     return [kind for kind, _ in ended() if kind in ("raylet", "gcs_server")]

@@ -25,10 +25,10 @@ GROW_SECONDS = 900.0
 
 
 def reserve(placement: Placement, nodes: Sequence[Node]) -> Any:
-    """Return a placement group with the actors' resources on each machine; None if Ray places them correctly without
-    one.
+    """Return a placement group that reserves the actors' resources on each machine.
 
-    Raises ``ResourceError`` if other work continues to occupy the resources, or no node is started.
+    Returns None if Ray places the actors correctly without one. Raises ``ResourceError`` if the resources do not become
+    free, or if the autoscaler does not start the missing nodes.
     """
     grows = not all(nodes[i].started for i in placement.nodes)
     if len(set(placement.nodes)) < 2 and not placement.overrides and not grows:
@@ -50,7 +50,7 @@ def reserve(placement: Placement, nodes: Sequence[Node]) -> Any:
 
 
 def await_room(cpus: float, gpus: float = 0.0) -> None:
-    """Return once this process's Ray has these resources free. Raises ``ResourceError`` if they remain occupied."""
+    """Wait until Ray has these resources free. Raises ``ResourceError`` if other work continues to use them."""
     import ray
 
     def room(seconds: float) -> bool:
@@ -67,9 +67,9 @@ def await_room(cpus: float, gpus: float = 0.0) -> None:
 
 
 def _await(there: Callable[[float], bool], what: str, seconds: float) -> None:
-    """Return once ``there``, called with a waiting time in seconds, succeeds.
+    """Wait until ``there`` returns True; it is called with the number of seconds that it may wait.
 
-    Meanwhile tell the user that raysim waits for other work. Raises ``ResourceError`` after ``seconds``.
+    After a while, the user is told that raysim waits for ``what``. Raises ``ResourceError`` after ``seconds``.
     """
     import ray
 

@@ -1,9 +1,9 @@
 """The access of actors to the rows of their hospitals.
 
-An actor that can read the federation's folder (one machine, a shared file system) maps it and reads only its hospitals'
-rows. Other actors receive their hospitals' rows through Ray's object store, once per federation. An actor never
-receives rows of other actors' hospitals. The exception is an actor that trains on pooled rows, which receives all rows
-if a strategy needs them.
+An actor that can read the federation's folder (on the same machine or a shared file system) maps the files into memory
+and reads only its hospitals' rows. Other actors receive their hospitals' rows through Ray's object store, once per
+federation. Only one actor ever receives rows of other actors' hospitals: the actor that trains on the pooled rows, if a
+strategy needs this.
 """
 
 from __future__ import annotations
@@ -32,10 +32,9 @@ SECONDS = 30.0
 
 
 def part_of(federation: Federation, served: Ids, *, training_of_all: bool = False) -> Federation:
-    """Return a federation in which only hospitals ``served`` have rows.
+    """Return a copy of the federation in which only the hospitals ``served`` have rows.
 
-    It has the ids and names of the whole federation. With ``training_of_all`` it also has the training rows of all
-    other hospitals.
+    All hospitals keep their ids and names. With ``training_of_all``, the other hospitals keep their training rows.
     """
     bounds, mine = federation.bounds, set(served.tolist())
     chosen, new = [], np.zeros_like(bounds)
@@ -62,22 +61,22 @@ def part_of(federation: Federation, served: Ids, *, training_of_all: bool = Fals
 
 
 def identity(federation: Federation) -> tuple[Any, ...]:
-    """Return the properties in which two readers of one folder must agree."""
+    """Return properties of a federation by which two processes check that they read the same one from a folder."""
     return federation.fingerprint, federation.X.shape, len(federation.hospitals), int(federation.bounds.sum())
 
 
 class Unreadable(ResourceError):
-    """Raised if an actor cannot read a folder that it could read before, possibly before a restart."""
+    """Raised if an actor cannot read a federation's folder that it could read before, for example after a restart."""
 
 
 class Receiver:
-    """The source of an actor's rows. It maps the file, unless rows were shipped to the actor."""
+    """Gives an actor its rows: from the federation's folder, or from those that were shipped to the actor."""
 
     def __init__(self) -> None:
         self._shipped: dict[tuple[str, bool], Any] = {}
 
     def accept(self, folder: str, shipment: Shipment | None) -> None:
-        """Record the shipment of a call. Its rows are fetched when they are first needed, also after a restart."""
+        """Store the references to the shipped rows of a call; the rows are fetched when they are first needed."""
         if shipment is None:
             return
         for pooled, ref in zip((False, True), shipment, strict=True):
@@ -87,8 +86,10 @@ class Receiver:
             del self._shipped[next(iter(self._shipped))]
 
     def open(self, folder: str, pooled: bool) -> Federation:
-        """Return the federation in ``folder``, with the rows of the actor's hospitals or, for pooled training, of
-        all."""
+        """Return the federation in ``folder`` with the rows of the actor's hospitals.
+
+        With ``pooled``, it also has the training rows of all other hospitals.
+        """
         ref = self._shipped.get((folder, pooled))
         if ref is None:
             try:
@@ -104,7 +105,7 @@ class Receiver:
         return federation
 
     def reads(self, folder: str, expected: tuple[Any, ...]) -> bool:
-        """Return whether this process can map the folder with the ``expected`` :func:`identity`."""
+        """Return whether this process can read the federation in ``folder`` whose :func:`identity` is ``expected``."""
         try:
             return identity(Federation.open(folder)) == expected
         except (OSError, ValueError, KeyError):
@@ -120,7 +121,8 @@ STILL = (False, "a node that does not reply")
 
 
 def _answer(ref: Any) -> tuple[bool, str]:
-    """Return an actor's reply; :data:`STILL` for a lost actor, which the next call may restart."""
+    """Return the reply of :meth:`HospitalActor.reads`, or :data:`STILL` if the actor is lost; the next call restarts
+    it."""
     import ray
 
     try:
@@ -131,7 +133,8 @@ def _answer(ref: Any) -> tuple[bool, str]:
 
 
 class Sender:
-    """Determines once per federation which actors need a shipment, and stores the shipments."""
+    """Finds out once per federation to which actors rows must be shipped, and stores these rows in Ray's object
+    store."""
 
     def __init__(self, served: Sequence[Ids], delivery: Delivery) -> None:
         self._served = served
@@ -140,10 +143,11 @@ class Sender:
         self._pooled: dict[str, Any] = {}
 
     def shipments(self, folder: str, actors: Sequence[Any], *, pooled: bool) -> list[Shipment | None]:
-        """Return the shipment for each actor's call on the federation in ``folder``; None for an actor that maps the
+        """Return the rows to ship with each actor's call on the federation in ``folder``; None for actors that read the
         folder.
 
-        Raises ``ResourceError`` if the folder must be shared and is not.
+        With ``pooled``, the first actor also receives the training rows of all hospitals. Raises ``ResourceError`` if
+        the configuration requires that all actors read the folder and one cannot.
         """
         import ray
 
@@ -161,7 +165,7 @@ class Sender:
         ]
 
     def forget(self, folder: str) -> None:
-        """Determine again which actors need a shipment, after an actor was restarted on another node."""
+        """Find out again to which actors rows must be shipped, after an actor was restarted on another node."""
         self._sent.pop(folder, None)
         self._pooled.pop(folder, None)
 

@@ -13,13 +13,13 @@ from raysim.core.package import FOLDER
 
 
 def source_files(package: Path) -> list[Path]:
-    """Return the Python files of ``package``. In a checkout some of its folders are links."""
+    """Return the Python files of ``package``. Folders that are links, as in a source checkout, are followed."""
     folders = os.walk(package, followlinks=True)
     return [Path(folder, name) for folder, _, names in folders for name in names if name.endswith(".py")]
 
 
 def software() -> dict[str, str]:
-    """Return versions of the packages that affect computed numbers, and a digest of raysim's code."""
+    """Return the versions of packages that affect results, and a digest of raysim's code."""
     versions = {}
     for name in ("numpy", "scipy", "scikit-learn", "torch"):
         try:
@@ -35,7 +35,10 @@ def software() -> dict[str, str]:
 
 
 def check_same(others: Sequence[tuple[str, dict[str, str]]]) -> None:
-    """Raise ``ResourceError`` if another node (by address) has software that differs from this process's."""
+    """Raise ``ResourceError`` if the software of another node differs from that of this process.
+
+    ``others`` has the address and the software of each node.
+    """
     import ray
 
     here = ray.util.get_node_ip_address()

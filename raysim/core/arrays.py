@@ -16,7 +16,7 @@ Ids = NDArray[np.int64]
 def shared_out(total: int, shares: Floats | Ids) -> Ids:
     """Divide ``total`` into whole numbers ``[m]`` in proportion to ``shares [m]``, by largest remainders.
 
-    Among equal remainders, the earlier share has precedence.
+    The sum of the result is exactly ``total``. Among equal remainders, the earlier share is rounded up first.
     """
     exact = total * shares / shares.sum()
     counts = np.floor(exact).astype(np.int64)

@@ -15,8 +15,8 @@ from typing import Any
 class replacing:
     """A context manager for writing a file completely or not at all.
 
-    In ``with replacing(path) as temporary``, the caller writes the file ``temporary``. At the end this file replaces
-    ``path`` in one step, unless an error occurred.
+    In ``with replacing(path) as temporary``, the caller writes the file ``temporary``. When the context ends without an
+    error, this file replaces ``path`` in one step.
     """
 
     def __init__(self, path: Path) -> None:
@@ -39,7 +39,8 @@ _STRAY = re.compile(r"\.([1-9]\d*)\..+", re.ASCII | re.DOTALL)
 
 
 def remove_stray(folder: Path) -> None:
-    """Remove unfinished files of :class:`replacing` in a folder and below it, left by processes that were killed."""
+    """Remove the temporary files of :class:`replacing` that killed processes have left in a folder and its
+    subfolders."""
     for path in folder.rglob(".*"):
         named = _STRAY.fullmatch(path.name)
         if named and path.is_file() and not path.is_symlink() and not _runs(int(named[1])):

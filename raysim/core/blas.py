@@ -2,9 +2,9 @@
 
 OpenBLAS computes the products of numpy and scipy, and chooses its code when it is loaded. For an AMD processor that
 OpenBLAS does not know, it chooses the code for AVX2, which is half as fast as the code for AVX-512. The results of the
-two codes differ in the last bits. raysim's own processes therefore request the code for AVX-512 by the variable
-``OPENBLAS_CORETYPE``, before numpy is imported. Processes that they start inherit the variable. In other processes,
-which only import raysim, nothing changes.
+two codes differ in the last bits. raysim's command line therefore requests the code for AVX-512 by the variable
+``OPENBLAS_CORETYPE``, before numpy is imported. Processes that it starts inherit the variable. In other programs, which
+only import raysim, nothing changes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NEEDED = frozenset(("avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl"))
 def prefer() -> None:
     """Request the code for AVX-512 on an AMD processor that supports it, unless the environment names another code.
 
-    This is for raysim's own processes, before numpy is imported; afterwards it has no effect.
+    Call it only in a process of raysim's command line, before numpy is imported; afterwards it has no effect.
     """
     if VARIABLE not in os.environ and "numpy" not in sys.modules and _amd_with_avx512(Path("/proc/cpuinfo")):
         os.environ[VARIABLE] = AVX512

@@ -1,6 +1,6 @@
 """The reading of YAML and JSON that others may have written, with limits on size, depth, and copies by aliases.
 
-Rejected input raises ``ValueError`` with a message of one line.
+Input beyond a limit raises ``ValueError`` with a message of one line.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def read_bytes(path: Path, limit: int) -> bytes:
 
 
 def yaml_value(text: str, loader: type[Loader] | None = None) -> Any:
-    """Return the value of a YAML text."""
+    """Return the value of a YAML text. Raises ``ValueError`` for invalid YAML, or YAML beyond the limits."""
     if len(text) > YAML_BYTES:
         raise ValueError(f"it has more than {YAML_BYTES:,} characters")
     try:
@@ -67,13 +67,15 @@ def yaml_value(text: str, loader: type[Loader] | None = None) -> Any:
 
 
 def read_json(path: Path, limit: int = JSON_BYTES) -> Any:
-    """Return the value in a JSON file. Raises ``ValueError`` for invalid JSON or more than ``limit`` bytes, and
-    ``OSError``."""
+    """Return the value in a JSON file. Raises ``OSError`` if it cannot be read.
+
+    Raises ``ValueError`` for invalid JSON, or if the file has more than ``limit`` bytes.
+    """
     return json_value(read_bytes(path, limit))
 
 
 def json_value(text: str | bytes) -> Any:
-    """Return the value of a JSON text."""
+    """Return the value of a JSON text. Raises ``ValueError`` for invalid JSON, or JSON beyond the limits."""
     try:
         value = json.loads(text)
     except RecursionError:
@@ -95,8 +97,8 @@ def _below(value: Any) -> Iterable[Any]:
 class Loader(yaml.SafeLoader):
     """PyYAML's safe loader, which stops if the depth or the number of nodes exceeds the limits.
 
-    Aliases take no memory in the loader, because they share the value that they name. Each alias counts as a copy,
-    because a walk over the value visits it once for each alias.
+    An alias in YAML takes no memory, because it shares the value that it names. It nevertheless counts as a copy,
+    because later code that walks over the whole value visits the shared part once for each alias.
     """
 
     def __init__(self, stream: Any) -> None:

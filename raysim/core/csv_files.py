@@ -1,10 +1,9 @@
 """The writing and reading of all of raysim's CSV files.
 
-A spreadsheet that opens a file must not run anything, and reading must return what was written. Spreadsheets treat a
-cell that begins with ``=``, ``+``, ``-`` or ``@`` as a formula, which may run a program or send the sheet elsewhere.
-Names of hospitals and categories come from other people's data. A text that begins with one of these characters is
-therefore written with a ``'`` before it, which marks a text in spreadsheets. Numbers are written unchanged.
-:func:`read_csv` removes the ``'`` again.
+Spreadsheets treat a cell that begins with ``=``, ``+``, ``-`` or ``@`` as a formula, which may run a program or send
+the sheet elsewhere. Names of hospitals and categories come from other people's data, and may contain such formulas. A
+text that begins with one of these characters is therefore written with a ``'`` before it, which marks a text in
+spreadsheets. Numbers are written unchanged. :func:`read_csv` removes the ``'`` again.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _WRITTEN = re.compile(r"'(?='*(?:[\t\r\n]|\s*[=+\-@\uFF1D\uFF0B\uFF0D\uFF20]))")
 
 
 def cell(text: str) -> str:
-    """Return the form of a text in raysim's CSV files.
+    """Return the form in which a text is written to raysim's CSV files, so that no spreadsheet reads it as a formula.
 
     >>> cell("=1+1"), cell("'=1+1"), cell("-0.5"), cell("Saint Mary's")
     ("'=1+1", "''=1+1", '-0.5', "Saint Mary's")
@@ -41,8 +40,10 @@ def text_of(cell: str) -> str:
 
 
 def write_csv(table: pd.DataFrame, path: Path, *, many_rows: bool = False) -> None:
-    """Write a table without its index. With ``many_rows`` Arrow writes it, eight times as fast, with all texts in
-    quotes."""
+    """Write a table without its index.
+
+    With ``many_rows``, Arrow writes the table eight times as fast, with all texts in quotes.
+    """
     texts: set[str] = set()
     safe = _changed(table, cell, texts)
     if not many_rows:
@@ -54,8 +55,11 @@ def write_csv(table: pd.DataFrame, path: Path, *, many_rows: bool = False) -> No
 
 
 def write_pieces(tables: Iterable[pd.DataFrame], path: Path) -> None:
-    """Write tables of many rows, one after another, in the form of :func:`write_csv` with ``many_rows``. Each table is
-    written before the next one is computed."""
+    """Write tables of many rows into one file, one after another, in the format of :func:`write_csv` with
+    ``many_rows``.
+
+    Each table is written before the next one is computed.
+    """
     _write_rows((_changed(table, cell) for table in tables), path)
 
 
@@ -81,8 +85,10 @@ def read_csv(path: Path, **options: Any) -> pd.DataFrame:
 
 
 def _changed(table: pd.DataFrame, change: Callable[[str], str], seen: set[str] | None = None) -> pd.DataFrame:
-    """Return the table with ``change`` applied to all its texts, column names included. The original texts are added to
-    ``seen``."""
+    """Return the table with ``change`` applied to all its texts, including column names.
+
+    If ``seen`` is given, the original texts are added to it.
+    """
     import pandas as pd
 
     names = [str(name) for name in table.columns]
@@ -107,7 +113,7 @@ def _changed(table: pd.DataFrame, change: Callable[[str], str], seen: set[str] |
 
 
 def is_number(text: str) -> bool:
-    """Return whether Python reads a text as a number."""
+    """Return whether Python's ``float`` accepts a text."""
     try:
         float(text)
     except ValueError:

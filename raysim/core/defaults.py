@@ -1,8 +1,8 @@
 """The defaults of the configuration.
 
-They are defined in two packaged YAML files, and nowhere else. ``raysim/config/defaults.yaml`` is the complete default
-configuration. ``raysim/config/optional.yaml`` has the keys of optional sections, which exist only in configurations
-that name them. A ``*`` there stands for any name.
+All defaults are in two YAML files of the package. ``raysim/config/defaults.yaml`` is the complete default
+configuration. ``raysim/config/optional.yaml`` has the defaults of optional sections, which exist only in configurations
+that name them. In its keys, ``*`` stands for any name.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FILES = ("defaults.yaml", "optional.yaml")
 
 @dataclass(frozen=True)
 class Default:
-    """The default of the key at a dotted path; each call returns a new value."""
+    """A function that returns the default of the key at a dotted path. Each call returns a new copy."""
 
     key: str
 
@@ -32,10 +32,10 @@ class Default:
 
 
 def default(key: str, **field: Any) -> Any:
-    """Return a pydantic field whose default is the YAML's value of ``key``; ``field`` are further arguments of
-    ``Field``.
+    """Return a pydantic field whose default is the value of the dotted ``key`` in the YAML files of defaults.
 
-    Raises ``KeyError`` when the section's class is defined, if the YAML has no such key.
+    ``field`` has further arguments of pydantic's ``Field``. Raises ``KeyError``, when the section's class is defined,
+    if the files have no such key.
     """
     if key not in table():
         raise KeyError(f"{key}: has no default in {' or '.join(FILES)}")
@@ -44,8 +44,10 @@ def default(key: str, **field: Any) -> Any:
 
 @cache
 def table() -> Mapping[str, Any]:
-    """Return the defaults of values (not of sections) by dotted key. A mapping with free names as keys (``*``) is empty
-    by default."""
+    """Return the default of each key by its dotted path.
+
+    Sections have no entry of their own. A mapping whose keys are free names (``*``) is empty by default.
+    """
     package = files("raysim.config")
     return {key: value for name in FILES for key, value in _leaves(loaded((package / name).read_text()))}
 

@@ -19,8 +19,10 @@ class Stop(NamedTuple):
 
 
 class Held(NamedTuple):
-    """The early stopping of a hospital that trains alone: its validation rows (features ``X [n, F]``, labels ``y [n]``)
-    and the rule."""
+    """What a hospital that trains alone needs to stop early: its validation rows and the rule ``stop``.
+
+    The rows have the features ``X [n, F]`` and the labels ``y [n]``.
+    """
 
     X: NDArray[Any]
     y: NDArray[Any]
@@ -29,28 +31,28 @@ class Held(NamedTuple):
 
 @dataclass(frozen=True)
 class Checks:
-    """The checks so far, in order: their ``rounds`` and ``losses``. ``before`` is the loss before training."""
+    """The validation losses so far, in order: ``losses`` at the ends of ``rounds``. ``before`` is the loss before
+    training."""
 
     before: float
     rounds: tuple[int, ...] = ()
     losses: tuple[float, ...] = ()
 
     def after(self, round: int, loss: float) -> Checks:
-        """Return these checks followed by one more."""
+        """Return these checks followed by one more: the validation ``loss`` after ``round``."""
         return Checks(self.before, (*self.rounds, round), (*self.losses, loss))
 
     @property
     def best(self) -> int | None:
-        """Return the position of the best check; None before the first check, or if no loss is finite."""
+        """Return the index of the check with the lowest loss; None if there is no check with a finite loss."""
         finite = [at for at, loss in enumerate(self.losses) if math.isfinite(loss)]
         return min(finite, key=lambda at: self.losses[at], default=None)
 
     def waited(self, tolerance: float) -> int:
-        """Return how many checks have passed since the loss last fell by more than ``tolerance``, a share of the loss
-        before training.
+        """Return how many checks of the validation loss have passed since it last fell by more than a tolerance.
 
-        If the loss before training is not finite, the first finite loss counts as a fall, and the tolerance is relative
-        to that loss.
+        ``tolerance`` is a fraction of the loss before training. If that loss is not finite, the first finite loss
+        counts as a fall, and the tolerance is a fraction of it.
         """
         last, scale, since = self.before, abs(self.before), 0
         for loss in self.losses:

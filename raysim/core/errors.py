@@ -14,8 +14,8 @@ WORD, LINE = 250, 2000
 class RaysimError(Exception):
     """A bad configuration, bad data or a bad environment.
 
-    The command line prints the message and ends with exit code 2. The message contains input of others, so it is
-    :func:`shortened`.
+    The command line prints the message and ends with exit code 2. The message may contain text from files of others, so
+    it is :func:`shortened`.
     """
 
     def __init__(self, message: object = "") -> None:
@@ -27,7 +27,8 @@ class ConfigError(RaysimError):
 
 
 class TableGiven(ConfigError):
-    """A table was given where a configuration is needed. ``lines`` is the smallest configuration for it, as YAML."""
+    """A table was given where a configuration is needed. ``lines`` is the smallest configuration for this table, as
+    YAML."""
 
     def __init__(self, message: str, lines: str) -> None:
         super().__init__(message)
@@ -47,19 +48,20 @@ class StrategyError(RaysimError):
 
 
 class HangingError(ResourceError):
-    """A library call does not return, and no exception interrupts it. Only the end of this process stops it."""
+    """A library call does not return, and no exception can interrupt it. Only ending the process stops the call."""
 
 
 class TrainingDiverged(RaysimError):
-    """A hospital's parameters stopped being finite numbers."""
+    """A model's parameters at a hospital are no longer finite numbers."""
 
 
 class PrivacyBroken(RaysimError):
-    """An audit has refuted the privacy guarantee of a run."""
+    """An audit found that a run reveals more about its data than its privacy guarantee allows."""
 
 
 class HospitalFailed(RaysimError):
-    """An error in the user's code at a hospital, while it trained, evaluated or answered."""
+    """An error in the user's code for hospitals, during training, evaluation, or the computation of a reply to the
+    server."""
 
 
 SYSTEM = {
@@ -73,7 +75,7 @@ SYSTEM = {
 
 
 def of_the_machine(error: BaseException) -> ResourceError | None:
-    """Convert an ``error`` of memory or the file system to one that a user can correct; None for any other error."""
+    """Convert an error of memory or the file system to a ``ResourceError``; return None for any other error."""
     if isinstance(error, MemoryError):
         return ResourceError(f"memory: {error or 'there is not enough'}; use less data or a smaller model")
     if isinstance(error, OSError) and error.errno in SYSTEM:

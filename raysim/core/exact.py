@@ -2,7 +2,8 @@
 
 Floating-point addition is not associative, so a sum over hospitals would depend on which actor runs which hospital.
 Terms are therefore rounded to multiples of 2^-44 (6e-14, a millionth of the resolution of float32 parameters near 1).
-The rounded terms are added as 64-bit integers without error, so that any placement of hospitals gives the same bits.
+The rounded terms are added as 64-bit integers without error. The sum is therefore the same, bit for bit, however
+hospitals are distributed over actors.
 """
 
 from __future__ import annotations
@@ -16,15 +17,19 @@ FRACTION_BITS = 44
 
 
 def largest_entry(weights: float) -> float:
-    """Return the limit of vectors' entries: if all are smaller in magnitude, no weighted sum of the vectors overflows.
+    """Return the bound for the entries of vectors below which no weighted sum of them overflows.
 
-    ``weights`` is the sum of the magnitudes of all weights. Half of the integers' range is left for rounding.
+    ``weights`` is the sum of the magnitudes of all weights. The bound uses half of the range of 64-bit integers; the
+    other half is reserved for rounding.
     """
     return 2.0 ** (62 - FRACTION_BITS) / weights if weights > 0 else float("inf")
 
 
 class ExactSum:
-    """``G`` sums of vectors ``[P]`` as integers ``[G, P]``; sums of disjoint terms can be merged in any order."""
+    """``G`` sums of vectors with ``P`` entries each, stored as integers ``[G, P]``.
+
+    Partial sums of different terms can be added in any order.
+    """
 
     def __init__(self, groups: int, size: int) -> None:
         self.units = np.zeros((groups, size), dtype=np.int64)
@@ -32,7 +37,10 @@ class ExactSum:
         self._rounded = np.empty(size, dtype=np.int64)
 
     def add(self, group: int, weight: float, vector: NDArray[Any]) -> None:
-        """Add ``weight * vector``. The vector's entries must be finite and below :func:`largest_entry`."""
+        """Add ``weight * vector`` to the sum with the index ``group``.
+
+        The vector's entries must be finite and below :func:`largest_entry`.
+        """
         np.multiply(vector, weight * 2.0**FRACTION_BITS, out=self._scaled)
         np.rint(self._scaled, out=self._scaled)
         np.copyto(self._rounded, self._scaled, casting="unsafe")
@@ -40,9 +48,10 @@ class ExactSum:
 
 
 def exact_multiple(value: float) -> float:
-    """Return the number nearest to ``value`` whose product with any whole number up to 2^31 is added without rounding.
+    """Round ``value`` so that its product with any whole number up to 2^31 can be added to an exact sum without
+    rounding.
 
-    This number is a multiple of 2^-44, is never 0, and has at most 22 binary digits.
+    The result is a multiple of 2^-44, is never 0, and has at most 22 binary digits.
     """
     units = abs(value) * 2.0**FRACTION_BITS
     digit = 2.0 ** max(0, int(np.floor(np.log2(max(units, 1.0)))) - 21)
@@ -50,5 +59,5 @@ def exact_multiple(value: float) -> float:
 
 
 def decode(units: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the value of merged sums as float64."""
+    """Convert sums of :class:`ExactSum` from integers to float64."""
     return np.multiply(units, 2.0**-FRACTION_BITS, dtype=np.float64)

@@ -1,7 +1,7 @@
 """Process settings that raysim changes temporarily and then restores.
 
-Notebooks and servers that import raysim own their environment variables, signal handlers, levels of loggers, limits of
-threads and search paths. raysim changes them only through this module.
+Programs that import raysim, such as notebooks, have their own environment variables, signal handlers, log levels,
+limits of threads and search paths for modules. raysim changes these settings only through this module.
 """
 
 from __future__ import annotations
@@ -13,7 +13,11 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from typing import Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from threadpoolctl import ThreadpoolController
 
 _LIBRARIES = ("OMP", "OPENBLAS", "MKL")
 _own = False
@@ -21,7 +25,7 @@ _terminating = False
 
 
 def take() -> None:
-    """Declare that this process belongs to the command line, so that raysim may end it as a last resort."""
+    """Declare that this process was started by raysim's command line, so that raysim may end it as a last resort."""
     global _own
     _own = True
 
@@ -31,9 +35,11 @@ class Terminated(SystemExit):
 
 
 def end_in_order() -> None:
-    """Make SIGTERM end this process like Ctrl-C. Batch systems and containers send SIGTERM before they end a process.
-    Further SIGTERMs are ignored. If :class:`Terminated` is raised in a destructor or callback, Python loses it. The
-    exception is then raised again a little later, or by the next :func:`end_if_terminating`."""
+    """Make SIGTERM end this process like Ctrl-C. Batch systems and containers send SIGTERM before they kill a process.
+
+    Further SIGTERMs are ignored. SIGTERM raises :class:`Terminated`. If it is raised in a destructor or callback,
+    Python discards it. The exception is then raised again a little later, or by the next :func:`end_if_terminating`.
+    """
     global _terminating
     _terminating = False
     signal.signal(signal.SIGTERM, _terminate)
@@ -51,9 +57,9 @@ def end_in_order() -> None:
 
 
 def handle_again(number: int) -> None:
-    """Restore a signal's Python handler after a library's C code has replaced it by a handler that prints a trace.
+    """Restore Python's handler of the signal ``number`` after a library's C code has replaced it.
 
-    Does nothing outside the main thread, which alone can set handlers.
+    Does nothing outside the main thread, because only the main thread can set handlers.
     """
     handler = signal.getsignal(number)
     if threading.current_thread() is threading.main_thread() and handler is not None:
@@ -61,7 +67,7 @@ def handle_again(number: int) -> None:
 
 
 def is_terminating() -> bool:
-    """Return whether SIGTERM has arrived, even if its exception was lost."""
+    """Return whether SIGTERM has arrived, even if Python has discarded its exception."""
     return _terminating
 
 
@@ -85,14 +91,16 @@ def _terminate(number: int, frame: object) -> None:
 
 
 def is_own() -> bool:
-    """Return whether this process is the command line's own."""
+    """Return whether this process was started by raysim's command line."""
     return _own
 
 
 @contextlib.contextmanager
 def environment(values: Mapping[str, str | None], *, keep: bool = False) -> Iterator[None]:
-    """Set environment variables inside the context; None unsets one. With ``keep``, do not change variables that are
-    already set."""
+    """Set environment variables inside the context; a value of None removes the variable.
+
+    With ``keep``, variables that are already set do not change.
+    """
     values = {name: value for name, value in values.items() if not keep or name not in os.environ}
     before = {name: os.environ.get(name) for name in values}
     _set(values)
@@ -111,13 +119,16 @@ def _set(values: Mapping[str, str | None]) -> None:
 
 
 def environment_restored(*names: str) -> contextlib.AbstractContextManager[None]:
-    """Restore the environment variables ``names`` afterwards, even if a library has changed them."""
+    """Restore the environment variables ``names`` at the end of the context, if code inside it has changed them."""
     return environment({name: os.environ.get(name) for name in names})
 
 
 @contextlib.contextmanager
 def signals(*numbers: signal.Signals) -> Iterator[None]:
-    """Restore the handlers of the signals ``numbers`` afterwards. Only the main thread can have changed them."""
+    """Restore the handlers of the signals ``numbers`` at the end of the context.
+
+    Does nothing outside the main thread, because only the main thread can change handlers.
+    """
     before = {number: signal.getsignal(number) for number in numbers}
     try:
         yield
@@ -130,9 +141,7 @@ def signals(*numbers: signal.Signals) -> Iterator[None]:
 
 @contextlib.contextmanager
 def quiet(*names: str, level: int = logging.ERROR) -> Iterator[None]:
-    """Silence messages below ``level`` of the named loggers inside the context. Afterwards, restore their levels and
-    handlers.
-    """
+    """Silence messages below ``level`` of the named loggers inside the context."""
     loggers = [logging.getLogger(name) for name in names]
     before = [(logger.level, list(logger.handlers)) for logger in loggers]
     for logger in loggers:
@@ -146,7 +155,7 @@ def quiet(*names: str, level: int = logging.ERROR) -> Iterator[None]:
 
 
 class _Muted:
-    """A stream that drops the output of the thread called ``thread``."""
+    """A stream that drops the output of the thread called ``thread``, and passes on other output."""
 
     def __init__(self, stream: Any, thread: str) -> None:
         self._stream, self._thread = stream, thread
@@ -163,7 +172,7 @@ class _Muted:
 
 @contextlib.contextmanager
 def muted(thread: str) -> Iterator[None]:
-    """Drop standard output of the thread called ``thread``, which belongs to a library, inside the context."""
+    """Drop what the thread called ``thread`` writes to standard output inside the context."""
     before = sys.stdout
     sys.stdout = muted = _Muted(before, thread)
     try:
@@ -188,14 +197,12 @@ def searched(folder: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def threads(count: int) -> Iterator[None]:
-    """Limit compute threads to ``count`` inside the context, also in libraries that are loaded in it.
+    """Limit the threads of numerical libraries to ``count`` inside the context, also in libraries loaded inside it.
 
-    Afterwards, a library that was loaded in the context uses its usual number.
+    After the context, a library that was loaded inside it uses its usual number of threads.
     """
-    from threadpoolctl import ThreadpoolController
-
     usual = _usual_threads()
-    libraries = ThreadpoolController()
+    libraries = _libraries(len(sys.modules))
     loaded = {library.filepath for library in libraries.lib_controllers}
     had_torch = "torch" in sys.modules
     variables = {f"{library}_NUM_THREADS": str(count) for library in _LIBRARIES}
@@ -203,24 +210,43 @@ def threads(count: int) -> Iterator[None]:
         with environment(variables), libraries.limit(limits=count):
             yield
     finally:
-        for library in ThreadpoolController().lib_controllers:
+        for library in _libraries(len(sys.modules)).lib_controllers:
             if library.filepath not in loaded:
                 library.set_num_threads(usual)
         if not had_torch and "torch" in sys.modules:
             sys.modules["torch"].set_num_threads(usual)
 
 
+def one_thread() -> contextlib.AbstractContextManager[Any]:
+    """Limit the libraries that are loaded to one compute thread inside the context.
+
+    Sums then do not depend on the number of cores.
+    """
+    limited: contextlib.AbstractContextManager[Any] = _libraries(len(sys.modules)).limit(limits=1)
+    return limited
+
+
+@lru_cache(maxsize=1)
+def _libraries(modules: int) -> ThreadpoolController:
+    """Return the loaded libraries that have compute threads, of a process with this number of imported modules.
+
+    They are searched for again, which takes milliseconds, only if a module was imported since.
+    """
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
 def limit_threads(count: int) -> None:
-    """Limit compute threads of this process, which belongs to raysim, to ``count``."""
+    """Limit the threads of numerical libraries to ``count`` for the rest of this process, which must be raysim's
+    own."""
     for library in _LIBRARIES:
         os.environ[f"{library}_NUM_THREADS"] = str(count)  # for those that are loaded later
-    from threadpoolctl import threadpool_limits
-
-    threadpool_limits(count)  # for those that are loaded already
+    _libraries(len(sys.modules)).limit(limits=count)  # for those that are loaded already
 
 
 def _usual_threads() -> int:
-    """Return the number of threads with which a library starts if it is loaded in this environment."""
+    """Return the number of threads that a numerical library uses by default in this environment."""
     setting = os.environ.get("OMP_NUM_THREADS", "")
     if setting.isdecimal() and int(setting):
         return int(setting)

@@ -1,7 +1,7 @@
 """The import of classes and functions that a user names by import path, ``package.module.name``, and the detection of
 calls of ``sys.exit`` in them.
 
-Modules in the user's folder, usually the working directory, are searched last: a file there never shadows a module of
+The user's folder, usually the working directory, is searched last, so that a file there never shadows a module of
 raysim, of Python or of a library. No configuration and no file of a run can change the folders from which code is
 imported.
 """
@@ -58,10 +58,10 @@ def by_path(path: str) -> Any:
 
 @contextlib.contextmanager
 def standing_here(strange: Iterable[Path]) -> Iterator[None]:
-    """A context that searches the user's modules in the present working directory, even if the directory changes inside
-    it.
+    """Inside the context, import the user's modules from the present working directory, even if the directory changes.
 
-    ``strange`` are folders that a file of a run names. A module that exists only there is rejected, with the reason.
+    ``strange`` are folders that a stored file of a run names. A module that exists only in one of them is rejected, and
+    the error says so.
     """
     global _standing, _strange
     here = os.getcwd()
@@ -80,21 +80,23 @@ def standing_here(strange: Iterable[Path]) -> Iterator[None]:
 
 
 def search_only(folders: Iterable[str]) -> None:
-    """Search these ``folders`` for modules, after all others, instead of the working directory. This is for actors."""
+    """Import the user's modules from ``folders`` instead of the working directory; they are searched after all others.
+
+    Actors, which have another working directory than the user, call this.
+    """
     global _standing
     _standing = tuple(folders)
     search_last(_standing)
 
 
 def search_path() -> tuple[str, ...]:
-    """Return the folders in which this process searches for modules, for use in other processes. The user's folders are
-    included."""
+    """Return all folders from which this process imports modules, for use in other processes."""
     folders = dict.fromkeys([*map(os.path.abspath, sys.path), *_places()])
     return tuple(folder for folder in folders if os.path.exists(folder))
 
 
 def search_last(folders: Iterable[str]) -> None:
-    """Also search these ``folders`` for modules, after all others."""
+    """Also import modules from ``folders``, which are searched after all others."""
     sys.path += [folder for folder in folders if folder not in sys.path]
 
 
@@ -103,7 +105,7 @@ def _places() -> tuple[str, ...]:
 
 
 def _brought_along(module: str | None) -> Path | None:
-    """Return the folder of ``_strange`` that contains ``module``; None if none contains it."""
+    """Return the rejected folder in which the missing ``module`` exists; None if there is none."""
     top = (module or "").partition(".")[0]
     for place in _strange if top else ():
         if (place / f"{top}.py").is_file() or (place / top).is_dir():
@@ -112,12 +114,13 @@ def _brought_along(module: str | None) -> Path | None:
 
 
 def ended_by_plugin(error: SystemExit) -> bool:
-    """Return whether a plug-in has called ``sys.exit``. Exits by raysim or Ray use a subclass of ``SystemExit`` or have
-    a note.
+    """Return whether the exit was caused by a plug-in that called ``sys.exit``.
+
+    Exits by raysim or Ray use a subclass of ``SystemExit`` or have a note.
     """
     return type(error) is SystemExit and not vars(error)
 
 
 def exit_call(error: SystemExit) -> str:
-    """Return the call of ``sys.exit`` as text, for a message."""
+    """Return the call of ``sys.exit`` that raised ``error`` as text, for a message."""
     return f"called sys.exit({'' if error.code is None else repr(error.code)})"

@@ -15,26 +15,26 @@ from raysim.core.errors import ConfigError
 
 
 def registered(kind: str) -> list[EntryPoint]:
-    """Return the entry points of the group ``raysim.<kind>`` by name. raysim's own come first."""
+    """Return the entry points of the group ``raysim.<kind>``, sorted by name. raysim's own come before those of
+    others."""
     found = _all_entry_points(tuple(sys.path)).select(group=f"raysim.{kind}")
     return sorted(found, key=lambda entry: (not is_own(entry), entry.name))
 
 
 @cache
 def _all_entry_points(path: tuple[str, ...]) -> Any:
-    """Return the entry points of all packages on the search ``path``. A file of each package is read for them."""
+    """Return the entry points of all packages on the search ``path``; each package's metadata file is read."""
     return entry_points()
 
 
 def is_own(entry: EntryPoint) -> bool:
-    """Return whether raysim itself registers an entry point, and not another package."""
+    """Return whether an entry point is registered by raysim itself, and not by another package."""
     return entry.dist is not None and _name(entry.dist) == "raysim"
 
 
 @lru_cache(maxsize=64)
 def _name(package: Distribution) -> str:
-    """Return the name of a package. It is cached, because each look-up parses the package's metadata, and many entries
-    share one."""
+    """Return the name of a package. The result is cached, because each look-up parses the package's metadata."""
     return package.name
 
 

@@ -12,10 +12,10 @@ from numpy.typing import DTypeLike, NDArray
 
 
 def zeros(shape: tuple[int, ...], dtype: DTypeLike, path: Path | None) -> NDArray[Any]:
-    """Return an array of zeros for the caller to overwrite: in memory, or mapped from the ``.npy`` file at ``path``.
+    """Return an array of zeros for the caller to overwrite: in memory, or mapped to the new ``.npy`` file ``path``.
 
-    Raises ``OSError`` if the disk has no space for the whole file. All space is allocated now, because SIGBUS would end
-    the process if it later wrote a page without space.
+    Raises ``OSError`` if the disk has no space for the whole file. All space is allocated now: if the disk became full
+    later, writing to the array would kill the process with SIGBUS.
     """
     if path is None:
         return np.zeros(shape, dtype)
@@ -30,7 +30,7 @@ def zeros(shape: tuple[int, ...], dtype: DTypeLike, path: Path | None) -> NDArra
 
 
 def is_at(array: NDArray[Any], path: Path) -> bool:
-    """Return whether an array is the mapped file at ``path``."""
+    """Return whether an array is mapped from the file ``path``."""
     file = getattr(array.base, "filename", None)
     return file is not None and Path(file) == path.absolute()
 
@@ -38,8 +38,8 @@ def is_at(array: NDArray[Any], path: Path) -> bool:
 def release(array: NDArray[Any]) -> None:
     """Release the pages of a mapped array from this process's memory.
 
-    An array that is not mapped does not change. The file keeps its content, and the system caches it while memory is
-    free, so reading it again is fast.
+    Does nothing if the array is not mapped. The file keeps its content, and the operating system caches it while memory
+    is free, so reading it again is fast.
     """
     base: Any = array
     while isinstance(base, np.ndarray):

@@ -13,7 +13,7 @@ _LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory
 
 
 def of_this_machine() -> int:
-    """Return the bytes of memory of the machine, or of a container if it has fewer."""
+    """Return the bytes of memory of this machine, or the limit of its container if that is lower."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for path in _LIMITS:
         try:
@@ -26,7 +26,8 @@ def of_this_machine() -> int:
 def check(needed: int, what: str, remedy: str) -> None:
     """Raise ``ResourceError`` if ``needed`` bytes are more than this machine has.
 
-    The message is ``what`` followed by "needs ... bytes"; ``what`` begins with the field and its value.
+    The message is ``what``, which begins with a configuration field and its value, followed by "needs ... bytes" and
+    the ``remedy``.
     """
     available = of_this_machine()
     if needed > available:
@@ -34,7 +35,7 @@ def check(needed: int, what: str, remedy: str) -> None:
 
 
 def give_back() -> None:
-    """Return freed memory to the system. Allocators keep much of it after long work."""
+    """Return freed memory to the operating system. Allocators keep much of it after long work."""
     arrow = sys.modules.get("pyarrow")  # it has its own memory pool
     if arrow is not None:
         arrow.default_memory_pool().release_unused()

@@ -28,9 +28,9 @@ def versions(*packages: str) -> dict[str, str]:
 
 
 def cache_folder() -> Path:
-    """Return ``$RAYSIM_CACHE``, or ``raysim`` in ``$XDG_CACHE_HOME`` or ``~/.cache``.
+    """Return raysim's cache folder: ``$RAYSIM_CACHE``, or ``raysim`` in ``$XDG_CACHE_HOME`` or ``~/.cache``.
 
-    Raises ``RuntimeError`` if the user has no home.
+    Raises ``RuntimeError`` if the user has no home directory.
     """
     if chosen := os.environ.get("RAYSIM_CACHE"):
         return Path(chosen).expanduser().absolute()

@@ -1,7 +1,7 @@
 """The handling of standard streams without a reader, as in ``raysim list strategies | head -1``: further output is
 dropped.
 
-A closed pipe is neither the user's error nor a reason to end a run.
+A pipe that its reader has closed is not reported as an error and does not end a run.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def stand_in() -> None:
 
 
 def reader_has_gone(stream: IO[str]) -> bool:
-    """Return whether a stream is a pipe without a reader."""
+    """Return whether a stream is a pipe that its reader has closed."""
     try:
         poll = select.poll()
         poll.register(stream.fileno(), select.POLLOUT)
@@ -30,14 +30,14 @@ def reader_has_gone(stream: IO[str]) -> bool:
 
 
 def silence(stream: IO[str]) -> None:
-    """Drop further output to a stream, and the content of its buffer."""
+    """Drop further output to a stream, and output that is still in its buffer."""
     nowhere = _nowhere()
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
 
 
 def silence_unread() -> bool:
-    """Silence standard output and standard error if their reader is gone. Return whether one was silenced."""
+    """Silence standard output and standard error if their readers have closed them; return whether one was silenced."""
     gone = [stream for stream in (sys.stdout, sys.stderr) if reader_has_gone(stream)]
     for stream in gone:
         silence(stream)

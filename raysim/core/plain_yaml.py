@@ -15,13 +15,13 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def dumped(tree: Mapping[str, Any]) -> str:
-    """Return ``tree`` as YAML. The keys keep their order."""
+    """Return ``tree`` as YAML, with its keys in their order."""
     text: str = yaml.dump(dict(tree), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
     return text
 
 
 def loaded(text: str) -> Any:
-    """Return the value of a packaged YAML text."""
+    """Return the value of a YAML text that is part of raysim's package."""
     return yaml.load(text, Loader=_Loader)
 
 

@@ -20,7 +20,7 @@ from raysim.core.installed import is_own, registered
 def entries(kind: str) -> dict[str, EntryPoint]:
     """Return the registered entry points of ``kind`` (``strategies``, ``selections``, ``models``, ``sources``) by name.
 
-    Other packages cannot change the meaning of a name that raysim itself registers.
+    If another package registers a name that raysim itself registers, raysim's entry point is used.
     """
     by_name = {entry.name: entry for entry in reversed(registered(kind))}
     return dict(sorted(by_name.items()))
@@ -31,7 +31,7 @@ ABBREVIATIONS = frozenset(("cnn", "lstm", "mlp"))
 
 
 def of_learner(learner: str) -> str:
-    """Return the display name of a model, from its name in tables. A user's own label is not changed.
+    """Return a model's name for readers, from its name in tables. Names that are not registered are unchanged.
 
     >>> of_learner("logistic_regression"), of_learner("fashion_cnn"), of_learner("small_net"), of_learner("net")
     ('logistic regression', 'fashion CNN', 'small_net', 'net')
@@ -42,7 +42,11 @@ def of_learner(learner: str) -> str:
 
 
 def load(kind: str, name: str, field: str) -> Any:
-    """Return the object registered as ``name``. Case, ``-`` and ``_`` do not matter. Errors name ``field``."""
+    """Return the object registered as ``name`` for ``kind``, such as ``strategies``. Case, ``-`` and ``_`` do not
+    matter.
+
+    Errors name the configuration ``field`` that contains the name.
+    """
     registered = entries(kind)
     spelled_alike = [entry for entry in registered.values() if _plain(entry.name) == _plain(name)]
     for entry in sorted(spelled_alike, key=lambda entry: (entry.name != name, not is_own(entry))):
@@ -53,7 +57,7 @@ def load(kind: str, name: str, field: str) -> Any:
 def load_class(path: str, field: str) -> Any:
     """Return the class at import path ``package.module.Class``; the working directory is searched last.
 
-    Errors name ``field``.
+    Errors name the configuration ``field`` that contains the path.
     """
     try:
         return by_path(path)
@@ -62,8 +66,9 @@ def load_class(path: str, field: str) -> Any:
 
 
 def name_of(kind: str, cls: type) -> str | None:
-    """Return the first name under which ``cls`` is registered, or None. The name stays the same if the class moves to
-    another module.
+    """Return the first name under which the class is registered for ``kind``, or None if it is not registered.
+
+    The name stays the same if the class moves to another module.
     """
     places = {name: (entry.module, entry.attr) for name, entry in entries(kind).items()}
     for name, place in places.items():

@@ -29,21 +29,21 @@ T = TypeVar("T")
 
 
 class Section(BaseModel):
-    """A section of the configuration. It is immutable and has no unknown keys."""
+    """A section of the configuration. It is immutable, and unknown keys are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     def make(self, cls: type[T], **others: Any) -> T:
-        """Return the dataclass ``cls`` with the values of all keys that are fields of ``cls``, and with ``others``."""
+        """Make an instance of the dataclass ``cls`` from the section's keys that are fields of ``cls``, and from
+        ``others``."""
         fields = {field.name for field in dataclasses.fields(cls)} - others.keys()  # type: ignore[arg-type]
         return cls(**{name: getattr(self, name) for name in type(self).model_fields if name in fields}, **others)
 
     def refuse_idle(self, where: str, chooser: str, used: Mapping[str, Container[str]]) -> None:
-        """Raise ``ConfigError`` if a key differs from its default, but is not used with the present value of the key
-        ``chooser``.
+        """Raise ``ConfigError`` for a key that has no effect because of the value of another key, ``chooser``.
 
-        ``used`` maps a key to the values of ``chooser`` with which it is used; other keys are always used. ``where`` is
-        the section's name. Keys at their default are allowed, because every written configuration contains them.
+        ``used`` maps a key to the values of ``chooser`` with which it has an effect; other keys always have one. Keys
+        at their default are allowed, because every stored configuration contains them. ``where`` is the section's name.
         """
         choice = getattr(self, chooser)
         for name, choices in used.items():

@@ -1,8 +1,8 @@
 """Random streams keyed by their purpose, independent of the order of calls.
 
-Every random number of a run comes from ``stream(seed, purpose, *key)``; the key of a hospital's batches is ``(round,
-hospital, epoch)``. A method that uses more numbers therefore does not shift another method's batches, and the placement
-of a hospital does not change its numbers.
+Every random number of a run comes from ``stream(seed, purpose, *key)``. For example, the key of a hospital's batches is
+``(round, hospital, epoch)``. A method that uses more random numbers therefore does not change another method's batches.
+A hospital's random numbers are the same whichever actor runs it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,11 @@ from numpy.typing import NDArray
 
 
 class _Key(ISeedSequence):
-    """A seed sequence that passes its key to a bit generator unchanged. With ``key=...`` the generator would first read
-    unused entropy from the system."""
+    """A seed sequence that passes its key to a bit generator unchanged.
+
+    With numpy's own argument ``key=...`` the bit generator would first read entropy from the system, which it does not
+    use.
+    """
 
     __slots__ = ("_words",)
 
@@ -26,30 +29,32 @@ class _Key(ISeedSequence):
         self._words = np.frombuffer(digest, "<u8")
 
     def generate_state(self, n_words: int, dtype: Any = np.uint32) -> NDArray[Any]:
-        """Return all bits of the key, as the 64-bit words that the generator requests."""
+        """Return the whole key as 64-bit words; the bit generator requests as many words as the key has."""
         return self._words
 
 
 def stream(seed: int, purpose: str, *key: int) -> np.random.Generator:
-    """Return a generator that depends only on the arguments (Philox, keyed by a 128-bit digest of them).
+    """Return a random generator that depends only on the arguments (Philox, keyed by a 128-bit digest of them).
 
-    ``seed`` and each part of ``key`` are integers that fit into 64 bits with sign.
+    ``seed`` and each part of ``key`` must fit into signed 64-bit integers.
     """
     # Its stub knows no seed sequences but numpy's own.
     return np.random.Generator(np.random.Philox(_Key(_digest(seed, purpose, key))))  # type: ignore[arg-type]
 
 
 def quick_stream(seed: int, purpose: str, *key: int) -> np.random.Generator:
-    """Return a generator like :func:`stream`, with SFC64 keyed by 192 bits. It samples many numbers in half the
-    time."""
+    """Return a random generator that depends only on the arguments, as :func:`stream` does.
+
+    It uses SFC64, keyed by 192 bits, which samples many numbers in half the time.
+    """
     return np.random.Generator(np.random.SFC64(_Key(_digest(seed, purpose, key, 24))))  # type: ignore[arg-type]
 
 
 class Streams:
     """A faster form of :func:`stream` for many keys: ``at(*last)`` equals ``stream(seed, purpose, *key, *last)``.
 
-    Every call resets and returns the same generator, which is several times as fast as making a new one. After the next
-    call, do not use the generator of an earlier call.
+    Every call of :meth:`at` resets and returns the same generator, which is several times as fast as making a new one.
+    A generator must therefore not be used after the next call.
     """
 
     def __init__(self, seed: int, purpose: str, *key: int) -> None:
@@ -58,7 +63,7 @@ class Streams:
         self._fresh: Any = self._generator.bit_generator.state
 
     def at(self, *last: int) -> np.random.Generator:
-        """Return the generator at the start of the stream with the key ``(*key, *last)``."""
+        """Return a generator at the start of the stream whose key is the key of this object followed by ``last``."""
         digest = self._begun.copy()
         digest.update(struct.pack(f"<{len(last)}q", *last))
         self._fresh["state"]["key"] = np.frombuffer(digest.digest(), "<u8")
@@ -67,12 +72,12 @@ class Streams:
 
 
 def normals(seed: int, purpose: str, keys: NDArray[np.int64], count: int) -> NDArray[np.float32]:
-    """Return standard normal numbers ``[n, count]``. Row ``i`` depends only on ``seed``, ``purpose`` and ``keys[i]`` of
-    ``keys [n, d]``.
+    """Return standard normal numbers ``[n, count]``, where each row is a stream of its own.
 
-    Use it for very many short streams: one generator for each stream would take ten times as long. Keys are mixed and
-    counted by SplitMix64 (Steele, Lea and Flood 2014), and the Box-Muller transform makes two normal numbers from two
-    numbers of 24 bits. ``count`` is even.
+    Row ``i`` depends only on ``seed``, ``purpose`` and row ``i`` of ``keys [n, d]``. ``count`` must be even. Use it for
+    very many short streams: one generator for each stream would take ten times as long. Keys are mixed and counted by
+    SplitMix64 (Steele, Lea and Flood 2014). The Box-Muller transform makes two normal numbers from two uniform numbers
+    of 24 bits.
     """
     state = np.full(len(keys), int.from_bytes(_digest(seed, purpose, (), 8), "little"), dtype=np.uint64)
     for part in keys.T:
@@ -88,7 +93,8 @@ _STEP = np.uint64(0x9E3779B97F4A7C15)
 
 
 def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Apply SplitMix64's finaliser: each bit of a word changes half of its bits."""
+    """Apply the finaliser of SplitMix64 to 64-bit words: a change of one input bit changes half of the output bits on
+    average."""
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return words ^ (words >> np.uint64(31))
@@ -99,7 +105,7 @@ def _digest(seed: int, purpose: str, key: tuple[int, ...], size: int = 16) -> by
 
 
 def _begun(seed: int, purpose: str, key: tuple[int, ...], size: int) -> hashlib.blake2b:
-    """Return the digest that gives a stream's key. The caller may append further parts of ``key`` to it first."""
+    """Return the unfinished digest of a stream's key, to which the caller may append further parts of the key."""
     packed = struct.pack(f"<{len(key) + 1}q", seed, *key)
     keyed = purpose.encode()
     if len(keyed) > hashlib.blake2b.MAX_KEY_SIZE:

@@ -24,7 +24,7 @@ MOST_DIGITS = 9
 
 
 def number(value: float, digits: int, *, sign: bool = False) -> str:
-    """Return a figure as text. A value that rounds to 0 has no sign.
+    """Return a number as text with ``digits`` decimals. A value that rounds to 0 has no sign.
 
     >>> number(0.0312, 2, sign=True), number(-0.001, 2, sign=True), number(float("nan"), 2)
     ('+0.03', '0.00', 'undefined')
@@ -38,8 +38,8 @@ def number(value: float, digits: int, *, sign: bool = False) -> str:
 def ends(low: float, high: float, digits: int, *, sign: bool = False) -> tuple[str, str]:
     """Return the limits of an interval as text.
 
-    With ``sign`` they are limits of a difference. If the interval of a difference excludes 0, a limit that would round
-    to 0 gets more decimals, because ``0.000`` would say that the interval includes 0.
+    With ``sign`` the interval is for a difference, and limits have signs. If such an interval excludes 0, a limit that
+    would round to 0 gets more decimals, because ``0.000`` would say that the interval includes 0.
 
     >>> ends(0.00009, 0.0041, 3, sign=True), ends(-0.0004, 0.0041, 3, sign=True)
     (('+0.0001', '+0.004'), ('0.000', '+0.004'))
@@ -56,8 +56,8 @@ def ends(low: float, high: float, digits: int, *, sign: bool = False) -> tuple[s
 
 
 def listed(names: Sequence[str], most: int | None = None) -> str:
-    """Return names as a phrase. After the first ``most`` names, it has only the number of the others. If a name
-    contains a comma, names are separated by semicolons.
+    """Return names as a phrase such as "a, b and c". If there are more than ``most`` names, the others are only
+    counted. If a name contains a comma, names are separated by semicolons.
 
     >>> listed(["a", "b", "c"]), listed(["a", "b", "c"], 2), listed(["a"]), listed([])
     ('a, b and c', 'a, b and 1 more', 'a', '')
@@ -83,7 +83,7 @@ def some(names: Sequence[str], most: int, between: str | None = None) -> str:
 
 
 def _between(names: Sequence[str]) -> tuple[str, str]:
-    """Return the separator of names, and the separator before the last name."""
+    """Return the separators of ``names`` in a sentence: between names, and before the last name."""
     return ("; ", "; and ") if any(", " in name for name in names) else (", ", " and ")
 
 
@@ -97,8 +97,8 @@ def capitalised(text: str) -> str:
 
 
 def chance(p: float, draws: int | None = None) -> str:
-    """Return a p-value as text: two digits, never 0. For a test with ``draws`` random samples, the smallest p-value is
-    ``1 / (draws + 1)``.
+    """Return a p-value as text with two decimals, and never as 0. For a test with ``draws`` random permutations or
+    samples, the smallest p-value is ``1 / (draws + 1)``.
 
     >>> chance(0.0312), chance(0.0099), chance(0.0, 1999), chance(1 / 50, 49), chance(float("nan"))
     ('p = 0.03', 'p < 0.01', 'p < 0.01', 'p <= 0.02', 'p undefined')
@@ -111,8 +111,8 @@ def chance(p: float, draws: int | None = None) -> str:
 
 
 def as_yaml(value: Any) -> str:
-    """Return a value of a configuration as in its YAML file, with texts in quotes. A value that no YAML file can
-    contain is named by its type alone, because a data frame would show rows of patients.
+    """Return a value of a configuration as in a YAML file, with texts in quotes. Of a value that no YAML file can
+    contain, such as a data frame, only the type is named, because its content could be rows of patients.
 
     >>> as_yaml(None), as_yaml([1, True, "x"]), as_yaml({"mu": None}), as_yaml([object()])
     ('null', "[1, true, 'x']", '{mu: null}', '[an object]')
@@ -129,7 +129,7 @@ def as_yaml(value: Any) -> str:
 
 
 def is_unicode(text: str) -> bool:
-    """Return whether a text can be written to a file. A text with half of a UTF-16 pair (a surrogate) cannot."""
+    """Return whether a text can be written to a file; a text with half of a UTF-16 pair (a surrogate) cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -144,7 +144,8 @@ def of_type(value: Any) -> str:
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the leaves of a nested mapping as pairs of a dotted key ``a.b`` and a text. Lists are written as JSON."""
+    """Yield the values of a nested mapping as texts, each with its dotted key, such as ``a.b``. Lists are written as
+    JSON."""
     for key, value in tree.items():
         if isinstance(value, Mapping):
             yield from flatten(value, f"{prefix}{key}.")

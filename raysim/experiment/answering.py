@@ -35,10 +35,14 @@ def card_of_comparison(
     edge: str = "",
     unseen: Mapping[Key, Line] | None = None,
 ) -> Card:
-    """Return the card of a comparison. ``frame`` has one row per strategy, model and seed.
+    """Return the decision card of a comparison: its recommendation and the facts behind it.
 
-    ``edge`` is a clause on tuned values at the edge of the range tried; it may be empty. ``unseen`` has one line per
-    model on hospitals that were left out in turn. The other arguments are the same as for the comparison's page.
+    - ``frame``: one row per strategy, model and seed.
+    - ``edge``: a clause that warns of tuned values at the edge of the tuning grid, or an empty text.
+    - ``unseen``: for each strategy and model, a line on performance at hospitals that were left out of training in
+      turn.
+
+    The other arguments are the same as for the comparison's page.
     """
     titles = {result.label: result.title for result in results if result.title}
     return comparison_card(
@@ -53,7 +57,7 @@ def card_of_comparison(
 
 
 def card_of_run(config: Config, result: Result, hospitals: pd.DataFrame, noise: Mapping[Key, Noise] | None) -> Card:
-    """Return the card of one run. Without ``noise`` the card has no statement on patient groups."""
+    """Return the decision card of one run. Without ``noise`` the card says nothing about groups of patients."""
     return run_card(result, hospitals, _asked(config), noise=noise, remarks=_remarks(config, [result]))
 
 

@@ -64,12 +64,12 @@ def write_comparison(
     scores: Scores = NO_SCORES,
     before: Sequence[str] = (),
 ) -> pd.DataFrame:
-    """Write a comparison's files, and return its table.
+    """Write a comparison's files, and return the table of ``comparison.csv``.
 
     - ``first``: figures at the top of the page.
-    - ``found``: a sentence that begins the headline.
-    - ``unseen``: results at hospitals that were left out.
-    - ``scores``: existing scores, which are further references.
+    - ``found``: a sentence that is placed before the headline.
+    - ``unseen``: results at hospitals that were left out of training in turn.
+    - ``scores``: results of existing scores, such as APACHE, with which strategies are compared.
     - ``before``: sentences that are placed before the other reasons of the recommendation.
     """
     everything = [*results, *scores.results]
@@ -172,8 +172,7 @@ def _patient_group_figures(
     titles: Mapping[str, str],
     chosen: Sequence[str],
 ) -> list[svg.Figure]:
-    """Write the figures of patient groups if the runs have them, and plot these figures for the ``chosen``
-    strategies."""
+    """Write the tables on groups of patients, and plot the ``chosen`` strategies; empty if the runs have no groups."""
     of_runs = stacked(results, detail_tables.of_groups)
     for name, table in of_runs.items():
         out.csv(name, table)
@@ -198,7 +197,7 @@ def _patient_cluster_figures(
     reference: str,
     titles: Mapping[str, str],
 ) -> list[svg.Figure]:
-    """Write the files of patient clusters and plot them, if a run has such clusters."""
+    """Write and plot the tables on clusters of patients; empty if no run has clusters."""
     of_runs = stacked(results, detail_tables.tables)
     composition, overlap = (of_runs.get(name) for name in CLUSTER_FILES[:2])
     if composition is None:
@@ -213,7 +212,8 @@ def _patient_cluster_figures(
 
 
 def _with_virtual_time(frame: pd.DataFrame, config: Config, results: Sequence[Result]) -> pd.DataFrame:
-    """Add each run's virtual time to the rows of :func:`per_seed`: in total, and until each target is reached."""
+    """Add each run's simulated time to the rows of :func:`per_seed`: in total, and until each target metric is
+    reached."""
     rows = [
         timing.figures(result.outcome, config.system, result.federation.task)
         for result in results
@@ -223,7 +223,7 @@ def _with_virtual_time(frame: pd.DataFrame, config: Config, results: Sequence[Re
 
 
 def _virtual_time_figures(config: Config, results: Sequence[Result], titles: Mapping[str, str]) -> list[svg.Figure]:
-    """Return the plot of virtual time, if the configuration has ``system``."""
+    """Return the plot of simulated time; empty if the configuration has no section ``system``."""
     if config.system is None:
         return []
     task = results[0].federation.task
@@ -232,7 +232,8 @@ def _virtual_time_figures(config: Config, results: Sequence[Result], titles: Map
 
 
 def _runs(folder: Path, results: Sequence[Result]) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Return the pages of single runs: for each strategy its name, and the seed and address of each page."""
+    """Return the links to the pages of single runs: for each strategy its name, and the seed and address of each
+    page."""
     pages: dict[str, list[tuple[str, str]]] = {}
     names = distinct((each.label for each in results), {each.label: each.title for each in results if each.title})
     for result in results:

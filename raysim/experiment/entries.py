@@ -29,16 +29,16 @@ class Entry:
 
     @property
     def strategy_label(self) -> str:
-        """The strategy's label. In a comparison that crosses strategies with models, the model's name is removed from
-        its end."""
+        """The strategy's label. If a comparison runs every strategy with every model, the label ends in the model's
+        name, which is removed here."""
         return self.label.removesuffix(f", {self.learner}")
 
     @property
     def title(self) -> str:
-        """The strategy's readable name. In a comparison that crosses strategies with models, the model's name is
-        appended.
+        """The strategy's readable name, followed by the model's name if a comparison runs every strategy with every
+        model.
 
-        It is not appended to a name that already contains it, such as "boosted trees from sums".
+        The model's name is not appended if the strategy's name already contains it, as "boosted trees from sums" does.
         """
         learner, words = of_learner(self.learner), re.split(r"\W+", self.strategy_title.casefold())
         named = self.strategy_label == self.label or learner.split()[-1].casefold() in words
@@ -46,9 +46,10 @@ class Entry:
 
     @property
     def strategy_title(self) -> str:
-        """The strategy's readable name: the label in its configuration, else its class's title, else its name.
+        """The strategy's readable name: the label in its configuration, else its class's title, else its class's name.
 
-        In a label that begins with the strategy's name, as in a curve, the title replaces the name.
+        If the label begins with the strategy's name, as in ``raysim curve``, the title replaces this name within the
+        label.
         """
         cls, section = type(self.strategy), self.config.strategy
         title = vars(cls).get("title")
@@ -59,7 +60,7 @@ class Entry:
 
 
 def folder_of(label: str) -> str:
-    """Return the name of the folder below ``runs`` with the runs of the strategy ``label``."""
+    """Return the name of the folder with the runs of the strategy ``label``; it is a subfolder of ``runs``."""
     return re.sub(r"^\.+|[^\w.-]+", "_", label)
 
 

@@ -1,8 +1,8 @@
 """Finds keys of a configuration that have no effect on the strategies of a command.
 
-Such keys are configuration errors and are not written with a run. A selection without effect is only reported, because
-a run often uses the configuration of another strategy. A key counts only if its value is not the default. In a
-comparison, a key is in use if any strategy uses it.
+A key without effect is a configuration error, unless its value is the default. In a comparison, a key has an effect if
+any strategy uses it. A ``selection`` without effect is only reported, because a run often uses the configuration of
+another strategy. Keys without effect are left out of the configuration that is stored with a run.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ They describe what this mode does anyway: a round is one step on all rows.
 def check(runs: Iterable[tuple[Config, Strategy]]) -> None:
     """Raise ``ConfigError`` for the first key that is not at its default and that none of a command's runs uses.
 
-    ``runs`` has the complete configuration and the strategy of each run. A selection without effect is not an error,
-    see :func:`remarks`.
+    ``runs`` has the complete configuration and the strategy of each run. A ``selection`` of hospitals without effect is
+    not an error: :func:`remarks` reports it.
     """
     runs = list(runs)
     for key, uses in USED.items():
@@ -59,8 +59,8 @@ def check(runs: Iterable[tuple[Config, Strategy]]) -> None:
 
 
 def _check_settings(runs: Sequence[tuple[Config, Strategy]]) -> None:
-    """Raise ``ConfigError`` for the first setting of a strategy that has no effect in any run, given its other
-    settings."""
+    """Raise ``ConfigError`` for the first setting of a strategy that has no effect in any run because of the strategy's
+    other settings."""
     for label in dict.fromkeys(plugins.label(config.strategy) for config, _ in runs):
         strategies = [strategy for config, strategy in runs if plugins.label(config.strategy) == label]
         for name, by in _unused(strategies[0]).items():
@@ -73,8 +73,8 @@ def _check_settings(runs: Sequence[tuple[Config, Strategy]]) -> None:
 
 
 def _unused(strategy: Strategy) -> Mapping[str, str]:
-    """Return the settings that have no effect and are not at their defaults, each with the setting that would use
-    it."""
+    """Return a strategy's settings that have no effect and are not at their defaults, each with the setting that would
+    give it an effect."""
     unused = strategy.unused_settings()
     defaults = _defaults_of(strategy) if unused else {}
     return {name: by for name, by in unused.items() if getattr(strategy, name) != defaults[name]}
@@ -87,8 +87,8 @@ def _defaults_of(strategy: Any) -> Mapping[str, Any]:
 def remarks(runs: Iterable[tuple[Config, Strategy]]) -> list[str]:
     """Return remarks on settings without effect.
 
-    They name the strategies with which all hospitals take part although a selection is configured, and a section that
-    only ``raysim audit`` uses.
+    One remark names the strategies that ignore the configured ``selection``, because all hospitals take part in each of
+    their rounds. Another remark is on ``privacy.audit``, which only ``raysim audit`` uses.
     """
     runs, found = list(runs), []
     without = [run for run in runs if _is_set(SELECTION, run[0].selection) and not run[1].uses_selection()]
@@ -105,7 +105,8 @@ def _names(runs: Sequence[tuple[Config, Strategy]]) -> str:
 
 
 def check_comparison(config: Config) -> None:
-    """Raise ``ConfigError`` for a comparison that sets ``model`` and lists ``models``, which replace it."""
+    """Raise ``ConfigError`` for a comparison that sets ``model`` and also lists ``models``, so that ``model`` has no
+    effect."""
     section, default = config.model, plugins.completed(Config(), ("model",)).model
     if config.models and section != default:
         raise ConfigError(
@@ -115,10 +116,10 @@ def check_comparison(config: Config) -> None:
 
 
 def check_run(config: Config) -> list[str]:
-    """Return a remark on the keys that only ``raysim compare`` uses: ``strategies``, ``seeds`` and ``reference``.
+    """Return a remark on the keys that only ``raysim compare`` uses; empty if there are none.
 
-    They are allowed, so that both commands can share a configuration. Raises ``ConfigError`` for the other keys that
-    only ``compare`` uses.
+    The keys ``strategies``, ``seeds`` and ``reference`` are allowed, so that ``raysim run`` and ``raysim compare`` can
+    share a configuration. Raises ``ConfigError`` for ``models``, ``recalibrate`` and ``tune``.
     """
     for key in ("models", "recalibrate", "tune"):
         if getattr(config, key) != getattr(Config(), key):
@@ -136,9 +137,9 @@ def check_run(config: Config) -> list[str]:
 
 
 def without(config: Config, strategy: Strategy) -> Config:
-    """Return the configuration with the keys that the run does not use at their defaults.
+    """Return the configuration in which the keys that the run does not use are reset to their defaults.
 
-    This is the configuration that is written with a run, and it can be read again.
+    This configuration is stored with the run, and can be run again.
     """
     for key, uses in USED.items():
         if _is_set(key, _at(config, key)) and not uses(config, strategy):
@@ -150,7 +151,7 @@ def without(config: Config, strategy: Strategy) -> Config:
 
 
 def _trains_with(name: str) -> Uses:
-    """Return a function that decides whether a run uses the key ``name`` of ``training``."""
+    """Return a function that decides whether a run uses the key ``training.<name>``."""
 
     def uses(config: Config, strategy: Strategy) -> bool:
         if name == "stop":
@@ -163,20 +164,22 @@ def _trains_with(name: str) -> Uses:
 
 
 def _under(runs: Sequence[tuple[Config, Strategy]], key: str) -> str:
-    """Return the guarantee under which a key has no effect, in words; empty without one."""
+    """Return the end of an error message: the privacy mode because of which ``key`` has no effect; empty if there is
+    none."""
     pooled = all(config.privacy is not None and config.privacy.effective_mode == "pooled" for config, _ in runs)
     return " under privacy.mode: pooled" if pooled and key.startswith("training.") else ""
 
 
 def _fine_tunes(config: Config) -> bool:
-    """Return whether hospitals train after the last round, or when they join."""
+    """Return whether hospitals fine-tune their models after the last round, or fine-tune when they join after
+    training."""
     unseen = config.evaluation.unseen
     joins = unseen is not None and unseen.joining == "fine_tune"
     return joins or plugins.build_last_steps(config.strategy).fine_tuning is not None
 
 
 def _prepares(config: Config, strategy: Strategy) -> bool:
-    """Return whether features are prepared for the model, which boosted trees do not need."""
+    """Return whether features are standardised and encoded before training; boosted trees train on raw features."""
     return not takes_raw(plugins.model_class(config.model))
 
 
@@ -190,7 +193,7 @@ def _as_text(value: Any) -> str:
 
 
 def _may_wait(config: Config, strategy: Strategy) -> bool:
-    """Return whether a round can have fewer hospitals than it needs."""
+    """Return whether a round can begin or end with fewer hospitals than configured, because some are absent or late."""
     system = config.system
     if system is None or strategy.asynchrony() is not None:
         return False
@@ -200,7 +203,7 @@ def _may_wait(config: Config, strategy: Strategy) -> bool:
 
 
 def _at(config: Config, key: str) -> Any:
-    """Return the value of a dotted key; None below a section that is not set."""
+    """Return the value of a dotted key, such as ``training.rounds``; None if its section is not configured."""
     value: Any = config
     for name in key.split("."):
         value = getattr(value, name, None)
@@ -209,7 +212,7 @@ def _at(config: Config, key: str) -> Any:
 
 @cache
 def _defaults() -> Config:
-    """Return the default configuration, including default values of the sections that are off by default."""
+    """Return the default configuration, in which the optional sections are also present, with their defaults."""
     config = Config(system=SystemSection(), compression=CompressionSection(), secure=SecureSection())
     return plugins.completed(config, ("selection",))
 
@@ -219,13 +222,15 @@ def _default(key: str) -> Any:
 
 
 def _is_set(key: str, value: Any) -> bool:
-    """Return whether a key has a value other than its default. ``training.rounds: 0``, with which nothing trains, never
-    counts."""
+    """Return whether ``value`` differs from the default of ``key``.
+
+    False for None, and for ``training.rounds: 0``, with which nothing is trained.
+    """
     return value is not None and value != _default(key) and (key, value) != ("training.rounds", 0)
 
 
 def _with(section: Any, path: Sequence[str], value: Any) -> Any:
-    """Return ``section`` with ``value`` at the nested keys ``path``."""
+    """Return a copy of ``section`` in which the key at the nested ``path`` has the ``value``."""
     below = value if len(path) == 1 else _with(getattr(section, path[0]), path[1:], value)
     return section.model_copy(update={path[0]: below})
 

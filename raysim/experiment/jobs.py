@@ -1,6 +1,6 @@
 """Makes the job of one run: the training that a configuration describes, on a federation in its folder.
 
-Separate processes make the trials of sweeps with this module, so it imports little.
+The processes that run the trials of a sweep import this module, so it imports little.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def make_job(
 ) -> Job:
     """Make the job of one run: train ``strategy`` with ``config`` on the federation in a folder.
 
-    ``tests_groups``: whether the run tests gaps between groups of patients.
+    ``tests_groups``: whether the run tests the differences between groups of patients for significance.
     """
     training, rate = config.training, learning_rate(config, federation)
     return Job(
@@ -54,10 +54,11 @@ def make_job(
 
 
 def _secure(config: Config, strategy: Strategy) -> SecureSection | None:
-    """Return the secure aggregation of a run: as configured, or the default if the strategy hides its sums anyway.
+    """Return the settings of secure aggregation for a run; None if the server receives the updates themselves.
 
-    Under a privacy guarantee, the default applies only if each hospital adds a share of the noise. Without hidden sums
-    the server would observe each update with a single share of the noise.
+    Without configured settings, the defaults apply if the strategy requires secure sums. Under a privacy guarantee,
+    they apply only if each hospital adds a share of the noise. Without secure aggregation the server would then observe
+    each update with a single share of the noise.
     """
     in_shares = config.privacy is None or config.privacy.effective_mode in ("pooled", "distributed")
     return SecureSection() if config.secure is None and in_shares and strategy.hides_sums() else config.secure

@@ -28,16 +28,16 @@ from raysim.tracking.recording import Record
 
 
 class Listener:
-    """Reports a ``run`` to MLflow and the display. Use it as a context manager.
+    """Reports the progress of a ``run`` to MLflow and the display. Use it as a context manager.
 
-    Its MLflow record is nested in ``parent``, a comparison's record. An exception inside the context marks the MLflow
-    run failed or killed.
+    The run's MLflow record is nested in ``parent``, the record of a comparison. An exception inside the context marks
+    the MLflow run as failed or killed.
     """
 
     def __init__(
         self, services: RunServices, run: Run, federation: Callable[[], Federation], parent: Record | None
     ) -> None:
-        """Store the arguments. ``federation`` opens the run's federation, which may exist only once the run begins."""
+        """Store the arguments. ``federation`` opens the run's data, which may exist only once the run begins."""
         self.services = services
         self.run = run
         self._open = federation
@@ -54,7 +54,7 @@ class Listener:
             self._record.__exit__(kind, error, at)
 
     def begin(self, ticket: str, again: bool) -> None:
-        """Record that the run begins, or is resumed (``again``), under the id ``ticket``. Only the first call has an
+        """Record that the run begins, or is resumed (``again``), under the id ``ticket``. Later calls have no
         effect."""
         if self._record is not None:
             return
@@ -69,7 +69,10 @@ class Listener:
         self._record = self.services.recorder.run(run.name, frozen, tags, self._parent, again=again)
 
     def round(self, row: Round) -> None:
-        """Record that a round has ended and been evaluated. A round that another process repeats is ignored."""
+        """Record that a round has ended and been evaluated.
+
+        A round that was already recorded is ignored: a run that another process resumes repeats rounds.
+        """
         host.end_if_terminating()
         if self._record is None or row.round <= self._last_round:
             return
@@ -79,7 +82,7 @@ class Listener:
         self._record.round(row)
 
     def ended(self) -> Result:
-        """Record that the run has ended in another process. Reads its result from its folder, and returns it."""
+        """Record that the run has ended in another process. Reads the result from the run's folder, and returns it."""
         outcome = load_finished(self.run.folder)
         if outcome is None:
             raise ResourceError(f"{self.run.folder}: the results of its run cannot be read; check the disk")
@@ -88,7 +91,7 @@ class Listener:
         return result
 
     def end(self, result: Result, manifest: Manifest) -> None:
-        """Record that the run has ended, with the files in the ``manifest``."""
+        """Record that the run has ended, together with the files that its ``manifest`` lists."""
         from raysim.statistics.differences.paired import FEW_HOSPITALS  # takes 0.2 s to import
 
         outcome, kind, config = result.outcome, result.federation.task, self.run.entry.config
@@ -121,7 +124,7 @@ class Listener:
 def listen(
     actors: RunActors, listeners: Sequence[Listener], again: bool, spared: Spared
 ) -> Iterator[tuple[Run, Result | Exception]]:
-    """Execute the runs of ``listeners`` concurrently on ``actors``, and pass the events of each run to its listener.
+    """Execute the runs of ``listeners`` concurrently on ``actors``, and report each run's events to its listener.
 
     Yields the runs in order, each with its result, or with its error if the error's type is in ``spared``. Other errors
     are raised.
@@ -154,6 +157,6 @@ def listen(
 
 
 def data_tags(section: DataSection, federation: Federation) -> dict[str, str]:
-    """Return the MLflow tags of a run's data and of the predicted event."""
+    """Return the tags that describe a run's data and the predicted event in MLflow."""
     tags = dict(zip(DATA_TAGS, (section.source, federation.fingerprint), strict=True))
     return tags | {PREDICTS_TAG: plugins.predicted(section)}

@@ -18,8 +18,11 @@ TITLE = 120
 
 
 def headlines(results: Sequence[Result]) -> dict[str, float]:
-    """Return the mean over seeds of each strategy's headline figure and worst decile, by name. Both belong to the
-    strategy's headline model."""
+    """Return two figures of each strategy's headline model as MLflow metrics, by name, each as the mean over seeds.
+
+    The first is the task's headline metric. The second is the mean of the tenth of hospitals with the worst
+    performance.
+    """
     figures: dict[str, list[float]] = {}
     for result in results:
         metrics = list(result.outcome.metrics.values())[-1]
@@ -29,7 +32,10 @@ def headlines(results: Sequence[Result]) -> dict[str, float]:
 
 
 def observed_over_expected(outcome: Outcome) -> float:
-    """Return the observed events per event expected by the headline model, over all hospitals' rows; NaN if unknown."""
+    """Return the ratio of observed events to the events that the headline model expects, over all hospitals' rows.
+
+    NaN if the ratio is unknown.
+    """
     from raysim.statistics.clinical.curves import expected_events  # imported late to start commands faster
 
     counts = outcome.scores.get(list(outcome.metrics)[-1])
@@ -41,7 +47,7 @@ def observed_over_expected(outcome: Outcome) -> float:
 
 
 def taken(out: Manifest, results: Sequence[Result]) -> dict[str, float]:
-    """Return the figures of the recommended strategy, means over seeds; empty if none is recommended."""
+    """Return the main figures of the recommended strategy, as means over seeds; empty if no strategy is recommended."""
     label = _answer(out).get("recommended")
     of_label = [result.outcome for result in results if label is not None and _is(label, result.label)]
     if not of_label:
@@ -55,7 +61,7 @@ def taken(out: Manifest, results: Sequence[Result]) -> dict[str, float]:
 
 
 def verdict(out: Manifest) -> dict[str, str]:
-    """Return the tags of an experiment's conclusion: the headline of its answer, and the recommended strategy."""
+    """Return the MLflow tags of an experiment's conclusion: its headline, and the recommended strategy."""
     answer = _answer(out)
     headline = answer.get("headline") or next(iter(answer.get("reasons", [])), "")
     tags = {VERDICT_TAG: str(headline), "strategy": str(answer.get("recommended") or "")}
@@ -63,12 +69,16 @@ def verdict(out: Manifest) -> dict[str, str]:
 
 
 def title(name: str, tags: Mapping[str, str]) -> str:
-    """Return the name of a finished experiment in MLflow: its ``name`` and the verdict in its ``tags``."""
+    """Return the name of a finished experiment in MLflow: ``name``, followed by the conclusion in ``tags``."""
     return shorten(": ".join(filter(None, (name, tags.get(VERDICT_TAG, "")))), TITLE, placeholder=" ...")
 
 
 def note(out: Manifest, kind: Kind) -> str:
-    """Return the conclusion of an experiment of a ``kind`` in Markdown: its answer and its report, if any."""
+    """Return the conclusion of an experiment in Markdown: the reasons in its answer, and the path of its report, if
+    any.
+
+    ``kind`` is the command that ran the experiment.
+    """
     lines = [str(sentence) for sentence in _answer(out).get("reasons", [])]
     if (page := out.folder / "report.html").is_file():
         lines.append(f"Report: `{page.absolute()}`")
@@ -77,11 +87,10 @@ def note(out: Manifest, kind: Kind) -> str:
 
 
 def _answer(out: Manifest) -> dict[str, Any]:
-    """Return the content of ``answer.json``; empty if there is no such file."""
     path = out.folder / "answer.json"
     return json.loads(path.read_text()) if path.is_file() else {}
 
 
 def _is(recommended: str, label: str) -> bool:
-    """Return whether an answer's recommendation names the strategy ``label``; it may also name the model used."""
+    """Return whether ``recommended`` is the strategy ``label``, or this label followed by a model's name."""
     return recommended == label or recommended.startswith(f"{label}, ")

@@ -62,21 +62,21 @@ class Run:
     are written only for them."""
 
     def prepare(self) -> None:
-        """Make the federation of a fold, unless it exists; the federation of other runs was made before their start."""
+        """Create the data of the run if it leaves out the hospitals of a fold; the data of other runs already exist."""
         if self.held:
             config = self.entry.config
             source = plugins.build_source(config.data)
             plugins.build_federation(config, source, self.seed, shelf=(self.data.parent.name, self.data.name))
 
     def asked(self) -> Job:
-        """Return the job as configured, before the noise of a privacy guarantee is determined."""
+        """Return the job as configured, before the noise scale of a privacy guarantee is calibrated."""
         strategy, selection, config = self.entry.strategy, self.entry.selection, self.entry.config
         return make_job(config, strategy, selection, self.data, self.seed, tests_groups=self.first)
 
     @cached_property
     def job(self) -> Job:
-        """The job that is executed. If the run guarantees privacy, it includes the noise, or the epsilon that follows
-        from the noise."""
+        """The job that is executed. With a privacy guarantee, it includes the noise calibrated to the configured
+        epsilon, or the epsilon computed for the configured noise."""
         if self.checked is not None:
             return self.checked
         asked = self.asked()
@@ -84,14 +84,14 @@ class Run:
 
     @cached_property
     def frozen(self) -> dict[str, Any]:
-        """The configuration that is written with the run. It contains the learning rate and all privacy settings."""
+        """The configuration that is stored with the run. The learning rate and all privacy settings are explicit."""
         job, config = self.job, self.entry.config
         rate = {"learning_rate": job.work.optimizer.learning_rate}
         config = config.replaced(training=config.training.model_copy(update=rate), privacy=job.privacy)
         return idle_keys.without(config, job.strategy).of_run(self.seed).frozen_run()
 
     def opened(self, federation: Federation, *, again: bool, patience: float = 0.0) -> AbstractContextManager[Opened]:
-        """Open the folder of the run; see :func:`raysim.storage.resume.opened`."""
+        """Open the folder of the run, to start or resume it; see :func:`raysim.storage.resume.opened`."""
         frozen, data = self.frozen, federation.fingerprint
         return resume.opened("run", self.folder, frozen, federation, data, again=again, patience=patience)
 
@@ -100,7 +100,8 @@ class Run:
     ) -> Generator[Round | Result, None, None]:
         """Execute the run in its ``opened`` folder, from its start or its last checkpoint, and write its files.
 
-        Yields each round after its evaluation, and finally the result. A finished run is not repeated.
+        Yields each round after its evaluation, and finally the result. For a finished run, nothing is trained: its
+        stored rounds and result are yielded.
         """
         config, finished = self.entry.config, opened.finished()
         if finished is None:
@@ -146,7 +147,7 @@ class Run:
         yield result
 
     def result(self, federation: Federation, outcome: Outcome) -> Result:
-        """Return the result of the run, given its outcome."""
+        """Return the result of the run for its comparison, given the ``outcome`` of its training."""
         strategy, label = self.entry.strategy, self.entry.label
         return Result(
             label,
@@ -162,7 +163,7 @@ class Run:
         )
 
     def _enter_importance(self, federation: Federation, outcome: Outcome) -> None:
-        """Enter into the ledger what hospitals send for feature importances, each number as float64."""
+        """Add to the traffic ledger what hospitals send for feature importances, as float64 numbers."""
         from raysim.serving import importance
 
         columns, evaluation = len(federation.preprocessing.columns), self.entry.config.evaluation
@@ -172,7 +173,7 @@ class Run:
         outcome.ledger.add(last, ledger.IMPORTANCE, ids, 2 * figures)
 
     def _write_importance(self, out: Manifest, federation: Federation) -> None:
-        """Write how each column affects the headline model."""
+        """Write the tables of feature importances and of partial dependence for the headline model."""
         from raysim.serving import importance
         from raysim.serving.predictor import Predictor
 
@@ -186,9 +187,10 @@ class Run:
     def _attacked(
         self, federation: Federation, opened: Opened, session: Session, outcome: Outcome, say: Callable[[str], None]
     ) -> tuple[AttackFigures, tuple[Statement, ...]]:
-        """Return the effect of the attack, compared with the same run without it if ``adversary.baseline`` is set.
+        """Return the effect of the simulated attack. With ``adversary.baseline``, the run is compared with a run
+        without it.
 
-        Also returns the privacy guarantees of the additional runs, including runs that began before the command was
+        Also returns the privacy guarantees of the additional runs, including those that began before the command was
         resumed.
         """
         from raysim.engine.attack_figures import attack_figures
@@ -233,7 +235,8 @@ class Run:
         goes_on, last_stored = False, begun
 
         def lost(line: str) -> None:
-            """Record that rounds after the last stored state are repeated, as when a run is resumed."""
+            """Report that the coordinator was lost, and count the repeated rounds, whose fresh noise costs privacy
+            again."""
             if job.redraws_noise:
                 reached = opened.ticket.reached
                 opened.begins(last_stored)

@@ -1,7 +1,7 @@
 """The pairs of strategies and models that a comparison can combine, if it crosses them.
 
-A pair that cannot be combined is left out with a remark, if the strategy can be combined with another of the models. A
-strategy or a model that cannot be combined with any partner is a configuration error.
+A pair that cannot be combined is left out, and a remark says so. It is a configuration error if a strategy cannot be
+combined with any of the models, or a model with any of the strategies.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class Unpaired:
 def going_together(
     entries: Sequence[Entry], check: Callable[[Entry, str], object]
 ) -> tuple[list[Entry], tuple[Unpaired, ...]]:
-    """Return the entries that ``check`` accepts, and the pairs that it rejects.
+    """Return the entries that ``check`` accepts, and the pairs of strategy and model that it rejects.
 
-    ``check`` takes an entry and the field of its strategy, and raises ``ConfigError``. Its error is raised if a
-    strategy, or a model, is left without a partner.
+    ``check`` takes an entry and the configuration key of its strategy, and raises ``ConfigError`` to reject it. This
+    error is raised if a strategy is rejected with every model, or a model with every strategy.
     """
     refused: dict[str, ConfigError] = {}
     strategies = list(dict.fromkeys(entry.strategy_label for entry in entries))
@@ -51,7 +51,7 @@ def going_together(
 
 
 def sentences(left: Sequence[Unpaired]) -> list[str]:
-    """Return a sentence on the pairs that were left out; empty if there are none."""
+    """Return a sentence on the pairs of strategy and model that were left out; empty if there are none."""
     if not left:
         return []
     by_learner: dict[str, list[str]] = {}

@@ -1,7 +1,7 @@
 """Stores records that MLflow has not accepted in the experiment's folder, so that ``raysim resume`` can send them.
 
-``unsent.json`` exists only while something is unsent. It names only the folders of the runs; their manifests list the
-files stored with them.
+The file ``unsent.json`` exists only while there are unsent records. For each run it names the run's folder, whose
+manifest lists the files to send.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ from raysim.tracking.stores import NOWHERE
 
 
 def keep(folder: Path, recorder: Recorder, uri: str) -> str | None:
-    """Store what the MLflow store at ``uri`` did not accept, and return a line on it; None if nothing is left."""
+    """Store the records that the MLflow store at ``uri`` did not accept, and return a line for the user.
+
+    Returns None if every record was accepted.
+    """
     if not recorder.pending:
         (folder / PENDING_MLFLOW).unlink(missing_ok=True)
         return None
@@ -35,9 +38,9 @@ def keep(folder: Path, recorder: Recorder, uri: str) -> str | None:
 
 
 def send_pending(folder: Path, tracking: TrackingSection) -> str | None:
-    """Send what was stored in ``folder``, and return a line that reports it; None if nothing was stored.
+    """Send the records stored in ``folder`` to MLflow, and return a line that reports it; None if none were stored.
 
-    Raises ``ResourceError`` if the MLflow store still rejects it, and ``ConfigError`` for a damaged file.
+    Raises ``ResourceError`` if the MLflow store rejects them again, and ``ConfigError`` for a damaged file.
     """
     try:
         text = (folder / PENDING_MLFLOW).read_bytes()
@@ -70,7 +73,7 @@ def _counted(runs: int) -> str:
 
 
 def _plain(folder: Path, run: PendingRun) -> dict[str, Any]:
-    """Return a run as JSON values. Its files are given as one folder below ``folder``, whose manifest lists them."""
+    """Return a run's unsent records as JSON values. Its files are given by their folder, relative to ``folder``."""
     (home,) = {path.parent for name, path in run.files.items() if "/" not in name}
     tree = {field.name: getattr(run, field.name) for field in dataclasses.fields(run)}
     return tree | {

@@ -38,7 +38,7 @@ class Prepared:
     """A configuration that was checked against its data, to be run with each of ``seeds`` and each of ``configs``.
 
     - ``configs``: complete configurations, one for each strategy.
-    - ``again``: resume the stopped experiment in folder ``out``.
+    - ``again``: whether to resume the stopped experiment in folder ``out``.
     - ``tune``: the settings to try before the comparison; the chosen values replace those in ``configs``.
     """
 
@@ -90,7 +90,7 @@ class Prepared:
     def comparing(cls, config: Config, out: Path | None, *, again: bool = False) -> Self:
         """Prepare the strategies and seeds that a resolved configuration compares.
 
-        ``out`` and ``again`` are the same as for the class.
+        ``out`` is the folder of the comparison; ``again`` resumes the comparison that was stopped there.
         """
         seeds = config.seeds or (config.seed,)
         check_folds(config)
@@ -102,10 +102,11 @@ class Prepared:
         return experiment
 
     def remarks(self) -> list[str]:
-        """Return lines for the user before the start.
+        """Return remarks to print before the runs start.
 
-        They report unusual data, default seeds, strategies' remarks on their settings for these hospitals, and doubts
-        about rules and privacy. Each remark of strategies is given once, after their labels.
+        They report unusual data, default seeds, pairs that were left out, settings without effect, and doubts about
+        robust aggregation and privacy. They also contain each strategy's remark on its settings for these hospitals.
+        Strategies with the same remark share a line, which begins with their labels.
         """
         hidden = any(entry.config.hides_sizes for entry in self.entries)
         sizes = self._first.sizes("train")
@@ -144,7 +145,8 @@ class Prepared:
         return next(iter(self.federations.values()))
 
     def _rounds(self) -> int:
-        """Return the number of rounds of all runs, trials included."""
+        """Return the number of rounds of all runs, including the trials of tuning and the runs without left-out
+        hospitals."""
         tried = sum(plugins.rounds(trial.config) for trial in self._trials) * len(self._trial_seeds)
         seeds, again = len(self.seeds), hosts(self.entries) if self.folds else ()
         once = sum(plugins.rounds(entry.config) for entry in self.entries)
@@ -155,19 +157,20 @@ class Prepared:
         return Load(runs, federation.X.size, len(federation.hospitals) * self._parameters)
 
     def job(self, seed: int) -> Job:
-        """Return the job of the only strategy with ``seed``."""
+        """Return the job for ``seed``. The configuration must have exactly one strategy."""
         (entry,) = self.entries
         return self._nested(entry, seed).asked()
 
     def _nested(self, entry: Entry, seed: int, *, trial: bool = False) -> Run:
-        """Make a run of the comparison."""
+        """Make the run of one strategy and seed, whose folder is in the comparison's folder."""
         folder = self.folder / "runs" / folder_of(entry.label) / f"seed-{seed}"
         name, first = f"{entry.label}, seed {seed}", seed == self.seeds[0]
         checked = self._checked.get((entry, seed))
         return Run(entry, seed, self._rows_of(entry, seed).folder, folder, name, True, trial, first, checked)
 
     def _rows_of(self, entry: Entry, seed: int) -> Federation:
-        """Return the federation that an entry's runs with ``seed`` train on."""
+        """Return the data of one strategy and seed. Strategies that prepare the data in the same way share a
+        federation."""
         if plugins.prepared_alike(entry.config, self.config):
             return self.federations[seed]
         if seed not in self._others:
@@ -175,13 +178,13 @@ class Prepared:
         return self._others[seed]
 
     def _data_of(self, run: Run) -> Federation:
-        """Return the federation that a run trains on; a fold's federation must exist already."""
+        """Return the data of a run. For a run that leaves out hospitals, the data must already be on disk."""
         among = (*self.federations.values(), *self._others.values())
         known = (federation for federation in among if federation.folder == run.data)
         return Federation.open(run.data) if run.held else next(known)
 
     def _check_first(self, entry: Entry, where: str) -> None:
-        """Raise ``ConfigError`` if the entry cannot be run on the federation of the first seed."""
+        """Raise ``ConfigError``, with the key ``where``, if the entry cannot be run on the data of the first seed."""
         seed = self.seeds[0]
         check_job(self._nested(entry, seed).asked(), self._rows_of(entry, seed), where)
 

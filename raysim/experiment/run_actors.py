@@ -1,6 +1,6 @@
 """Runs that execute concurrently: each actor executes whole runs, as ``--in-process`` does.
 
-Placement changes no result. The files therefore equal the files of consecutive runs, except for durations.
+The results are the same, bit for bit, as those of consecutive runs. The files differ only in durations.
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ PAUSE = 0.2
 
 @dataclass(frozen=True)
 class Begun:
-    """Event: a run's folder is open. ``ticket`` is the id of the run's ticket; ``again``: whether the run is
-    resumed."""
+    """Event: a run has started, or was resumed (``again``). ``ticket`` is the id in the run's ``resume.json``."""
 
     ticket: str
     again: bool
@@ -64,21 +63,24 @@ Event = Begun | Round | str | Failed | Ended
 
 
 class RunActor:
-    """A Ray actor that executes whole runs, one after the other. ``rows [N]`` are the hospitals' numbers of rows."""
+    """A Ray actor that executes whole runs, one after the other. ``rows [N]`` has each hospital's number of rows."""
 
     def __init__(self, folders: Sequence[str], here: str, rows: Ids, resources: ResourcesSection) -> None:
-        """Start the actor. ``folders`` are searched for the user's modules; relative paths start from ``here``."""
+        """Start the actor in the working directory ``here``. The user's modules are imported from ``folders``."""
         search_only(folders)
         os.chdir(here)
         host.limit_threads(1)
         self._session = InProcess(rows, resources.model_copy(update={"device": "cpu"}))
 
     def ready(self) -> int:
-        """Return the id of the process, once it is running."""
+        """Return the actor's process id. The call returns only once the process is running."""
         return os.getpid()
 
     def play(self, run: Run, again: bool) -> Iterator[list[Event]]:
-        """Execute a run and write its files. Yields new events every ``PAUSE`` seconds, until the run ends."""
+        """Execute a run, or resume it if ``again``, and write its files.
+
+        Yields lists of new events, at most one list every ``PAUSE`` seconds, until the run ends.
+        """
         run.prepare()
         federation = Federation.open(run.data)
         with run.opened(federation, again=again, patience=PATIENCE) as opened:
@@ -101,7 +103,7 @@ class RunActor:
 
 
 class RunActors:
-    """``count`` actors on this node of a running Ray cluster, each for whole runs; see :class:`RunActor`."""
+    """``count`` Ray actors on this node, each of which executes whole runs; see :class:`RunActor`."""
 
     def __init__(self, count: int, rows: Ids, resources: ResourcesSection) -> None:
         import ray
@@ -120,8 +122,8 @@ class RunActors:
     def play(self, runs: Sequence[Run], again: bool, spared: Spared = ()) -> Generator[tuple[int, Event], None, None]:
         """Execute all runs, in order as actors become free; yield each event with the number of its run.
 
-        A run whose actor is lost is resumed in another actor. After an error that is not ``spared`` no further run
-        begins. Runs before the failed one are completed, and then the error of the first failed run is raised.
+        A run whose actor is lost is resumed in a new actor. After an error whose type is not in ``spared``, no further
+        run begins. Runs before the failed one are completed, and then the error of the first failed run is raised.
         """
         waiting, at_work = deque(range(len(runs))), dict[Any, _Playing]()
         idle, failed, lost = list(range(len(self._actors))), dict[int, Exception](), [0] * len(runs)
@@ -160,7 +162,7 @@ class RunActors:
                 self.close()
 
     def close(self) -> None:
-        """End the actors that are left, and return when they are gone: nothing writes into folders then."""
+        """End the remaining actors. When the method returns, none of them can still write files."""
         import ray
 
         actors, pids = self._actors, self._pids
@@ -171,7 +173,7 @@ class RunActors:
             _await_end(pid)
 
     def _events(self, at_work: Mapping[Any, _Playing]) -> Iterator[tuple[Any, Event | _Lost]]:
-        """Wait for an event of any run, then yield all events that have arrived."""
+        """Wait for an event of any run in ``at_work``, then yield all events that have arrived."""
         import ray
 
         first = min(playing.last_event for playing in at_work.values())
@@ -195,9 +197,9 @@ class RunActors:
                 yield stream, _Lost(type(error).__name__)
 
     def _replace(self, place: int, run: str, how: str, times: int) -> str:
-        """Start a new actor in place of one that was lost with a run; return a line for the user.
+        """Start a new actor at index ``place``, whose actor was lost during a run; return a line for the user.
 
-        Raises ``ResourceError`` if this has happened to the run too many ``times``.
+        Raises ``ResourceError`` if the run has lost its actor too many ``times``.
         """
         import ray
 
@@ -213,14 +215,14 @@ class RunActors:
         return f"the process of {run} was lost ({how}); another process continues"
 
     def _wait_until_up(self, actors: Sequence[Any]) -> list[int]:
-        """Wait until actors are running; return the ids of their processes."""
+        """Wait until ``actors`` are running; return their process ids."""
         asked = [actor.ready.remote() for actor in actors]
         return first_answers(asked, ACTOR_START_SECONDS, "actor", "set resources.runs_at_once: 1")
 
 
 @dataclass
 class _Playing:
-    """A run that is being executed: the actor's place, the run's number, and the time of its last event."""
+    """A run that is being executed: the index of its actor, the run's number, and the time of its last event."""
 
     place: int
     number: int
@@ -238,7 +240,7 @@ class _Lost:
 
 
 def _await_end(pid: int) -> None:
-    """Return when a killed process is gone, or when ``GONE_SECONDS`` have passed."""
+    """Wait until a killed process is gone, for at most ``GONE_SECONDS``."""
     end = time.monotonic() + GONE_SECONDS
     with contextlib.suppress(ProcessLookupError):
         while time.monotonic() < end:

@@ -45,10 +45,10 @@ def write_run_page(
     config: Config,
     whole: Path | None = None,
 ) -> None:
-    """Write the ``report.html`` of a run of ``config``. ``frozen`` is the configuration as written with the run.
+    """Write the ``report.html`` of a run of ``config``. ``frozen`` is the configuration as stored with the run.
 
-    ``whole`` is the folder of the experiment that the run belongs to, if any. Single hospitals are then on that
-    experiment's page, under all models.
+    ``whole`` is the folder of the comparison that the run belongs to, if any. The run's page then leaves out the
+    figures of single hospitals, which are on the comparison's page.
     """
     part, counted = config.evaluation.part, not config.hides_sizes
     back = [("all runs together", quote(Path(os.path.relpath(whole / PAGE, out.folder)).as_posix()))] if whole else []
@@ -99,10 +99,10 @@ def attribute_figures(
     titles: Mapping[str, str],
     sketched: Sent,
 ) -> list[svg.Figure]:
-    """Write performance by kind of hospital, and return plots for the models ``models``; empty without attributes.
+    """Write and plot performance by kind of hospital, for the models ``models``; empty if hospitals have no attributes.
 
-    ``overview`` is the table of :func:`raysim.report.tables.comparison`. ``sketched`` is what hospitals sent for the
-    covariance of models.
+    ``overview`` is the table of :func:`raysim.report.tables.comparison`. ``sketched`` is what hospitals sent to
+    estimate the covariance between models.
     """
     means = hospital_attributes.table(hospitals, results[0].federation, sketched)
     if means.empty:
@@ -121,13 +121,16 @@ def write_page(out: Manifest, page: Page) -> None:
 
 
 def files_in(out: Manifest) -> list[tuple[str, str]]:
-    """Return the tables in a folder, with their addresses."""
+    """Return the CSV tables in an experiment's folder, each with its link."""
     tables = sorted({*(name for name in out.files if name.endswith(".csv") and "/" not in name)})
     return [(name, quote(name)) for name in tables]
 
 
 def size_sentences(result: Result) -> dict[str, str]:
-    """Return a sentence for each model whose size slope (dependence on hospitals' size) has an interval."""
+    """Return for each model a sentence on its size slope, which measures how performance depends on hospital size.
+
+    Models whose size slope has no confidence interval are left out.
+    """
     slopes = {
         model: noise.slope_of(sums, result.outcome.stays(result.federation, model).tolist())
         for model, sums in result.outcome.pairs.items()
@@ -138,9 +141,10 @@ def size_sentences(result: Result) -> dict[str, str]:
 def page_provenance(
     frozen: Mapping[str, object], federations: Mapping[int, Federation], command: str, *, counted: bool
 ) -> Provenance:
-    """Return the provenance of a page. The facts on data are from the first seed, which is named if other seeds differ.
+    """Return how the results of a page were made: data, configuration and ``command``.
 
-    Numbers of rows, and notes on the data, are omitted unless ``counted``.
+    The facts on data are from the first seed; the page names this seed if the data of other seeds differ. Numbers of
+    rows and notes on the data are omitted unless ``counted``.
     """
     data, (first, federation) = frozen["data"], next(iter(federations.items()))
     one = len({federation.fingerprint for federation in federations.values()}) == 1
@@ -161,12 +165,13 @@ def page_provenance(
 
 
 def _notes(federation: Federation, frozen: Mapping[str, object]) -> tuple[str, ...]:
-    """Return the notes on the data; under a guarantee only on split and preprocessing, which reveal no rows."""
+    """Return the notes on the data. Under a privacy guarantee, only the notes on split and preprocessing, which reveal
+    no rows."""
     return federation.notes if frozen.get("privacy") is None else federation.notes[-2:]
 
 
 def tracked_at(tracking: object) -> list[tuple[str, str]]:
-    """Return a link to MLflow's server, or the command that opens MLflow for other stores; empty without a store."""
+    """Return a link to the MLflow server, or for a local store the command that opens it; empty without a store."""
     uri = str(tracking.get("uri") or "") if isinstance(tracking, Mapping) else ""
     if uri in ("", NOWHERE) or "@" in uri:  # the page must not contain a password
         return []

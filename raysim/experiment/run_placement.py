@@ -1,7 +1,8 @@
 """Decides whether runs are split over all actors one after the other, or execute concurrently, one per actor.
 
 A round that is split over all actors waits for the slowest actor and for Ray, and all actors are idle while a run's
-files are written. For small runs this costs more than their training. Placement changes no number.
+files are written. For small runs this costs more than their training. Results are the same, bit for bit, with both
+placements.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ MODEL_COPIES = 8
 
 @dataclass(frozen=True)
 class Load:
-    """The amount of work in an experiment."""
+    """The amount of work in an experiment: its number of runs, and the size of its data and of its models."""
 
     runs: int
     cells: int
@@ -44,7 +45,7 @@ class Load:
 
     @property
     def small(self) -> bool:
-        """Whether a round's messages cost more than its training."""
+        """Whether the runs are so small that the messages of a round cost more than its training."""
         return self.cells <= SMALL_CELLS and self.parameters <= SMALL_MODELS
 
     @property
@@ -56,7 +57,8 @@ class Load:
 def at_once(resources: ResourcesSection, nodes: Sequence[Node], load: Load) -> int:
     """Return how many runs execute concurrently on the live ``nodes``, of which this node is the first.
 
-    1 means that each run is split over all actors. Raises ``ResourceError`` if there are too few cores.
+    The result 1 means that runs are executed one after the other, each split over all actors. Raises ``ResourceError``
+    if this node has too few cores for the configured number.
     """
     asked, here = resources.runs_at_once, nodes[0]
     share = resources.cpus_per_actor or 1.0
@@ -84,7 +86,7 @@ def at_once(resources: ResourcesSection, nodes: Sequence[Node], load: Load) -> i
 def fits_here(resources: ResourcesSection, load: Load, products: float) -> bool:
     """Return whether a single run would end in this process before a newly started Ray is ready.
 
-    ``products``: rows times parameters of the training in all rounds.
+    ``products`` measures the cost of training: rows times parameters, summed over all rounds.
     """
     asked = resources.hospitals_per_actor != "auto" or resources.cpus_per_actor or resources.dashboard
     small = load.runs == 1 and load.small and products <= SMALL_PRODUCTS
@@ -92,8 +94,8 @@ def fits_here(resources: ResourcesSection, load: Load, products: float) -> bool:
 
 
 def _anywhere(resources: ResourcesSection) -> bool:
-    """Return whether runs may execute in any process that has a CPU and this machine's files, instead of in an
-    actor."""
+    """Return whether runs may execute in any process of this machine: none needs a GPU, special actors or shipped
+    data."""
     return (
         resources.device != "cuda"
         and not (resources.gpus_per_actor or resources.per_hospital or resources.autoscale)

@@ -40,7 +40,7 @@ Begin = Callable[[Manifest], None]
 
 
 class Experiment(Prepared):
-    """The runs of a prepared configuration: strategies x seeds, their files and their records in MLflow."""
+    """The runs of a prepared configuration, one for each strategy and seed, with their files and MLflow records."""
 
     def play(
         self,
@@ -54,8 +54,8 @@ class Experiment(Prepared):
     ) -> list[Result]:
         """Execute all runs. Each run's files are written, and recorded in MLflow, when the run ends.
 
-        With ``conclude`` the runs are nested in an experiment of this ``kind``, to which ``begin`` may add files.
-        In a resumed folder, finished runs are not repeated.
+        With ``conclude`` the runs are nested in a comparison of this ``kind``, and ``begin`` may add files to its
+        folder. If a stopped experiment is resumed, its finished runs are not repeated.
         """
         services = RunServices(self.config, self._first, self.folder, console)
         try:
@@ -135,7 +135,8 @@ class Experiment(Prepared):
     def _play_trials(
         self, services: RunServices, out: Manifest, parent: Record
     ) -> tuple[list[Path], list[tuning.TrialResult]]:
-        """Execute the trials, set each strategy to its best values; return the trials' folders and results."""
+        """Execute the trials of tuning, and give each strategy its best values; return the trials' folders and
+        results."""
         if self._tune is None or not self._trials:
             return [], []
         trials = [(trial, seed) for trial in self._trials for seed in self._trial_seeds]
@@ -159,7 +160,8 @@ class Experiment(Prepared):
     def _play_left_out(
         self, services: RunServices, whole: Opened, parent: Record, results: Sequence[Result]
     ) -> list[Judged]:
-        """Execute every strategy and seed without the hospitals of every fold."""
+        """Train every strategy again with every seed, each time without the hospitals of one fold; return their
+        evaluations."""
         if not self.folds:
             return []
         together = 1 if services.actors is None else services.actors.count
@@ -174,7 +176,7 @@ class Experiment(Prepared):
     ) -> Iterator[tuple[Run, Result | Exception]]:
         """Execute runs of a comparison; yield each, in order, with its result.
 
-        A run whose error has a type in ``spared`` is yielded with the error. Other errors are raised.
+        If an error has a type in ``spared``, the run is yielded with the error. Other errors are raised.
         """
         if services.actors is not None:
             listeners = [Listener(services, run, partial(self._data_of, run), parent) for run in runs]
@@ -192,7 +194,7 @@ class Experiment(Prepared):
                 yield run, result
 
     def _played(self, services: RunServices, run: Run, opened: Opened, parent: Record | None) -> Result:
-        """Execute a run with this process's session."""
+        """Execute a run in the session of ``services``, rather than in an actor for whole runs."""
         federation = self._data_of(run)
         with (
             Listener(services, run, lambda: federation, parent) as listener,

@@ -1,7 +1,7 @@
 """Existing scores of the rows, such as APACHE IV, as references of a comparison.
 
-A score is not trained, and its seeds differ only by their test rows. Rows without a value of the score are excluded on
-both sides of each difference from it.
+A score is not trained, so its results with different seeds differ only by their test rows. If a model is compared with
+a score, rows without a value of the score are excluded for both.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MODEL = "score"
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """The results of a comparison's scores, such as APACHE, which are columns of the data."""
+    """The results of existing scores, such as APACHE, in a comparison. Scores are columns of the data."""
 
     results: Sequence[Result]
     """One result per score and seed, on the test rows that have a value."""
@@ -48,7 +48,7 @@ NONE = Scores((), {}, ())
 
 
 def asked(config: Config) -> Config:
-    """Return ``config`` for a comparison with scores, which needs predictions for single rows.
+    """Return ``config`` for a comparison, which stores the predictions of single rows if the data have scores.
 
     Raises ``ConfigError`` if scores cannot be compared.
     """
@@ -62,7 +62,7 @@ def asked(config: Config) -> Config:
 
 
 def unread(config: Config, command: str) -> list[str]:
-    """Return a remark for a ``command`` that only excludes scores from the features and does not evaluate them."""
+    """Return a remark that ``command`` does not evaluate the scores; empty if the data have none."""
     if not config.data.scores:
         return []
     named = listed([f"'{name}'" for name in config.data.scores])
@@ -70,7 +70,8 @@ def unread(config: Config, command: str) -> list[str]:
 
 
 def check(federation: Federation, labels: Collection[str]) -> None:
-    """Raise ``ConfigError`` or ``DataError`` if the scores cannot be compared with the strategies ``labels``."""
+    """Raise ``ConfigError`` or ``DataError`` if scores cannot be compared with strategies that have these
+    ``labels``."""
     for name in federation.scores:
         if len(federation.classes) != 2:
             raise DataError(f"data.scores: '{name}', but the label does not have two classes; leave scores out")
@@ -79,7 +80,7 @@ def check(federation: Federation, labels: Collection[str]) -> None:
 
 
 def is_probability(federation: Federation, name: str) -> bool:
-    """Return whether a score is a probability: all its values are between 0 and 1. Otherwise it only ranks rows."""
+    """Return whether a score is a probability: all its values are between 0 and 1. Other scores only rank patients."""
     values = federation.scores[name]
     known = values[np.isfinite(values)]
     if not len(known):
@@ -88,7 +89,7 @@ def is_probability(federation: Federation, name: str) -> bool:
 
 
 def margins_of(values: NDArray[np.float64], probability: bool) -> NDArray[np.float64]:
-    """Return the log-odds of a score's ``values [n]``. A score that is no ``probability`` is returned unchanged."""
+    """Return the log-odds of a score's ``values [n]`` if the score is a ``probability``, else the values unchanged."""
     from scipy.special import logit  # imported late to start runs faster
 
     if not probability:
@@ -98,7 +99,10 @@ def margins_of(values: NDArray[np.float64], probability: bool) -> NDArray[np.flo
 
 
 def entered(results: Sequence[Result], section: EvaluationSection, folder: Path, scratch: Path) -> Scores:
-    """Evaluate the scores of the comparison in ``folder``. ``scratch`` must exist as long as the returned scores."""
+    """Evaluate the existing scores for the comparison in ``folder``.
+
+    The evaluated rows are written to ``scratch``, which must exist as long as the returned scores.
+    """
     federations = {result.seed: result.federation for result in results}
     names = tuple(results[0].federation.scores)
     found, known, notes = [], dict[tuple[str, str, int], Sketched](), []
@@ -131,9 +135,9 @@ def entered(results: Sequence[Result], section: EvaluationSection, folder: Path,
 
 
 def _other_models(results: Sequence[Result], part: Federation, rows: NDArray[np.int64]) -> Mapping[Key, Alike]:
-    """Return the figures of every strategy's models on the rows that have a score, by strategy and model.
+    """Return the AUROC of every strategy's models on the rows that have a score, by strategy and model.
 
-    ``rows`` are the indices of these rows in the strategy's federation; ``part`` has the same rows.
+    ``rows`` are the indices of these rows in the strategy's federation; ``part`` is a federation of only these rows.
     """
     offsets = np.append(part.bounds[:, 2], len(rows))
     ids = np.arange(len(part.hospitals))
@@ -151,7 +155,7 @@ def _other_models(results: Sequence[Result], part: Federation, rows: NDArray[np.
 
 
 def lines(scores: Scores) -> list[str]:
-    """Return sentences on the scores for the reader."""
+    """Return sentences for the page: the names of the existing scores, and which of them lack values."""
     names = list(dict.fromkeys(result.label for result in scores.results))
     if not names:
         return []

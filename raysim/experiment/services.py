@@ -35,7 +35,7 @@ class RunServices:
     mlflow_warning: str | None = None
 
     def __init__(self, config: Config, federation: Federation, folder: Path, console: Console) -> None:
-        """Store the settings. ``federation`` may be any seed's federation: all seeds have the same hospitals."""
+        """Store the arguments. ``federation`` may be any seed's federation: all seeds have the same hospitals."""
         self._config = config
         self._federation = federation
         self._folder = folder
@@ -43,7 +43,7 @@ class RunServices:
 
     @contextlib.contextmanager
     def ready(self, in_process: bool, verbose: bool, load: Load, rounds: int, remarks: Sequence[str]) -> Iterator[None]:
-        """Start MLflow, the hospitals and the display, for runs with ``rounds`` in all.
+        """Start MLflow, the hospitals and the display. All runs together have ``rounds`` rounds.
 
         The ``load`` decides whether runs execute concurrently. ``remarks`` are printed when the hospitals are ready.
         """
@@ -81,7 +81,8 @@ class RunServices:
         self.session = standing.enter_context(opened)
 
     def _products(self, load: Load) -> float:
-        """Return rows times parameters of the training in a round in which all hospitals take part."""
+        """Return the cost of training in a round in which all hospitals take part: rows times parameters times
+        epochs."""
         rows = len(self._federation.X) * self._config.training.local_epochs
         return rows * load.parameters / len(self._federation.hospitals)
 

@@ -41,16 +41,16 @@ SILENCE = 3.0
 
 
 def longest_silence(resources: ResourcesSection) -> float:
-    """Return the seconds of silence after which a process that coordinates rounds is considered lost."""
+    """Return after how many seconds without a message a process that coordinates rounds is considered lost."""
     return SILENCE * (resources.timeout + RESTART_SECONDS)
 
 
 def silent(text: str) -> None:
-    """Discard the text."""
+    """Ignore ``text``, a line for the user."""
 
 
 class Session(Protocol):
-    """Running hospitals and a coordinator, ready for jobs."""
+    """Running hospitals and a coordinator, which can execute jobs one after the other."""
 
     where: str
     """A short text on what executes the job: ``2 actors, 104 hospitals each``."""
@@ -63,8 +63,8 @@ class Session(Protocol):
     def run(
         self, job: Job, since: RunState | None = None, every: Every = 0, say: Callable[[str], None] = silent
     ) -> Iterator[Event]:
-        """Execute a job; see :meth:`JobRun.events`. ``say`` receives a line when the coordinator's
-        process is lost, and when it is restarted."""
+        """Execute a job; see :meth:`JobRun.events`. ``say`` receives a line when the coordinator's process is lost,
+        and when a new process resumes the job."""
 
 
 @contextlib.contextmanager
@@ -76,10 +76,12 @@ def open_session(
     verbose: bool,
     names: Sequence[str] = (),
 ) -> Iterator[Session]:
-    """Start the hospitals, whose numbers of rows are ``rows [N]``. On exit, everything started here is shut down.
+    """Start the hospitals and yield a session for jobs. On exit, everything started here is shut down.
 
-    ``names``: the names of the hospitals, for ``resources.per_hospital``. Raises ``ResourceError`` if the resources do
-    not exist.
+    - ``rows [N]``: each hospital's number of rows.
+    - ``names``: the names of the hospitals, to which ``resources.per_hospital`` refers.
+
+    Raises ``ResourceError`` if the configured resources do not exist.
     """
     if in_process:
         check_named(resources, names)
@@ -98,7 +100,7 @@ def open_session(
 
 
 class InProcess:
-    """A session in which everything is computed in this process, with its current threads."""
+    """A session that computes everything in this process and starts no further process or thread."""
 
     dashboard: str | None = None
 
@@ -119,8 +121,10 @@ class InProcess:
 
 
 class OnRay:
-    """Hospital actors and a coordinator actor, on the Ray to which this process is connected. Call :meth:`wait` before
-    :meth:`run`."""
+    """A session of hospital actors and a coordinator actor, on the Ray to which this process is connected.
+
+    Call :meth:`wait` before :meth:`run`.
+    """
 
     where: str
     warning: str | None
@@ -140,7 +144,7 @@ class OnRay:
         self.actors = self._pool.actors
 
     def wait(self, seconds: float) -> None:
-        """Wait until the hospital actors are ready. Raises ``ResourceError`` after ``seconds``."""
+        """Wait until the hospital actors are ready. Raises ``ResourceError`` if this takes more than ``seconds``."""
         self.warning = self._pool.wait(seconds)
         self.dashboard = dashboard_address()
         self.where = describe([len(ids) for ids in self._pool.served], len(set(self._pool.places)))
@@ -194,7 +198,7 @@ class OnRay:
             yield from events
 
     def end(self) -> None:
-        """End the actors. They would otherwise exist as long as anything refers to them."""
+        """End the actors, which do not end by themselves while a reference to them exists."""
         import ray
 
         for actor in (*self.actors, self.coordinator) if self.actors else ():
@@ -205,7 +209,10 @@ class OnRay:
             self._group = None
 
     def _restart(self, lost: str, say: Callable[[str], None]) -> int:
-        """Start a new coordinator; return how many new coordinators were lost during their start (0 or 1)."""
+        """Start a new coordinator in place of one that was lost for the reason ``lost``.
+
+        Returns how many new coordinators were lost during their start (0 or 1).
+        """
         import ray
 
         for early in (0, 1):
@@ -228,10 +235,10 @@ class OnRay:
 def place_live(
     rows: Ids, resources: ResourcesSection, names: Sequence[str], live: tuple[Node, ...]
 ) -> tuple[Placement, tuple[Node, ...]]:
-    """Return the placement and its nodes.
+    """Return the placement of hospitals on actors and nodes, and the nodes that it uses.
 
-    The nodes are the live ones. If these cannot run the actors, nodes that the autoscaler may start
-    (``resources.autoscale``) are added.
+    ``rows [N]`` has each hospital's number of rows. If the actors do not fit on the ``live`` nodes, the nodes that the
+    autoscaler may start (``resources.autoscale``) are used as well.
     """
     try:
         return place(rows, resources, live, names), live

@@ -17,7 +17,7 @@ DIFFERENCES = {"mean": "difference", "std": "difference_std", "low": "low", "hig
 
 
 def per_seed(results: Sequence[Result]) -> pd.DataFrame:
-    """Make one row per strategy, model used and seed: federation metrics, seconds, set-up bytes and rounds."""
+    """Make one row per strategy, evaluated model and seed: metrics of the federation, seconds and bytes."""
     return pd.DataFrame(
         {
             "strategy": result.label,
@@ -35,7 +35,7 @@ def per_seed(results: Sequence[Result]) -> pd.DataFrame:
 
 
 def per_round(results: Sequence[Result]) -> pd.DataFrame:
-    """Make one row per strategy, model used, seed and evaluated round, with its federation-level metrics."""
+    """Make one row per strategy, evaluated model, seed and evaluated round, with the metrics of the federation."""
     return pd.DataFrame(
         {"strategy": result.label, "model": model, "seed": result.seed, "round": row.round, **metrics}
         for result in results
@@ -45,7 +45,10 @@ def per_round(results: Sequence[Result]) -> pd.DataFrame:
 
 
 def per_hospital(results: Sequence[Result], part: str) -> pd.DataFrame:
-    """Stack the hospitals' tables of all runs, with ``strategy`` and ``seed`` as first columns."""
+    """Stack the tables of all runs that have one row per hospital; the first columns are ``strategy`` and ``seed``.
+
+    ``part`` is the evaluated part of the rows, such as ``test``.
+    """
     stacked = []
     for result in results:
         table = hospitals_table(result.federation, result.outcome, part)
@@ -56,12 +59,15 @@ def per_hospital(results: Sequence[Result], part: str) -> pd.DataFrame:
 
 
 def _learner(result: Result) -> dict[str, str]:
-    """Return the column ``learner``, which has the model's name; empty if the learner is unknown."""
+    """Return the column ``learner`` with the name of the model's family; empty if the family is unknown."""
     return {"learner": result.learner} if result.learner else {}
 
 
 def judged(results: Sequence[Result], part: str) -> pd.DataFrame:
-    """Make ``predictions.csv`` of a comparison: the predictions of every two-class model for every row of ``part``."""
+    """Make ``predictions.csv`` of a comparison: the prediction of every two-class model for every row of ``part``.
+
+    ``part`` is a part of the split, such as ``test``.
+    """
     stacked = []
     for result in results:
         role = "alone" if result.alone else "reference" if result.is_reference else ""
@@ -85,7 +91,7 @@ def splits(results: Sequence[Result]) -> pd.DataFrame:
 def stacked(
     results: Sequence[Result], of_run: Callable[[Federation, Outcome], Mapping[str, pd.DataFrame]]
 ) -> dict[str, pd.DataFrame]:
-    """Stack the tables ``of_run`` by name over all runs, with ``strategy`` and ``seed`` as first columns."""
+    """Stack the tables that ``of_run`` makes for each run, by name; the first columns are ``strategy`` and ``seed``."""
     tables: dict[str, list[pd.DataFrame]] = {}
     for result in results:
         for name, table in of_run(result.federation, result.outcome).items():
@@ -96,11 +102,13 @@ def stacked(
 
 
 def comparison_table(frame: pd.DataFrame, differences: pd.DataFrame, *, folds: bool = False) -> pd.DataFrame:
-    """Make ``comparison.csv``: one row per strategy and model, from :func:`per_seed` and its ``differences``.
+    """Make ``comparison.csv``, with one row per strategy and model.
 
-    Each metric has its mean over seeds and ``_std`` (ddof 1). ``<metric>_difference`` (and its ``_std``) is the paired
-    difference from the reference, ``_low`` and ``_high`` its 95 % interval (:func:`tables.differences`). If seeds are
-    ``folds`` of a cross-validation, ``_margin`` is half the width of a mean's 95 % interval over them.
+    ``frame`` is the result of :func:`per_seed`; ``differences`` is the result of :func:`tables.differences`. A metric's
+    column is its mean over seeds, and ``<metric>_std`` is the standard deviation over seeds (ddof 1).
+    ``<metric>_difference`` (and ``<metric>_difference_std``) is the paired difference from the reference strategy.
+    ``<metric>_low`` and ``<metric>_high`` are the limits of its 95 % interval. If seeds are ``folds`` of a
+    cross-validation, ``<metric>_margin`` is half the width of the 95 % interval of the metric's mean over folds.
     """
     table = tables.comparison(frame)
     others = frame.columns.difference([*table.columns, "seed", "yardstick"], sort=False)
@@ -118,5 +126,5 @@ def comparison_table(frame: pd.DataFrame, differences: pd.DataFrame, *, folds: b
 
 
 def for_plots(hospitals: pd.DataFrame, part: str) -> pd.DataFrame:
-    """Rename columns as plots and intervals need them, for any evaluated part."""
+    """Give the columns of the evaluated ``part`` the names of test columns, which plots and intervals expect."""
     return hospitals.rename(columns={"n_total": "stays", f"n_{part}": "n_test", f"events_{part}": "events_test"})

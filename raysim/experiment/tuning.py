@@ -1,10 +1,10 @@
 """Tuning before a comparison: every strategy is tried with the same settings, and evaluated on validation rows.
 
-The comparison is therefore between methods and not between step sizes, and each method has the same number of trials. A
-trial is a run with the seeds of ``tune.seeds``, but without a page. Its figure is the log loss (for real labels the
-absolute error) of the headline model over the validation rows of all hospitals, every row counting once. Trials are
-compared by the figure's mean over seeds. Among equal trials, the earliest in the order of the lists is chosen. A trial
-that diverges is never chosen.
+The comparison is therefore between methods and not between learning rates, and each method has the same number of
+trials. A trial trains a strategy with one setting and with each of ``tune.seeds``. It is scored by the log loss (for
+real labels the absolute error) of the headline model, averaged over the validation rows of all hospitals, and then over
+seeds. The trial with the lowest score is chosen; of equal trials, the first in the order of the configured values. A
+trial that diverges is never chosen.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ FILE = "tuning.csv"
 
 @dataclass(frozen=True)
 class GridPoint:
-    """One setting of the grid for one strategy."""
+    """One combination of values from the tuning grid, for one strategy."""
 
     strategy: str
     """The strategy's label."""
@@ -65,7 +65,7 @@ class TrialResult:
 
 
 def trials(tune: TuneSection, configs: Sequence[Config]) -> list[GridPoint]:
-    """Return all trials of every strategy, in the order of the grid; ``configs``: one per strategy."""
+    """Return all trials of every strategy, in the order of the grid. ``configs`` has one configuration per strategy."""
     learners = {config.model.learner for config in configs}
     for name in tune.models:
         if name not in learners:
@@ -89,7 +89,7 @@ def trials(tune: TuneSection, configs: Sequence[Config]) -> list[GridPoint]:
 
 
 def with_values(config: Config, values: Mapping[str, Any]) -> Config:
-    """Return the configuration with these values of ``training`` and ``model``, by dotted key."""
+    """Return the configuration with ``values`` of ``training`` and ``model``, given by dotted key."""
     of_training, of_model = ({_short(k): v for k, v in values.items() if k.startswith(f"{s}.")} for s in SECTIONS)
     given = {**config.training.model_dump(exclude_none=True), **of_training}
     config = config.replaced(training=validated(TrainingSection, given, "tune.training"))
@@ -100,7 +100,7 @@ def with_values(config: Config, values: Mapping[str, Any]) -> Config:
 
 
 def check(federation: Federation) -> None:
-    """Raise ``ConfigError`` if there are no rows to evaluate trials on."""
+    """Raise ``ConfigError`` if no hospital has validation rows, on which trials are evaluated."""
     if not federation.sizes("validation").any():
         raise ConfigError(
             "tune: no hospital has validation rows, on which trials are judged; give data.split.validation a share, "
@@ -109,9 +109,10 @@ def check(federation: Federation) -> None:
 
 
 def figure(outcome: Outcome, federation: Federation) -> float:
-    """Return the figure of a trial, the lower the better; infinite if undefined.
+    """Return the loss of a trial with one seed on validation rows; infinite if it is undefined.
 
-    Hospitals whose model was not trained are left out.
+    The loss is the log loss, or the mean absolute error for real labels. Hospitals whose model was not trained are left
+    out.
     """
     name, model = "log_loss" if federation.classes else "mae", list(outcome.figures)[-1]
     columns = dict(zip(federation.task.figures, outcome.figures[model].T, strict=True))
@@ -127,8 +128,9 @@ def figure(outcome: Outcome, federation: Federation) -> float:
 def table(tune: TuneSection, tried: Sequence[TrialResult]) -> pd.DataFrame:
     """Make ``tuning.csv``, with one row per trial.
 
-    Columns include ``validation`` (the figure's mean over seeds), ``validation_std``, the bytes that the trial's runs
-    exchanged, and whether it was ``chosen``. Raises ``ConfigError`` if no trial of a strategy has a figure.
+    Columns include ``validation`` (mean validation loss over seeds), ``validation_std``, the bytes that the trial's
+    runs exchanged, and ``chosen``, whether the strategy uses the trial's values. Raises ``ConfigError`` if all trials
+    of a strategy diverged.
     """
     by_trial: dict[tuple[str, str], list[TrialResult]] = {}
     for one in tried:
@@ -167,7 +169,7 @@ def table(tune: TuneSection, tried: Sequence[TrialResult]) -> pd.DataFrame:
 
 
 def charge(results: Sequence[Result], tried: Sequence[TrialResult]) -> None:
-    """Add the privacy guarantees of a strategy's trials to the guarantee of the strategy's first run."""
+    """Add the privacy loss of a strategy's trials to the guarantee of the strategy's first run."""
     by_label: dict[str, list[Statement]] = {}
     for one in tried:
         if one.privacy is not None:
@@ -179,7 +181,7 @@ def charge(results: Sequence[Result], tried: Sequence[TrialResult]) -> None:
 
 
 def chosen(tried: pd.DataFrame) -> dict[str, dict[str, Any]]:
-    """Return the values chosen for each strategy, by its label and dotted key."""
+    """Return the chosen values of each strategy: by the strategy's label, then by dotted key."""
     taken = tried[tried["chosen"]]
     return {
         str(row["strategy"]): {key: _plain(row[key]) for key in _keys(tried) if _given(row[key])}
@@ -204,9 +206,9 @@ def sentence(tried: pd.DataFrame) -> str:
 
 
 def at_the_edge(tried: pd.DataFrame) -> str:
-    """Return a caution that chosen values are the smallest or largest tried, so better ones may lie beyond; else empty.
+    """Return a caution on chosen values that are the smallest or largest tried; empty if there are none.
 
-    ``tried`` is the result of :func:`table`.
+    Better values may lie beyond the grid. ``tried`` is the result of :func:`table`.
     """
     parts = []
     for name in _keys(tried):
@@ -220,8 +222,8 @@ def at_the_edge(tried: pd.DataFrame) -> str:
 def edges(name: str, tried: Sequence[Any]) -> list[float]:
     """Return the smallest and the largest of the ``tried`` values of the key with the dotted ``name``.
 
-    Only numbers have edges, and only if two or more differ. A value at the bound of its key, such as one epoch, is
-    excluded: nothing lies beyond it.
+    Empty unless the values are numbers and at least two of them differ. A value that is the smallest or largest
+    allowed, such as one epoch, is left out, because no value beyond it can be tried.
 
     >>> edges("training.local_epochs", [4, 1, 8]), edges("training.local_epochs", [4]), edges("model.hidden", [[8], 8])
     ([8], [], [])
@@ -233,8 +235,8 @@ def edges(name: str, tried: Sequence[Any]) -> list[float]:
 
 
 def is_bound(name: str, value: float) -> bool:
-    """Return whether ``value`` is a bound of the key with the dotted ``name``. The value 0 is always treated as a
-    bound.
+    """Return whether the key with the dotted ``name`` allows no smaller or no larger value. Always true for the value
+    zero.
 
     >>> is_bound("training.local_epochs", 1), is_bound("training.local_epochs", 8), is_bound("strategy.mu", 0.0)
     (True, False, True)
@@ -246,17 +248,17 @@ def is_bound(name: str, value: float) -> bool:
 
 
 def _keys(tried: pd.DataFrame) -> list[str]:
-    """Return the columns of dotted keys."""
+    """Return the columns whose names are dotted keys."""
     return [str(name) for name in tried.columns if str(name).partition(".")[0] in SECTIONS]
 
 
 def _short(key: str) -> str:
-    """Return a dotted key without its section."""
+    """Return a dotted key without its section, such as ``mu`` for ``strategy.mu``."""
     return key.partition(".")[2]
 
 
 def _given(value: Any) -> bool:
-    """Return whether the setting has a value of this key; some keys belong only to other models' settings."""
+    """Return whether ``value`` was set in a trial; NaN marks a key that the trial's model does not have."""
     return not (isinstance(value, float) and math.isnan(value))
 
 

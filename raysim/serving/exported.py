@@ -32,7 +32,7 @@ Outputs = Callable[[NDArray[np.float32]], NDArray[Any]]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Exported:
-    """A model with the preprocessing of its features."""
+    """A trained model for prediction, with the preprocessing of its features."""
 
     name: str
     outputs: Outputs
@@ -62,11 +62,10 @@ class Exported:
         return Exported(path.stem, _outputs(path), fitted, trained_on)
 
     def risks(self, columns: pd.DataFrame) -> tuple[Floats, tuple[str, ...]]:
-        """Return the probability of the event in each of ``n`` rows, ``[n]``, and remarks on how rows differ from
-        training data.
+        """Return the probability of the event for each of ``n`` rows, ``[n]``.
 
-        ``columns`` are the columns of the data source. Raises ``DataError`` for columns that do not fit, and for
-        outputs that are not probabilities.
+        Also returns remarks on how the rows differ from the training data. ``columns`` has the columns of the data
+        source. Raises ``DataError`` for columns that do not fit the model, and for outputs that are not probabilities.
         """
         notes: tuple[str, ...] = ()
         if self.preprocessing is None:
@@ -143,9 +142,10 @@ def _of_onnx(file: Path) -> Outputs:
 
 
 def outputs_of(file: Path) -> Callable[[NDArray[np.float32]], NDArray[Any]]:
-    """Return the function from features ``[n, F]`` to the probability of the event ``[n]``, for the model in ``file``.
+    """Return the model in ``file`` as a function from features ``[n, F]`` to probabilities of the event, ``[n]``.
 
-    Raises ``ConfigError`` for another file.
+    ``file`` must be the JSON of an exported linear model or of exported trees, for two classes; otherwise raises
+    ``ConfigError``.
     """
     try:
         tree = bounded.read_json(file)

@@ -29,8 +29,10 @@ def is_comparison(folder: Path) -> bool:
 
 
 def check_run(folder: Path) -> None:
-    """Raise ``ConfigError`` unless ``folder`` is the folder of a finished run. If it contains several runs, the error
-    names them."""
+    """Raise ``ConfigError`` unless ``folder`` is the folder of a finished run.
+
+    If it is the folder of several runs, the error names their folders.
+    """
     if not folder.is_dir():
         raise ConfigError(f"{folder}: no such folder; {REMEDY}")
     check_plain(folder)
@@ -57,7 +59,7 @@ def read_preprocessing(folder: Path) -> Preprocessing:
 
 
 def bound_model(config: Config, fitted: Preprocessing) -> Model:
-    """Build a configuration's model for these features and classes, on the CPU."""
+    """Build the model that a configuration names, for the features and classes of ``fitted``, on the CPU."""
     spec = ModelSpec.of(config.model)
     return build_model(
         spec.class_path or spec.name or "",

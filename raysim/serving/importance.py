@@ -1,19 +1,19 @@
 """Effect of each source column on a run's headline model: permutation importance, and partial dependence.
 
-A column is permuted within each hospital; its values, its categories and its missing flags are permuted together.
-Differences between hospitals therefore remain, and only the column's information on patients is lost (L. Breiman,
-*Random Forests*, 2001).
+To measure a column's importance, its values are permuted among the rows of each hospital, together with its missing
+flags (L. Breiman, *Random Forests*, 2001). Differences between hospitals therefore remain, and only the column's
+information on single patients is lost.
 
-The column's importance at a hospital is the resulting loss in the headline figure, as the mean over ``repeats``
+The column's importance at a hospital is the resulting loss in the headline metric, averaged over ``repeats``
 permutations. The importance over hospitals is the mean weighted by rows. Its interval is computed as for paired
-differences (:func:`raysim.statistics.differences.paired.paired`), for hospitals like these with this model. Correlated
-columns share their importance: each alone may seem unimportant.
+differences (:func:`raysim.statistics.differences.paired.paired`). It is valid for this trained model, at the hospitals
+of the run and at similar hospitals. Correlated columns share their importance, so that each alone may seem unimportant.
 
-Partial dependence is the mean prediction over all rows if a column had the same value in each (J. Friedman, *Greedy
-Function Approximation*, 2001). It may evaluate the model on combinations that no patient has.
+Partial dependence is the mean prediction over all rows after a column is set to the same value in every row (J.
+Friedman, *Greedy Function Approximation*, 2001). Some rows then have combinations of values that no patient has.
 
-In a real federation, each hospital would send the figure of each column and repeat, and the sum of predictions for each
-value. No row is sent.
+In a real federation, each hospital would send the headline metric for each column and permutation, and the sum of
+predictions for each value. No row is sent.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ STRONGEST = 6
 
 @dataclass(frozen=True, eq=False)
 class Evaluated:
-    """The evaluated rows of the hospitals with a trained model, grouped by hospital."""
+    """The rows of one part of the split at hospitals with a trained model, grouped by hospital."""
 
     X: NDArray[np.float32]
     observed: NDArray[np.bool_]
@@ -81,9 +81,11 @@ class Evaluated:
 def importances(predictor: Predictor, federation: Federation, part: str, repeats: int, seed: int) -> pd.DataFrame:
     """Return one row per column, the most important first: ``column, importance, low, high, hospitals``.
 
-    - ``importance``: the fall of AUROC (for real labels, the rise of the absolute error), with its interval.
+    - ``importance``: how much AUROC falls (or, for real labels, the absolute error rises) if the column is permuted.
+    - ``low``, ``high``: the 95 % interval of ``importance``.
     - ``gain``: for trees, the column's share of the gain of all splits; NaN for random splits, which have no gain.
-    - ``spread``: for linear models with one output, the standard deviation over rows of the column's contribution.
+    - ``spread``: for linear models with one output, the standard deviation over rows of the column's contribution to
+      it.
     """
     rows, task = Evaluated.of(predictor, federation, part), federation.task
     at = task.figures.index(task.headline)
@@ -113,10 +115,11 @@ def importances(predictor: Predictor, federation: Federation, part: str, repeats
 
 
 def dependence(predictor: Predictor, federation: Federation, part: str, columns: list[str]) -> pd.DataFrame:
-    """Return one row per column and value: ``column, kind, value, mean``.
+    """Return the partial dependence of the headline model on ``columns``: ``column, kind, value, mean``.
 
-    ``kind`` is ``number`` or ``category``; ``value`` is in the column's own unit, or the category; ``mean`` is the mean
-    prediction over all rows. The table is empty for labels with more than two classes.
+    There is one row per column and value. ``kind`` is ``number`` or ``category``. ``value`` is a number in the column's
+    own unit, or the category. ``mean`` is the mean prediction over all rows after the column is set to this value. The
+    table is empty for labels with more than two classes.
     """
     fitted = predictor.preprocessing
     found: list[tuple[str, str, object, float]] = []
@@ -134,7 +137,10 @@ def dependence(predictor: Predictor, federation: Federation, part: str, columns:
 
 
 def columns_of(fitted: Preprocessing) -> dict[str, tuple[list[int], list[int]]]:
-    """Return by source column the positions of its values among all values, and of its features among all features."""
+    """Return for each source column the indices of its values, and the indices of its features.
+
+    The features are its values and, if it has one, its missing flag.
+    """
     places: dict[str, tuple[list[int], list[int]]] = {}
     at = 0
     for column in fitted.columns:
@@ -146,7 +152,7 @@ def columns_of(fitted: Preprocessing) -> dict[str, tuple[list[int], list[int]]]:
 
 
 def _within(offsets: NDArray[np.int64], seed: int, column: str, repeat: int) -> NDArray[np.int64]:
-    """Return a permutation of the rows ``[n]`` that moves rows only within their hospital."""
+    """Return a random permutation of row indices ``[n]`` that moves rows only within their hospital."""
     rng = stream(seed, f"importance/{column}/{repeat}")
     return np.concatenate([a + rng.permutation(b - a) for a, b in pairwise(offsets)])
 
@@ -154,7 +160,10 @@ def _within(offsets: NDArray[np.int64], seed: int, column: str, repeat: int) -> 
 def _settings(
     column: Numeric | Categorical, rows: Evaluated, values: list[int], features: list[int]
 ) -> list[tuple[object, NDArray[np.float32]]]:
-    """Return the values at which dependence is evaluated, each in its reported form and as model features ``[f]``."""
+    """Return the values of a column at which partial dependence is evaluated.
+
+    Each is given as text for the table, and as values of the column's ``f`` model features, ``[f]``.
+    """
     settings: list[tuple[object, NDArray[np.float32]]] = []
     first, width = features[0], len(features)
     if isinstance(column, Numeric):
@@ -173,7 +182,10 @@ def _settings(
 
 
 def _vectors(predictor: Predictor, rows: Evaluated) -> list[tuple[slice, Floats]] | None:
-    """Return the vector that scores each hospital's rows; None if a hospital's patient groups have separate ones."""
+    """Return the parameters of the model that scores each hospital's rows, with the range of these rows.
+
+    Returns None if groups of patients have models of their own.
+    """
     owners = predictor.served.owners[predictor.served.headline]
     found = []
     for a, b in pairwise(rows.offsets.tolist()):
@@ -185,10 +197,10 @@ def _vectors(predictor: Predictor, rows: Evaluated) -> list[tuple[slice, Floats]
 
 
 def _gains(predictor: Predictor, rows: Evaluated) -> Floats | None:
-    """Return each feature's share of the gain of all splits, ``[F]``, averaged over rows; None without trees.
+    """Return each feature's share of the gain of all splits, ``[F]``, averaged over rows; None if the model has no
+    trees.
 
-    Trees without a split, and trees with random splits, have no share. The result is NaN if no row has trees with a
-    share.
+    Models without splits, or with random splits, are left out of the average. The result is NaN if none is left.
     """
     vectors = _vectors(predictor, rows) if isinstance(predictor.model, Grows) else None
     if vectors is None or not isinstance(predictor.model, Grows):
@@ -205,7 +217,7 @@ def _gains(predictor: Predictor, rows: Evaluated) -> Floats | None:
 
 
 def _spreads(predictor: Predictor, rows: Evaluated) -> Floats | None:
-    """Return each feature's contribution to the output of each row, ``[n, F]``; None unless the model is linear."""
+    """Return each feature's contribution to a linear model's output for each row, ``[n, F]``; None for other models."""
     model = predictor.model
     vectors = _vectors(predictor, rows) if isinstance(model, LinearModel) and model.outputs == 1 else None
     if vectors is None:

@@ -29,7 +29,11 @@ def output_names(fitted: Preprocessing) -> list[str]:
 
 
 def outputs_of(predictor: Predictor, owner: str, X: NDArray[np.float32]) -> NDArray[Any]:
-    """Compute the outputs of ``owner``'s model for ``X [n, F]``: ``[n]``, or ``[n, C]`` for several classes."""
+    """Return a run's model outputs for features ``X [n, F]``: ``[n]``, or ``[n, C]`` for more than two classes.
+
+    They are probabilities, or predictions of a real label. ``owner`` is the name of the model's parameters, such as
+    ``global``.
+    """
     theta, shift = predictor.served.of(owner)
     logits = predictor.model.logits(theta, X)
     columns = predictions(logits if shift is None else shift.applied(logits), predictor.preprocessing.classes)
@@ -38,9 +42,7 @@ def outputs_of(predictor: Predictor, owner: str, X: NDArray[np.float32]) -> NDAr
 
 
 def check_same(predictor: Predictor, owner: str, X: NDArray[np.float32], got: NDArray[Any]) -> None:
-    """Raise ``ConfigError`` if the outputs ``got`` of an exported model differ from the outputs of the run's model for
-    ``X``.
-    """
+    """Raise ``ConfigError`` if an exported model's outputs ``got`` for ``X`` differ from those of the run's model."""
     expected = outputs_of(predictor, owner, X)
     if not np.allclose(got, expected, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True):
         apart = float(np.nanmax(np.abs(got - expected)))

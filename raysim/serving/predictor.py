@@ -30,9 +30,9 @@ _log = logging.getLogger("raysim.serving")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Predictor:
-    """A run's models, bound to its features and classes on the CPU, with its preprocessing and each hospital's model.
+    """The models of a finished run, for predictions on the CPU, with the run's preprocessing.
 
-    ``folder`` is the run's folder, for error messages.
+    It knows which model is used for which hospital. ``folder`` is the run's folder, for error messages.
     """
 
     folder: Path
@@ -42,7 +42,7 @@ class Predictor:
 
     @staticmethod
     def open(folder: Path) -> Predictor:
-        """Open the predictor of the run in ``folder``. Raises ``ConfigError`` if models or plug-ins are missing."""
+        """Read the models of the run in ``folder``. Raises ``ConfigError`` if models or plug-ins are missing."""
         check_run(folder)
         config = reading.resolve(folder / "config.yaml", reads=("model",))
         fitted = read_preprocessing(folder)
@@ -58,17 +58,18 @@ class Predictor:
     ) -> pd.DataFrame:
         """Return one row for each of the table's ``n`` rows that are not blank, in their order, with these columns:
 
-        - ``hospital``: the row's hospital; empty if the table has none and one model is used for all hospitals;
-        - the columns that :func:`raysim.metrics.predictions.predictions` names;
-        - ``scored_by``: the owner of the model that scored the row: ``global``, ``cluster/0``, ``personal/north``.
+        - ``hospital``: the row's hospital; empty if the table has none and all hospitals share one model;
+        - the columns of predictions that :func:`raysim.metrics.predictions.predictions` names;
+        - ``scored_by``: the name of the parameters that scored the row, such as ``global``, ``cluster/0``,
+          ``personal/north``.
 
-        ``hospital``: the hospital of all rows; it replaces a column of the table. ``model``: the name of the model
-        used; None: the headline model. Rows of a hospital that did not take part in the run are scored by the model for
-        all hospitals, with a warning that names the hospital. If the table is a data frame, the result has the same
-        index.
+        ``hospital`` is the hospital of all rows, and replaces the table's column of hospitals. ``model`` is the name of
+        one of the run's models; None means the headline model. Rows of a hospital that did not take part in the run are
+        scored by the model that all hospitals share, and a warning names the hospital. If the table is a data frame,
+        the result has the same index.
 
-        Raises ``DataError`` for a table that does not fit, and for an unknown hospital if there is no model for all
-        hospitals. Raises ``ConfigError`` for a ``model`` that was not used for any hospital.
+        Raises ``DataError`` for a table that does not fit, and for an unknown hospital if hospitals do not share a
+        model. Raises ``ConfigError`` for a ``model`` that was not used for any hospital.
         """
         served = self._served_by(model)
         table = Path(table) if isinstance(table, str) else table
@@ -88,17 +89,19 @@ class Predictor:
     def outputs(
         self, X: NDArray[np.float32], observed: NDArray[np.bool_], hospitals: NDArray[Any], model: str | None = None
     ) -> NDArray[Any]:
-        """Compute the model's outputs for prepared rows ``X [n, F]`` of ``hospitals [n]``: ``[n]`` or ``[n, C]``.
+        """Return the model's outputs before the link, such as logits: ``[n]``, or ``[n, C]`` for more than two classes.
 
-        Raises ``DataError`` for a hospital unknown to the run, if there is no model for all hospitals.
+        ``X [n, F]`` has the features of ``n`` rows, ``observed`` which values were recorded, and ``hospitals [n]`` the
+        names of the rows' hospitals. Raises ``DataError`` for a hospital unknown to the run, if hospitals do not share
+        a model.
         """
         return self._scored(X, self._owners_of_rows(X, observed, hospitals, self._served_by(model)))
 
     def owner(self, hospital: str | None, model: str | None = None) -> str:
-        """Return the owner of the parameter vector for a hospital's rows (None: a hospital that did not take part in
-        the run).
+        """Return the name of the parameters for a hospital's rows, such as ``global`` or ``personal/north``.
 
-        Raises ``ConfigError`` if there is no owner, or if groups of patients have separate owners.
+        If ``hospital`` is None, they are the parameters for hospitals that did not take part in the run. Raises
+        ``ConfigError`` if there are none, or if groups of patients have models of their own.
         """
         served = self._served_by(model)
         theirs = self.served.owners[served]
@@ -139,7 +142,7 @@ class Predictor:
     def _owners_of_rows(
         self, X: NDArray[np.float32], observed: NDArray[np.bool_], hospitals: NDArray[Any], served: str
     ) -> NDArray[Any]:
-        """Return the owner of the parameter vector that scores each row, ``[n]``."""
+        """Return for each row the name of the parameters that score it, ``[n]``."""
         names, which = np.unique(hospitals.astype(str), return_inverse=True)
         owners, strangers, n = np.empty(len(X), dtype=object), [], 0
         for k, name in enumerate(names.tolist()):
@@ -162,7 +165,10 @@ class Predictor:
         return owners
 
     def _scored(self, X: NDArray[np.float32], owners: NDArray[Any]) -> NDArray[Any]:
-        """Compute the outputs ``[n]`` or ``[n, C]`` of ``X [n, F]``, each row with the parameters of its owner."""
+        """Return the outputs for features ``X [n, F]``, each row scored with the parameters that ``owners [n]`` names.
+
+        The result is ``[n]``, or ``[n, C]`` for more than two classes.
+        """
         like = self.model.logits(next(iter(self.served.vectors.values())), X[:1])
         each = dict.fromkeys(owners.tolist())
         # Shifts use double precision, as in the evaluation of the run.
@@ -189,7 +195,7 @@ class Predictor:
         return theirs
 
     def _untrained(self, hospital: str, served: str) -> str:
-        """Return why the model ``served`` cannot score a hospital's rows, and a remedy."""
+        """Return an error message: the model ``served`` of ``hospital`` was not trained, and what the user can do."""
         others = [m for m, owners in self.served.owners.items() if owners.get(hospital, NOBODY) != NOBODY]
         remedy = f"use --model {others[-1]}" if others else "leave its rows out, or use another run"
         return f"the {served} model of hospital '{hospital}' was never trained, so it cannot score rows; {remedy}"
@@ -202,7 +208,10 @@ class Predictor:
         return np.asarray(self.served.division.assign(X, observed, number), np.int64)
 
     def _nobodys(self, served: str, n: int) -> NDArray[Any]:
-        """Return an empty hospital name for each row ``[n]``. Raises ``DataError`` if scoring needs the hospital."""
+        """Return empty hospital names, one for each of ``n`` rows of a table without hospitals.
+
+        Raises ``DataError`` if hospitals do not share one model, so that scoring needs the hospital.
+        """
         owners: Sequence[Owners] = list(set(self.served.owners[served].values()))
         if len(owners) > 1 or self.served.elsewhere(served) != owners[0]:
             raise DataError(

@@ -32,18 +32,18 @@ SHARES = {"half": 0.5, "limit": 1.0, "missing": float("nan")}
 
 
 def columns() -> list[dict[str, Any]]:
-    """Return the columns that a table needs, in the order of the features."""
+    """Return a description of each column that a table needs, in the order of the features."""
     described: list[dict[str, Any]] = _described()["columns"]
     return described
 
 
 def features(rows: pd.DataFrame) -> Any:
-    """Return the features ``[n, F]``, float32, of ``n`` rows: values, then flags of missing ones.
+    """Return the features of ``n`` rows, ``[n, F]`` in float32: values, then flags of missing values.
 
-    For trees a missing value stays NaN, and a category is its position.
+    For trees, a missing value stays NaN, and a category is given by its index.
 
-    Raises ``ValueError`` that names a missing column, a numeric column with a text that is not a number, or a column of
-    typed dates or times.
+    Raises ``ValueError``, which names the column, if a column is missing or has dates or times as Python objects. Also
+    raises it if a numeric column has a text that is not a number.
     """
     described, values, flags = _described(), [], []
     absent = [column["name"] for column in columns() if column["name"] not in rows]
@@ -77,7 +77,10 @@ def _is_category(given: pd.Series, category: str, compared_as: str) -> pd.Series
 
 
 def _value(text: str, compared_as: str) -> Any:
-    """Return a text in the form in which categories are compared; None if it cannot be converted to this form."""
+    """Return a text in the form in which categories are compared, such as a number.
+
+    ``compared_as`` names the form. Returns None if the text cannot be converted.
+    """
     if compared_as == "truth":
         return {"true": 1, "1": 1, "false": 0, "0": 0}.get(text.strip().lower())
     if compared_as == "text":
@@ -91,7 +94,10 @@ def _value(text: str, compared_as: str) -> Any:
 
 
 def _position(given: pd.Series, found: list[pd.Series]) -> pd.Series:
-    """Return the position of each value's category, from 0; NaN for a value of no category."""
+    """Return the index of each value's category, from 0; NaN for a value of no category.
+
+    ``found`` has one boolean column per category.
+    """
     position = pd.Series(float("nan"), index=given.index)
     for number, category in enumerate(found):
         position = position.mask(category, number)
@@ -102,7 +108,7 @@ def read(path: str) -> pd.DataFrame:
     """Read a file in the format of the training file; every cell becomes a text.
 
     Blank rows are skipped, and a warning reports their number. The index is each row's position in the file, from 0.
-    Raises ``ValueError`` that names a line with too many or too few fields.
+    Raises ``ValueError``, which names the line, if a line has too many or too few fields.
     """
     described = _described()
     encoding = "utf-8-sig" if described["encoding"] == "utf-8" else described["encoding"]
@@ -137,7 +143,10 @@ def _described() -> dict[str, Any]:
 
 
 def _recorded(given: pd.Series, missing: list[str], marks: list[str], comma: bool) -> pd.Series:
-    """Return the texts of a column, None for missing values; ``comma``: numbers have a decimal comma."""
+    """Return the texts of a column, with None for missing values.
+
+    ``missing`` and ``marks`` are texts that stand for missing values; ``comma``: whether numbers have a decimal comma.
+    """
     marks = [*marks, *(mark.replace(",", ".") for mark in marks if comma)]
     by_value = [float(mark) for mark in marks if _is_number(mark) and not re.match("[+-]?0[0-9]|.*[nN]", mark)]
 
@@ -154,7 +163,7 @@ def _recorded(given: pd.Series, missing: list[str], marks: list[str], comma: boo
 
 
 def _each(given: pd.Series, convert: Callable[[Any], Any]) -> pd.Series:
-    """Convert each recorded value; each distinct text is converted once."""
+    """Convert each value that is not missing; each distinct value is converted once."""
     given = given.map(str, na_action="ignore") if given.dtype == object else given.astype(object)
     codes, different = pd.factorize(given)
     converted = pd.Series([*(convert(value) for value in different), None], dtype=object)

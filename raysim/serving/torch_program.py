@@ -1,6 +1,6 @@
 """Converts a run's model to a program of ``torch.export``, and to ONNX with torch.
 
-The program is tested first, and rejected if its outputs differ from the outputs of the run's model.
+The program is tested before it is written, and rejected if its outputs differ from those of the run's model.
 """
 
 from __future__ import annotations
@@ -24,16 +24,21 @@ from raysim.training.base import Exportable
 
 
 class Scores(nn.Module):
-    """Module from float32 features ``[n, F]`` to probabilities (``[n]``, ``[n, C]``) or predictions ``[n]``."""
+    """A torch module that computes a model's predictions from float32 features ``[n, F]``.
+
+    The outputs are probabilities, ``[n]`` for two classes and ``[n, C]`` for ``C`` classes, or predictions of real
+    labels, ``[n]``.
+    """
 
     def __init__(self, module: nn.Module, classes: int, precision: torch.dtype, shift: Shift | None = None) -> None:
-        """``shift`` recalibrates the module's outputs, which are then logits of two classes; None: no recalibration."""
+        """``shift`` is a recalibration of the module's outputs, which must be logits of two classes; None without
+        one."""
         super().__init__()
         self.module, self._classes, self._precision = module, classes, precision
         self._shift = None if shift is None else (shift.intercept, shift.slope)
 
     def forward(self, features: Tensor) -> Tensor:
-        """Compute the outputs; see the class."""
+        """Return the probabilities or predictions for ``features [n, F]``."""
         z: Tensor = self.module(features.to(self._precision))
         if not self._classes:
             return z
@@ -43,7 +48,10 @@ class Scores(nn.Module):
 
 
 def exported(predictor: Predictor, owner: str) -> torch.export.ExportedProgram:
-    """Convert the model with the vector of ``owner`` to a program. Raises ``ConfigError`` if this is impossible."""
+    """Convert a run's model to a torch program. Raises ``ConfigError`` if this is impossible.
+
+    ``owner`` is the name of the model's parameters, such as ``global`` or ``personal/<hospital>``.
+    """
     model, fitted = cast(Exportable, predictor.model), predictor.preprocessing
     theta, shift = predictor.served.of(owner)
     scores = Scores(model.as_module(theta), len(fitted.classes), getattr(torch, str(theta.dtype)), shift).eval()

@@ -26,9 +26,9 @@ TEST_ROWS = "Other rows of this table trained the model: only the test rows of i
 
 
 def trained_on(config: Config) -> dict[str, Any]:
-    """Return digests of a configuration's data: of each file, and of the settings that select training rows.
+    """Return digests of the data of ``config``: of each file, and of the settings that select training rows.
 
-    Returns an empty mapping if the files no longer exist.
+    Returns an empty mapping if the files cannot be read.
     """
     try:
         source = plugins.build_source(config.data)
@@ -42,11 +42,11 @@ def trained_on(config: Config) -> dict[str, Any]:
 
 
 def shared(stored: Mapping[str, Any] | None, config: Config) -> tuple[str | None, bool]:
-    """Return a remark on rows that also trained the model, and whether ``config`` has the same test rows as the model's
-    run.
+    """Return a remark for validation on data that a model may have been trained on; None if its training used no file
+    of them.
 
-    The remark is None if there are no such rows. ``stored``: the digests of :func:`trained_on`; None for a model that
-    raysim did not export.
+    Also returns whether ``config`` has the same data and split as the model's run, so that its test rows can be used.
+    ``stored``: the digests of :func:`trained_on` for the model's run; None for a model that raysim did not export.
     """
     if stored is None:
         return UNSAID, False

@@ -1,7 +1,8 @@
 """Writes boosted trees as plain JSON, as a model of xgboost, and as ONNX (TreeEnsembleRegressor of ``ai.onnx.ml``).
 
-All formats are made from :func:`raysim.trees.written.as_json`. xgboost and ONNX add values in single precision. xgboost
-has no "at most": ``x <= e`` becomes ``x < e'`` with the next number in single precision.
+All formats are made from :func:`raysim.trees.written.as_json`. xgboost and ONNX add the values of trees in single
+precision. xgboost has only conditions "less than": ``x <= e`` becomes ``x < e'``, where ``e'`` is the next larger
+number in single precision.
 """
 
 from __future__ import annotations
@@ -37,8 +38,10 @@ OBJECTIVES = {
 
 
 def writer(predictor: Predictor, owner: str, form: str) -> Callable[[Path], None]:
-    """Return a function that writes ``owner``'s model to a path. Raises ``ConfigError`` if the outputs of the ONNX
-    model differ from the outputs of the run's model.
+    """Return a function that writes a run's trees to a path in the format ``form``.
+
+    ``owner`` is the name of the model's parameters, such as ``global`` or ``personal/<hospital>``. Raises
+    ``ConfigError`` if the outputs of the ONNX model differ from those of the run's model.
     """
     theta, shift = predictor.served.of(owner)
     model = cast(Grows, predictor.model)
@@ -69,7 +72,7 @@ def _try(predictor: Predictor, owner: str, levels: Sequence[int], content: bytes
 
 
 def shifted(tree: Tree, shift: Shift | None) -> dict[str, Any]:
-    """Include a recalibration in the trees: multiply margins by its slope, and add its intercept."""
+    """Return a copy of the trees that includes a recalibration: outputs before the link are scaled and shifted."""
     made = copy.deepcopy(dict(tree))
     if shift is None:
         return made
@@ -82,7 +85,7 @@ def shifted(tree: Tree, shift: Shift | None) -> dict[str, Any]:
 
 
 class _Stored(NamedTuple):
-    """A tree's nodes, numbered consecutively from 0, the root first."""
+    """The nodes of a tree, numbered consecutively from 0; the root has the number 0."""
 
     nodes: Sequence[Mapping[str, Any]]
     left: list[int]
@@ -97,7 +100,10 @@ def _stored(tree: Tree) -> _Stored:
 
 
 def xgboost_model(tree: Tree) -> dict[str, Any]:
-    """Convert the trees to xgboost's format 3, for ``Booster(model_file=...)``. The base is a tree without splits."""
+    """Convert the trees to xgboost's format 3, for ``Booster(model_file=...)``.
+
+    The constant that is added to the trees' values becomes a tree without splits.
+    """
     objective, start = OBJECTIVES[tree["loss"]]
     outputs, columns = len(tree["base"]), len(tree["columns"])
     bases = [
@@ -179,7 +185,7 @@ def _xgboost_tree(number: int, tree: Tree, levels: Sequence[int]) -> dict[str, A
 
 
 def _below(node: Mapping[str, Any]) -> float:
-    """Return a node's condition in xgboost: the value of a leaf, or the number below which rows go left."""
+    """Return a node's number in xgboost: the value of a leaf, or the threshold below which rows go left."""
     if "value" in node:
         return float(node["value"])
     if "levels" in node:
@@ -192,8 +198,8 @@ def _below(node: Mapping[str, Any]) -> float:
 def onnx_model(tree: Tree) -> bytes:
     """Convert the trees to ONNX: ``features [n, F]`` to ``scores``, ``[n]``, or ``[n, C]`` for more than two classes.
 
-    A split by categories compares an additional feature, which a lookup table derives from the category: 0 for
-    categories that go left, 1 for all others.
+    For each split by categories, a lookup table maps the category to an additional feature: 0 for categories that go
+    left, 1 for all others. The split compares this feature.
     """
     from onnx import TensorProto, checker, helper, numpy_helper
 
@@ -241,7 +247,10 @@ def onnx_model(tree: Tree) -> bytes:
 
 
 def _last(loss: str, constants: dict[str, NDArray[Any]]) -> list[Any]:
-    """Return the ONNX nodes that convert margins ``[n, K]`` to scores."""
+    """Return the ONNX nodes that convert the trees' sums to scores: the inverse link of the ``loss``.
+
+    The sums are ``[n, K]``, one column per output. Constants that the nodes need are added to ``constants``.
+    """
     from onnx import helper
 
     if loss == "softmax":

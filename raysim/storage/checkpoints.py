@@ -1,9 +1,9 @@
 """Checkpoints: a run's state as one safetensors file with a JSON header, from which the run resumes bit for bit.
 
-Reading a checkpoint executes nothing: arrays are plain, the rest is JSON, and classes come from the configured
-strategy. A file appears complete or not at all. Its name contains the digest of its content, so that damage is detected
-and an earlier file is used. All random numbers are keyed by seed, purpose, round and hospital: no generator needs to be
-stored.
+Reading a checkpoint executes no code from it: arrays are plain numbers, the rest is JSON, and classes come from the
+configured strategy. A file appears complete or not at all. Its name contains the digest of its content. If a file is
+damaged, the run resumes from an earlier one. The states of random generators are not stored, because all random numbers
+are keyed by seed, purpose, round and hospital.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NAME = re.compile(r"round-(\d+)\.([0-9a-f]{32})\.safetensors")
 
 
 class Checkpoints:
-    """The checkpoints of one run of ``strategy`` at ``location``, of which the last ``keep`` are stored.
+    """The checkpoints of one run of ``strategy`` at ``location``, a folder or URI. Only the last ``keep`` are stored.
 
     ``fingerprint``: the digest of the settings that determine the run's result.
     """
@@ -36,7 +36,10 @@ class Checkpoints:
         self._strategy = strategy
 
     def write(self, state: RunState) -> None:
-        """Add a checkpoint, then remove old ones beyond ``keep``. Raises ``ResourceError`` if it cannot be written."""
+        """Write a checkpoint, then remove the oldest ones until ``keep`` are left.
+
+        Raises ``ResourceError`` if the checkpoint cannot be written.
+        """
         content = encode(state, self._fingerprint, self._strategy)
         name = f"round-{state.round:06d}.{_digest(content)}.safetensors"
         try:
@@ -54,8 +57,7 @@ class Checkpoints:
             ) from None
 
     def latest(self) -> tuple[RunState | None, list[str]]:
-        """Return the last undamaged checkpoint (None if there is none), and a line on each later checkpoint, which is
-        damaged.
+        """Return the last undamaged checkpoint (None if there is none), and a line on each damaged checkpoint after it.
 
         Raises ``ConfigError`` for a checkpoint of another run, and if checkpoints cannot be listed.
         """
@@ -84,7 +86,7 @@ def clear(location: str) -> None:
 
 
 def _listed(files: FileStore) -> list[tuple[int, str]]:
-    """Return rounds and names of the stored checkpoints, ascending."""
+    """Return the round and the name of each stored checkpoint, in the order of rounds."""
     matches = [NAME.fullmatch(name) for name in files.names()]
     return sorted((int(match[1]), match[0]) for match in matches if match)
 
@@ -92,7 +94,7 @@ def _listed(files: FileStore) -> list[tuple[int, str]]:
 class Writer:
     """Writes checkpoints on a background thread while rounds continue.
 
-    An error in writing is raised at the next checkpoint, or at the end.
+    If a checkpoint cannot be written, the error is raised at the next checkpoint, or at the end of the context.
     """
 
     def __init__(self, checkpoints: Checkpoints) -> None:
@@ -111,7 +113,7 @@ class Writer:
             self._writing.result()
 
     def offer(self, state: RunState) -> None:
-        """Write a checkpoint after the previous one is written."""
+        """Wait until the previous checkpoint is written, then begin to write ``state`` in the background."""
         if self._writing is not None:
             self._writing.result()
         self.round = state.round

@@ -1,8 +1,8 @@
 """The files of a run's clinical figures: by hospital and for all hospitals together, with curves and equity over
 hospitals.
 
-All figures are computed from hospitals' counts of scores, not from predictions. ``docs/metrics.md`` defines the
-columns.
+All figures are computed from each hospital's histogram of predicted scores, not from single predictions.
+``docs/metrics.md`` defines the columns.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ EQUITY = "clinical_equity.csv"
 
 
 def write(out: Manifest, folder: Path, federation: Federation, outcome: Outcome, asked: ClinicalSection | None) -> None:
-    """Write the :func:`tables` to ``folder``, which is below the folder of ``out``."""
+    """Write the :func:`tables` to ``folder``, which must be in the folder of the manifest ``out``."""
     at = folder.relative_to(out.folder).as_posix()
     for name, table in tables(federation, outcome, asked).items():
         out.csv(f"{at}/{name}", table)
@@ -41,7 +41,7 @@ def write(out: Manifest, folder: Path, federation: Federation, outcome: Outcome,
 def tables(federation: Federation, outcome: Outcome, asked: ClinicalSection | None) -> dict[str, pd.DataFrame]:
     """Return the tables ``clinical.csv``, ``calibration.csv``, ``net_benefit.csv`` and ``clinical_equity.csv`` by name.
 
-    The result is empty if clinical figures were not configured (``asked`` is None), and unless the label has two
+    The result is empty if clinical figures were not configured (``asked`` is None), or if the label does not have two
     classes.
     """
     if asked is None or not outcome.scores:
@@ -74,7 +74,7 @@ def _figures(
     which: NDArray[np.int64],
     measured: Sequence[ClinicalFigure],
 ) -> pd.DataFrame:
-    """Return one row per hospital and figure, ordered by hospital."""
+    """Return ``clinical.csv`` of a model: one row per figure for each hospital whose index is in ``which``."""
     wide = len(measured)
     stacked = {
         name: np.stack([getattr(figure, name)[which] for figure in measured], axis=1).ravel()
@@ -101,7 +101,10 @@ def _figures(
 def _calibration(
     model: str, hospitals: NDArray[Any], counts: ScoreCounts, which: NDArray[np.int64], bins: int
 ) -> pd.DataFrame:
-    """Return one row per hospital and filled bin."""
+    """Return ``calibration.csv`` of a model: one row per hospital and bin of predicted risk that has rows.
+
+    ``which`` has the indices of the hospitals to include.
+    """
     filled = calibration_bins(counts, bins)
     at, bin_ = np.nonzero(filled.rows[which] > 0)
     cells = which[at], bin_
@@ -124,7 +127,10 @@ def _calibration(
 def _net_benefit(
     model: str, hospitals: NDArray[Any], counts: ScoreCounts, which: NDArray[np.int64], curve: NDArray[np.float64]
 ) -> pd.DataFrame:
-    """Return one row per hospital and threshold."""
+    """Return ``net_benefit.csv`` of a model: one row per hospital and threshold of ``curve``.
+
+    ``which`` has the indices of the hospitals to include.
+    """
     benefit = net_benefit_curve(counts, curve)
     return pd.DataFrame(
         {
@@ -140,7 +146,7 @@ def _net_benefit(
 
 
 def _equity(model: str, equities: Sequence[ClinicalEquity]) -> pd.DataFrame:
-    """Return one row per figure."""
+    """Return ``clinical_equity.csv`` of a model: for each figure, how it is distributed over hospitals."""
     wanted = ("worst_decile", "p10", "p90", "gini", "std", "size_bias", "hospitals", "undefined")
     return pd.DataFrame(
         {

@@ -34,16 +34,18 @@ GLOBAL = "global"
 def coefficients(
     federation: Federation, vectors: Mapping[str, NDArray[Any]], layout: Layout, uncertainty: Uncertainty | None = None
 ) -> pd.DataFrame | None:
-    """Return the table of a linear model, with one row per owner and feature; None for other models.
+    """Return the coefficients of a run's linear models, with one row per model and feature; None for other models.
+
+    ``vectors`` has the parameters of each model by its owner, such as ``global`` or ``personal/<hospital>``.
 
     Columns are ``model``, ``feature`` and:
 
     - ``coefficient``: the coefficient of the feature as the model receives it; numeric features are in standard
       deviations.
     - ``per_unit``: the coefficient of the source's column in its own unit; 0 if the column did not vary in training.
-    - ``se``, ``low``, ``high``: standard error and 95 % interval of ``coefficient``. ``se_robust``, ``low_robust``,
-      ``high_robust``: the same, valid if hospitals differ. Only the global model has them. They are empty if a strategy
-      does not estimate them, or if a column was left out.
+    - ``se``, ``low``, ``high``: standard error and 95 % interval of ``coefficient``, for the global model. They are
+      empty if the strategy does not estimate them, or if the column was left out of the model.
+    - ``se_robust``, ``low_robust``, ``high_robust``: the same, but also valid if coefficients differ between hospitals.
     - ``effect``: the meaning of a coefficient with a standard error: the logarithm of an odds ratio or of a rate ratio,
       or a difference.
 
@@ -83,7 +85,8 @@ def coefficients(
 
 
 def of_global_model(path: Path) -> pd.DataFrame:
-    """Return the rows of the global model, which come first; no rows for models with more than two classes."""
+    """Read the rows of the global model from a file of :func:`coefficients`; none if the label has more than two
+    classes."""
     with path.open(encoding="utf-8", newline="") as file:
         rows = csv.reader(file)
         names = ("model", "feature", "effect")

@@ -1,7 +1,7 @@
 """``fairness.csv`` and ``risks_by_group.csv``: groups of patients within hospitals, under a run's headline model.
 
-This module also makes the tables of attacks and of clusters of patients. Tables of clusters follow from models and from
-hospitals' messages. No patient's row is read.
+This module also makes the tables of attacks and of clusters of patients. The tables of clusters are computed from
+models and from hospitals' messages; no patient's row is read.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 
 
 def of_groups(federation: Federation, outcome: Outcome) -> dict[str, pd.DataFrame]:
-    """Return ``patients.csv``, ``fairness.csv`` and ``risks_by_group.csv`` by these names, if the run has patient
-    groups."""
+    """Return ``patients.csv``, ``fairness.csv`` and ``risks_by_group.csv`` by these names.
+
+    The result is empty if the run has no groups of patients.
+    """
     tables = {}
     if outcome.grouping is not None:
         tables["patients.csv"] = subgroups.table(federation, outcome.grouping, outcome.groups)
@@ -40,9 +42,10 @@ def of_groups(federation: Federation, outcome: Outcome) -> dict[str, pd.DataFram
 
 
 def fairness_table(model: str, gaps: Mapping[str, WithinGap]) -> pd.DataFrame:
-    """Return one row per attribute and pair of its known groups; columns in ``docs/statistics.md``.
+    """Return one row per patient attribute and pair of its groups, with the difference between the two groups.
 
-    The test, and the parts of the difference over all rows, are in the row of the pair that differs most.
+    ``docs/statistics.md`` explains the columns. The test, and the division of the difference over all rows into parts,
+    are only in the row of the pair that differs most.
     """
     return pd.DataFrame(
         {"model": model, "attribute": attribute} | _of_pair(pair) | (_of_test(gap) if pair.groups == gap.groups else {})
@@ -85,7 +88,8 @@ def _of_test(gap: WithinGap) -> dict[str, object]:
 
 
 def risks_table(model: str, gaps: Mapping[str, WithinGap]) -> pd.DataFrame:
-    """Return one row per attribute and known group; empty for a real label."""
+    """Return the risks of each group of patients, one row per attribute and group; empty if the label is a real
+    number."""
     return pd.DataFrame(
         {"model": model, "attribute": attribute, **risk._asdict()}
         for attribute, gap in gaps.items()
@@ -98,14 +102,15 @@ ATTACK = "attack.csv"
 
 
 def as_json(figures: AttackFigures) -> dict[str, Any]:
-    """Return the figures as plain values; undefined values become None."""
+    """Return the figures of an attack as values for JSON; undefined values become None."""
     tree = dataclasses.asdict(figures)
     tree.pop("per_hospital")
     return dict(plain(tree))
 
 
 def table(federation: Federation, outcome: Outcome, figures: AttackFigures) -> pd.DataFrame:
-    """Return a row for each hospital: whether it is Byzantine, its cluster, and how much the attack harmed it."""
+    """Return one row per hospital: whether it is Byzantine, its cluster, and how much the attack harmed its
+    performance."""
     bad = set(figures.bad)
     return pd.DataFrame(
         {
@@ -122,13 +127,17 @@ TOP = (5, 10, 20)
 
 
 def tables(federation: Federation, outcome: Outcome) -> dict[str, pd.DataFrame]:
-    """Return ``patient_clusters.csv`` and ``feature_overlap.csv`` by these names, if the run has such clusters."""
+    """Return ``patient_clusters.csv`` and ``feature_overlap.csv`` by these names; empty if patients are not
+    clustered."""
     tables = {"patient_clusters.csv": composition(federation, outcome), "feature_overlap.csv": overlap(outcome)}
     return {name: table for name, table in tables.items() if table is not None}
 
 
 def composition(federation: Federation, outcome: Outcome) -> pd.DataFrame | None:
-    """Return one row per hospital and patient cluster: ``hospital, cluster, n_train``; None if there are none."""
+    """Return one row per hospital and cluster of patients, with the columns ``hospital, cluster, n_train``.
+
+    Returns None if patients are not clustered.
+    """
     rows = outcome.clusters_of_patients
     if rows is None:
         return None
@@ -143,9 +152,10 @@ def composition(federation: Federation, outcome: Outcome) -> pd.DataFrame | None
 
 
 def overlap(outcome: Outcome) -> pd.DataFrame | None:
-    """Return one row for each number k of ``TOP``: ``top, overlap``, see :func:`mean_overlap`.
+    """Return how much the most important features of patient clusters overlap, one row per number of features.
 
-    Returns None for fewer than two clusters of patients, and for a model without coefficients, which is not linear.
+    Column ``top`` has the number of features, from ``TOP``, and ``overlap`` the value of :func:`mean_overlap`. Returns
+    None for fewer than two clusters of patients, and for a model that is not linear.
     """
     served = [rows for rows in outcome.serve.values() if rows.ndim == 2]
     if not served or len(models := np.unique(served[-1])) < 2 or set(outcome.layout.names) != {"weight", "bias"}:
@@ -157,11 +167,11 @@ def overlap(outcome: Outcome) -> pd.DataFrame | None:
 
 
 def mean_overlap(sizes: Floats, k: int) -> float:
-    """Return the share of the ``k`` largest coefficients that two models have in common, as the mean over pairs of
+    """Return the share of the ``k`` largest coefficients that two models have in common, averaged over all pairs of
     models.
 
-    ``sizes [G, F]`` are the absolute coefficients of ``G`` models. Among equal coefficients, the earlier feature comes
-    first.
+    ``sizes [G, F]`` has the absolute coefficients of ``G`` models for ``F`` features. Among equal coefficients, the
+    earlier feature counts as larger.
     """
     tops: Ids = np.argsort(-sizes, axis=1, kind="stable")[:, :k]
     return float(np.mean([len(np.intersect1d(a, b)) / k for a, b in combinations(tops, 2)]))

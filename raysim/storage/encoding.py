@@ -1,6 +1,6 @@
 """Convert a run's state to plain arrays and JSON for a checkpoint, and back.
 
-The content may have been modified by anybody: all of it is checked, and none of it is executed.
+Anybody may have modified a checkpoint, so all of its content is checked, and none of it is executed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Damaged(ValueError):
 
 
 def encode(run_state: RunState, fingerprint: str, strategy: Strategy) -> bytes:
-    """Return the content of a checkpoint: the state of a run of ``strategy``. The state may lack the run's history."""
+    """Return the content of a checkpoint: the state of a run of ``strategy``, with or without the run's history."""
     from safetensors.numpy import save
 
     arrays: Arrays = {}
@@ -71,7 +71,10 @@ def encode(run_state: RunState, fingerprint: str, strategy: Strategy) -> bytes:
 
 
 def decode(content: bytes, strategy: Strategy) -> tuple[RunState, str]:
-    """Return the state in a checkpoint, and the fingerprint of its run. Raises :class:`Damaged`."""
+    """Return the run's state from the content of a checkpoint, and the fingerprint of the run's settings.
+
+    Raises :class:`Damaged`.
+    """
     try:
         arrays, header = read_tensors(content)
         if header["format"] != FORMAT:
@@ -117,9 +120,9 @@ def _history(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> History:
 
 
 def _check_ledger(ledger: Ledger, rounds: Sequence[Round], hospitals: int) -> None:
-    """Raise :class:`Damaged` if a ledger disagrees with the bytes sent in ``rounds``.
+    """Raise :class:`Damaged` if the traffic ledger disagrees with the bytes sent in ``rounds``.
 
-    The privacy cost of a run follows from the ledger alone.
+    The check matters because the privacy cost of a run is computed from the ledger alone.
     """
     sent = ledger.sent_by_round()
     late = max(sent, default=0) - max((row.round for row in rounds), default=0)
@@ -137,14 +140,16 @@ def _check_ledger(ledger: Ledger, rounds: Sequence[Round], hospitals: int) -> No
 
 
 def _count(value: Any, name: str, most: int = 2**62) -> int:
-    """Return a whole number from 0 to ``most``. Raises :class:`Damaged`."""
+    """Return ``value``, which must be a whole number from 0 to ``most``. Raises :class:`Damaged`, which names
+    ``name``."""
     if type(value) is not int or not 0 <= value <= most:
         raise Damaged(f"its {name} is {value!r:.50}")
     return value
 
 
 def read_tensors(content: bytes) -> tuple[Arrays, dict[str, Any]]:
-    """Return the arrays of a safetensors file, and the JSON under ``raysim`` in its header. Raises ``ValueError``."""
+    """Return the arrays of a safetensors file, and raysim's JSON from its header. Raises ``ValueError`` if it is
+    damaged."""
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
@@ -184,9 +189,11 @@ def _unpack_best(tree: Mapping[str, Any] | None, arrays: Mapping[str, Any], stra
 
 
 def pack_ledger(ledger: Ledger, arrays: Arrays) -> list[list[Any]]:
-    """Store a ledger as an array and rows ``[round, kind, hospitals, bytes, program]``.
+    """Add a traffic ledger to ``arrays``, and return its entries as ``[round, kind, hospitals, all, bytes, program]``.
 
-    Hospitals 0, 1, ... and equal bytes are common in an entry; each is then stored as a single number.
+    ``hospitals`` is their number; ``all`` is true if they are the hospitals 0, 1, ... in order. Otherwise their ids are
+    in the array. ``bytes`` is a single number if all hospitals sent equally much; otherwise the numbers are in the
+    array.
     """
     rows, lists = [], [np.empty(0, dtype=np.int64)]
     for round, kind, hospitals, sent, program in ledger.entries:
@@ -199,7 +206,8 @@ def pack_ledger(ledger: Ledger, arrays: Arrays) -> list[list[Any]]:
 
 
 def unpack_ledger(rows: Sequence[Sequence[Any]], arrays: Mapping[str, Any], hospitals_in_all: int) -> Ledger:
-    """Restore :func:`pack_ledger`'s result. Raises ``ValueError`` for an entry with too many hospitals."""
+    """Restore the ledger that :func:`pack_ledger` stored. Raises :class:`Damaged` for an entry with too many
+    hospitals."""
     ledger, rest = Ledger(), arrays["ledger"]
     for round, kind, count, everyone, same, program in rows:
         # Checked before it is allocated.

@@ -10,7 +10,7 @@ from raysim.core.errors import ConfigError
 
 
 class FileStore(Protocol):
-    """A folder of files that appear complete or not at all, on this machine or on another file system."""
+    """A folder on this machine or on another file system. A file appears in it completely or not at all."""
 
     def names(self) -> list[str]:
         """List the files; none if the folder does not exist."""
@@ -102,7 +102,7 @@ def file_store(location: str) -> FileStore:
 
 
 def check(location: str) -> None:
-    """Raise ``ConfigError`` if ``checkpoint.path`` cannot be written; leaves an empty folder."""
+    """Raise ``ConfigError`` if the checkpoint folder ``location`` cannot be written. Creates this folder, empty."""
     try:
         probe = file_store(location)
         probe.write("probe", b"")

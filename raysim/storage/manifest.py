@@ -4,10 +4,10 @@
 
     {"format": 1, "kind": "run", "version": "0.1.0", "files": {"rounds.csv": {"bytes": 812, "blake2b": "9f0c..."}}}
 
-``files`` are the results, by their paths in the folder. Files that are needed only for resuming are not listed. Each
-run of a comparison has its own manifest. The comparison's manifest lists the runs' manifests by their digests, and
-therefore covers all results. A file is listed just before it appears, so raysim has not written a file that is not
-listed. Digests are BLAKE2b of 32 bytes (``b2sum -l 256``).
+``files`` are the result files, by their paths in the folder. Files that are needed only for resuming are not listed.
+Each run of a comparison has its own manifest. The comparison's manifest lists these manifests with their digests, and
+therefore covers all results. A file is listed just before it appears, so that every result file is listed. Digests are
+BLAKE2b of 32 bytes (``b2sum -l 256``).
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ Kind = Literal["run", "compare", "curve", "study", "sweep", "audit", "design", "
 
 
 class Manifest:
-    """The results of one command in its folder: writes, lists and removes them.
+    """The list of the result files of one command in its folder. It writes, lists and removes these files.
 
-    ``kind`` is the command, ``version`` raysim's version at its start, ``files`` the listed files with their ``bytes``
-    and ``blake2b``.
+    ``kind`` is the command, ``version`` the version of raysim that wrote the files. ``files`` maps each file to its
+    size (``bytes``) and digest (``blake2b``).
     """
 
     def __init__(self, folder: Path, kind: str, version: str, files: Mapping[str, Mapping[str, Any]]) -> None:
@@ -53,9 +53,9 @@ class Manifest:
 
     @staticmethod
     def begin(folder: Path, kind: Kind) -> Manifest:
-        """Begin the manifest of a command in ``folder``; files that an earlier manifest lists there are removed.
+        """Begin the manifest of a command in ``folder``; the result files of an earlier command there are removed.
 
-        Raises ``ConfigError`` if the folder holds a sweep, whose trials would be lost.
+        Raises ``ConfigError`` if the folder contains a sweep, whose trials would be lost.
         """
         folder.mkdir(parents=True, exist_ok=True)
         if (folder / NAME).exists():
@@ -69,7 +69,8 @@ class Manifest:
 
     @staticmethod
     def read(folder: Path) -> Manifest:
-        """Read the manifest in ``folder``. Raises ``ConfigError`` if there is none that this version can use."""
+        """Read the manifest in ``folder``. Raises ``ConfigError`` if there is none, or if this version cannot use
+        it."""
         path = folder / NAME
         try:
             tree = bounded.read_json(path)
@@ -90,7 +91,8 @@ class Manifest:
 
     @property
     def files(self) -> Mapping[str, Mapping[str, Any]]:
-        """The listed files, in the order of writing: ``{path in the folder: {"bytes": size, "blake2b": digest}}``."""
+        """The listed files in the order of writing, each as ``{path in the folder: {"bytes": size, "blake2b":
+        digest}}``."""
         return self._files
 
     def __contains__(self, name: str) -> bool:
@@ -98,10 +100,9 @@ class Manifest:
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
-        """List all files that are written in this context together, and then make them appear; after an error, none
-        appears.
+        """In this context, hold back all files that are written, and make them appear together at its end.
 
-        The manifest is written once, and not once for each file.
+        The manifest is then written once, and not once per file. After an error, none of the files appears.
         """
         before = dict(self._files)
         try:
@@ -116,7 +117,10 @@ class Manifest:
 
     @contextlib.contextmanager
     def writing(self, name: str) -> Iterator[Path]:
-        """Write a file as ``with manifest.writing(name) as temporary``; it is listed, and then appears as ``name``."""
+        """Write a result file in a context: the caller writes the file ``temporary``, which then appears as ``name``.
+
+        The file is listed in the manifest before it appears.
+        """
         path = self.folder / _inside(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         if self._unlisted is not None:
@@ -136,12 +140,12 @@ class Manifest:
             write_csv(table, temporary)
 
     def rows(self, name: str, table: pd.DataFrame) -> None:
-        """Write a table of many rows, eight times as fast as :meth:`csv`; texts are quoted."""
+        """Write a table of many rows, eight times as fast as :meth:`csv`. All texts are quoted."""
         with self.writing(name) as temporary:
             write_csv(table, temporary, many_rows=True)
 
     def pieces(self, name: str, tables: Iterable[pd.DataFrame]) -> None:
-        """Write a table that is given in pieces, in the format of :meth:`rows`."""
+        """Write a table that is given as parts, one after the other, in the format of :meth:`rows`."""
         with self.writing(name) as temporary:
             write_pieces(tables, temporary)
 
@@ -155,7 +159,7 @@ class Manifest:
             temporary.write_text(text, encoding="utf-8")
 
     def add(self, below: Manifest) -> None:
-        """List the manifest of a subfolder."""
+        """List the manifest of a subfolder, ``below``, in this manifest."""
         path = below.folder / NAME
         self._list(path.relative_to(self.folder).as_posix(), path)
 
@@ -164,11 +168,12 @@ class Manifest:
         return [Manifest.read((self.folder / name).parent) for name in self._files if name.endswith(f"/{NAME}")]
 
     def paths(self) -> dict[str, Path]:
-        """Return the files that MLflow stores, by name: the listed files of this folder, and the manifest itself."""
+        """Return the files to store in MLflow, by name: the result files of this folder and the manifest itself."""
         return {name: self.folder / name for name in (*self._files, NAME) if not name.endswith(f"/{NAME}")}
 
     def changed(self) -> list[str]:
-        """Return the listed files, subfolders included, that are missing or have changed since they were written."""
+        """Return the listed files, including those of subfolders, that are missing or have changed since they were
+        written."""
         names = []
         for name, entry in self._files.items():
             path = self.folder / name
@@ -216,7 +221,10 @@ def check_plain(folder: Path) -> None:
 
 
 def spare(path: Path, option: str) -> None:
-    """Raise ``ConfigError`` naming ``option`` if writing ``path`` would replace a device, a pipe, or a result."""
+    """Raise ``ConfigError`` if ``path`` is a device, a pipe or a result file, which writing a file there would replace.
+
+    The error names the command-line ``option`` with which the user gave the path.
+    """
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise ConfigError(f"{option}: {path} is a device or a pipe, which a file would replace; name a file")
     whole = path.resolve()
@@ -238,7 +246,10 @@ def _described(path: Path) -> dict[str, Any]:
 
 
 def _inside(name: str) -> str:
-    """Return ``name``, which must be a path inside the folder, because a manifest may be untrusted."""
+    """Return ``name``. Raises ``ValueError`` if it is not a relative path inside the manifest's folder.
+
+    The check is needed because manifests may come from untrusted sources.
+    """
     path = PurePosixPath(name)
     if not path.parts or path.is_absolute() or ".." in path.parts or path.as_posix() != name or name == NAME:
         raise ValueError(f"'{name}' is not a path of a file in it")

@@ -39,10 +39,10 @@ LONGEST_PART = 255
 
 
 def choose_folder(out: Path | None, name: str, *, again: bool = False) -> Path:
-    """Return ``out``, or ``runs/<name>/<time>-<id>``. Raises ``ConfigError`` if it cannot be written.
+    """Return the folder for results: ``out``, or ``runs/<name>/<time>-<id>`` if it is None.
 
-    The same error is raised for a folder with files that raysim did not write, unless a command is resumed there
-    (``again``).
+    Raises ``ConfigError`` if the folder cannot be written, or if it has files that raysim did not write. Other files
+    are allowed if a command is resumed in the folder (``again``).
     """
     folder = out or Path("runs") / name / f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}"
     if "\0" in str(folder) or any(len(os.fsencode(part)) > LONGEST_PART for part in folder.parts):
@@ -79,10 +79,10 @@ def write_run(
     models: bool = True,
     predicted: Collection[str] = (),
 ) -> None:
-    """Write a run's files, each completely or not at all. Files of its models are written only with ``models``.
+    """Write a run's files, each completely or not at all. The files of its models are written only with ``models``.
 
-    If ``predicted`` names hospitals, only predictions for these hospitals are written, and neither traffic nor clinical
-    figures.
+    ``predicted`` names the hospitals whose predictions are written; if it is empty, all predictions are written as
+    configured. If it names hospitals, the files of traffic and of clinical figures are left out.
     """
     # Imported late: they take a fifth of a second.
     from raysim.storage import clinical_tables
@@ -118,7 +118,7 @@ def write_run(
 
 
 def _write_models(out: Manifest, federation: Federation, outcome: Outcome, precision: str) -> None:
-    """Write everything that prediction needs, and the coefficients of models that have them."""
+    """Write the files that are needed to score new rows, and the table of coefficients for linear models."""
     from safetensors.numpy import save_file
 
     models = served.served(federation, outcome, precision)
@@ -136,9 +136,10 @@ def _write_models(out: Manifest, federation: Federation, outcome: Outcome, preci
 
 
 def summary(federation: Federation, outcome: Outcome) -> dict[str, Any]:
-    """Return every federation-level metric by name, and totals of traffic and time. Undefined values are null.
+    """Return the content of ``summary.json``: all metrics of the federation by name, and totals of traffic and time.
 
-    Metrics of the headline model (``model``) are at the top; metrics of every model are under ``models``.
+    Metrics of the headline model (``model``) are at the top; metrics of every model are under ``models``. Undefined
+    values are null.
     """
     model, headline = list(outcome.metrics.items())[-1]
     return {
@@ -162,8 +163,10 @@ def summary(federation: Federation, outcome: Outcome) -> dict[str, Any]:
 
 
 def converged(outcome: Outcome) -> dict[str, Any]:
-    """Return whether the training loss has converged, with the losses. Returns only ``convergence: null`` if
-    unknown."""
+    """Return whether the training loss has converged, and the losses from which this follows.
+
+    If it is unknown, the only entry is ``convergence``, which is None.
+    """
     training, model = outcome.convergence, outcome.losses.model
     if training is None:
         return {"convergence": None}
@@ -178,7 +181,7 @@ def converged(outcome: Outcome) -> dict[str, Any]:
 
 
 def stopped(outcome: Outcome) -> dict[str, Any]:
-    """Return how early stopping ended the run; empty without ``training.stop``."""
+    """Return for ``summary.json`` when and why training stopped; empty if early stopping is not configured."""
     how = outcome.stopped
     if how is None:
         return {}
@@ -193,7 +196,7 @@ def stopped(outcome: Outcome) -> dict[str, Any]:
 
 
 def traffic(outcome: Outcome) -> dict[str, int]:
-    """Return the bytes that hospitals received and sent: in all rounds, and separately before the first."""
+    """Return the bytes that hospitals received and sent in all rounds, and those before the first round."""
     rounds, setup = outcome.traffic, outcome.setup
     return {
         "bytes_down": rounds.down,
@@ -204,19 +207,19 @@ def traffic(outcome: Outcome) -> dict[str, int]:
 
 
 def provenance(federation: Federation) -> dict[str, Any]:
-    """Return what determined the numbers: versions, platform, and the data's digest."""
+    """Return what determines a result besides the configuration: versions, platform and the digest of the data."""
     return {"versions": dict(_versions()), "platform": platform.platform(), "data": federation.fingerprint}
 
 
 @cache
 def _versions() -> dict[str, str]:
-    """Return versions of Python, raysim and its numerical libraries; looked up once per process."""
+    """Return the versions of Python, raysim and the libraries that compute results."""
     python = {"raysim": __version__, "python": platform.python_version()}
     return python | versions("ray", "torch", "numpy", "scikit-learn", "mlflow")
 
 
 def write_config(out: Manifest, frozen: Mapping[str, Any], federation: Federation) -> None:
-    """Write ``config.yaml``: the complete, runnable configuration, under comments on versions and data."""
+    """Write ``config.yaml``: the complete, runnable configuration, below comments on versions and data."""
     made_by = dumped(provenance(federation))
     comments = "".join(f"# {line}\n" for line in made_by.splitlines())
     out.text("config.yaml", comments + dumped(frozen))

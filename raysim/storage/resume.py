@@ -3,8 +3,8 @@
 It contains:
 
 - the settings that determine the result, so that a changed configuration is detected;
-- the place of checkpoints;
-- the working folder of relative paths;
+- the folder or URI of checkpoints;
+- the working directory, from which relative paths start;
 - the id by which MLflow identifies the run.
 """
 
@@ -83,18 +83,19 @@ class Ticket:
 
     @property
     def fingerprint(self) -> str:
-        """The digest of ``settings``, which every checkpoint of the run contains."""
+        """The digest of the settings that determine the result. Every checkpoint of the run contains it."""
         text = json.dumps(self.settings, sort_keys=True)
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     def location(self, folder: Path) -> str:
-        """Return the place of the checkpoints of the run in ``folder``: a path or URI."""
+        """Return where the checkpoints of the run in ``folder`` are stored: a path or URI."""
         return str(folder.absolute() / CHECKPOINTS) if self.checkpoints == CHECKPOINTS else self.checkpoints
 
     def check_owner(self, folder: Path) -> None:
-        """Raise ``ConfigError`` if checkpoints are outside ``folder`` and belong to another run.
+        """Raise ``ConfigError`` if the checkpoints are outside ``folder`` and belong to another run.
 
-        Old checkpoints are removed there, so ``resume.json`` alone must not decide the place.
+        Old checkpoints there are removed. Without this check, a modified ``resume.json`` could have another run's
+        checkpoints removed.
         """
         if self.checkpoints == CHECKPOINTS:
             return
@@ -113,7 +114,8 @@ class Ticket:
         write_json(folder / FILE, dataclasses.asdict(self))
 
     def check(self, settings: Mapping[str, Any]) -> None:
-        """Raise ``ConfigError`` naming the first key that differs from the start of the run."""
+        """Raise ``ConfigError`` for the first key whose value in ``settings`` differs from that at the start of the
+        run."""
         then, now = dict(flatten(self.settings)), dict(flatten(settings))
         for key in [*then, *now]:
             if then.get(key) != now.get(key):
@@ -124,14 +126,18 @@ class Ticket:
 
 
 def settings_of(frozen: Mapping[str, Any], data: Any) -> dict[str, Any]:
-    """Return the settings that determine a result: the configuration without ``FREE``, and the data's fingerprint."""
+    """Return the settings that determine a run's result, for comparison when the run is resumed.
+
+    They are the stored configuration ``frozen`` without the sections ``FREE``, and the fingerprint ``data`` of the
+    data.
+    """
     tree = {key: value for key, value in frozen.items() if key not in FREE}
     plain: dict[str, Any] = json.loads(json.dumps(tree | {"data fingerprint": data}))
     return plain
 
 
 def read_ticket(folder: Path) -> Ticket:
-    """Read ``resume.json`` in a folder. Raises ``ConfigError`` if there is none that this version can use."""
+    """Read ``resume.json`` in a folder. Raises ``ConfigError`` if there is none, or if this version cannot use it."""
     try:
         tree = bounded.read_json(folder / FILE)
         if tree.get("format") != FORMAT:
@@ -157,9 +163,10 @@ def read_ticket(folder: Path) -> Ticket:
 
 
 def has_progress(folder: Path) -> bool:
-    """Return whether the run in ``folder``, or any run of a comparison there, is finished or has left a checkpoint.
+    """Return whether a run in ``folder`` has left anything to resume from: it is finished or has a checkpoint.
 
-    A store at a URI is not queried; a checkpoint is assumed there.
+    ``folder`` may also be a comparison, whose runs are then tested. If checkpoints are at a URI, the function assumes
+    that one exists, and does not connect.
     """
     for path in (*folder.glob(FILE), *folder.glob(f"runs/*/seed-*/{FILE}")):
         ticket = read_ticket(path.parent)
@@ -174,8 +181,8 @@ def has_progress(folder: Path) -> bool:
 def held(folder: Path, patience: float = 0.0) -> Iterator[None]:
     """Create a folder, and lock it against other processes of raysim.
 
-    Raises ``ConfigError`` if another process holds the lock for more than ``patience`` seconds. Folders that were
-    created here and are empty at the end are removed.
+    Raises ``ConfigError`` if another process still holds the lock after ``patience`` seconds. At the end of the
+    context, folders that were created here are removed if they are empty.
     """
     made = [each for each in (folder, *folder.parents) if not each.exists()]
     with writing(folder):
@@ -212,7 +219,7 @@ def _lock(handle: int, patience: float) -> None:
 
 @contextlib.contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """Turn errors of the file system into ``ResourceError``."""
+    """Turn errors of the file system in this context into ``ResourceError``, which names ``folder``."""
     try:
         yield
     except OSError as error:
@@ -224,7 +231,7 @@ def writing(folder: Path) -> Iterator[None]:
 
 @dataclass(eq=False)
 class Opened:
-    """A run or comparison whose folder is open. ``again``: whether it is resumed."""
+    """The open folder of a run or comparison. ``again``: whether the run or comparison is resumed."""
 
     folder: Path
     ticket: Ticket
@@ -232,9 +239,10 @@ class Opened:
     again: bool
 
     def finish(self, outcome: Outcome | None = None, *, models: bool = False) -> None:
-        """Record that nothing is left to do. With an ``outcome``, also write the data that a comparison needs.
+        """Record that the run or comparison is finished.
 
-        Models are written only with ``models``.
+        With an ``outcome``, also write the data of the run that its comparison needs, including the models with
+        ``models``.
         """
         with writing(self.folder):
             if outcome is not None:
@@ -242,21 +250,30 @@ class Opened:
             dataclasses.replace(self.ticket, finished=True).save(self.folder)
 
     def begins(self, since: int) -> EarlierPlays:
-        """Store in the ticket, and return, the rounds after round ``since`` that earlier starts have run. Their privacy
-        cost must be counted."""
+        """Return how often the run was started before, and how many rounds of these starts are run again.
+
+        The run continues after round ``since``, so later rounds of an earlier start are repeated. Both runs of a
+        repeated round cost privacy, although the results of the first are not used.
+        """
         before = EarlierPlays(self.ticket.starts, self.ticket.rounds)
         earlier = before.stopped(since, self.ticket.reached) if self.ticket.reached else before
         self.ticket = dataclasses.replace(self.ticket, starts=earlier.starts, rounds=earlier.rounds, reached=0)
         return earlier
 
     def reaches(self, round: int) -> None:
-        """Record that rounds up to ``round`` may run. Must be called before they run."""
+        """Record that rounds up to ``round`` may run, before they run.
+
+        If the process is killed, all of them count for the privacy cost.
+        """
         self.ticket = dataclasses.replace(self.ticket, reached=round)
         with writing(self.folder):
             self.ticket.save(self.folder)
 
     def begins_baseline(self) -> int:
-        """Record that the runs without the attack begin, before they run. Returns how often they have begun."""
+        """Record that the comparison runs without the attack begin. Returns how often they had begun before.
+
+        Must be called before these runs, because each start costs privacy.
+        """
         before = self.ticket.baselines
         self.ticket = dataclasses.replace(self.ticket, baselines=before + 1)
         with writing(self.folder):
@@ -264,9 +281,9 @@ class Opened:
         return before
 
     def finished(self) -> Outcome | None:
-        """Return the outcome of a finished run of a comparison, as :func:`load_finished` does.
+        """Return the stored outcome of a run of a comparison if the run is finished; see :func:`load_finished`.
 
-        Returns None if a file of its results is missing or changed: the run is then repeated.
+        Returns None if the run is not finished, or if one of its files is missing or changed: the run is then repeated.
         """
         if not (self.again and self.ticket.finished) or self.manifest.changed():
             return None
@@ -291,13 +308,15 @@ def opened(
     again: bool,
     patience: float = 0.0,
 ) -> Iterator[Opened]:
-    """Open ``folder`` for a run or comparison, locked against other processes; ``data``: the fingerprint of its data.
+    """Open ``folder`` for a run or comparison, locked against other processes.
 
-    Waits up to ``patience`` seconds for another process in the folder.
+    With ``again``, the run or comparison in the folder is resumed, if one was begun there. Raises ``ConfigError`` if
+    its settings now differ from those at its start. In all other cases a new run or comparison begins: the files that
+    manifests of an earlier one list are removed, and the configuration is written.
 
-    Without ``again``, or if nothing was begun, the run begins: files that manifests of an earlier run or comparison
-    list there are removed, and the configuration is written. Raises ``ConfigError`` if a run to be resumed has other
-    settings than at its start.
+    - ``frozen``: the complete configuration, as it is stored.
+    - ``data``: the fingerprint of the data.
+    - ``patience``: how many seconds to wait for another process that uses the folder.
     """
     settings = settings_of(frozen, data)
     with held(folder, patience):
@@ -331,12 +350,12 @@ def opened(
 
 
 def _owner(run_id: str, folder: Path) -> dict[str, str]:
-    """Return the content of the file that names the owner of checkpoints outside a run's folder."""
+    """Return the content of ``owner.json``, which says which run the checkpoints outside a run's folder belong to."""
     return {"id": run_id, "folder": str(folder.resolve())}
 
 
 def _checkpoints_at(path: str | None, name: str) -> str:
-    """Return the place of a run's checkpoints: in its folder, or as ``name`` below ``path``, a folder or URI."""
+    """Return where a run's checkpoints are stored: in its folder, or as ``name`` in ``path``, a folder or URI."""
     if path is None:
         return CHECKPOINTS
     return f"{path.rstrip('/')}/{name}" if "://" in path else str(Path(path).absolute() / name)

@@ -29,8 +29,8 @@ VIRTUAL = ("virtual_seconds", "asked", "staleness")
 def rounds_table(rounds: Iterable[Round]) -> pd.DataFrame:
     """Return one row per round: time, cohort, traffic, training loss, and ``<model>_<metric>`` for every model.
 
-    Runs with early stopping also have ``validation_loss``, and runs with unreliable hospitals the columns ``VIRTUAL``;
-    see :class:`Round`.
+    Runs with early stopping also have the column ``validation_loss``. Runs that simulate unreliable hospitals have the
+    columns ``VIRTUAL``, explained in :class:`Round`.
     """
     return pd.DataFrame(
         {
@@ -49,10 +49,10 @@ def rounds_table(rounds: Iterable[Round]) -> pd.DataFrame:
 
 
 def hospitals_table(federation: Federation, outcome: Outcome, part: str) -> pd.DataFrame:
-    """Return one row per hospital and model. Undefined figures are empty; ``cluster`` is empty without clusters.
+    """Return ``hospitals.csv``: one row per hospital and model. Undefined values are empty.
 
-    ``participated`` of ``rounds``: the number of rounds in which the hospital sent an update; absent under a privacy
-    guarantee.
+    ``participated`` is the number of the ``rounds`` in which the hospital sent an update; it is absent under a privacy
+    guarantee. ``cluster`` is the hospital's cluster, and is empty if hospitals are not clustered.
     """
     task, tables = federation.task, []
     took_part = outcome.participated(len(federation.hospitals))
@@ -80,7 +80,8 @@ def hospitals_table(federation: Federation, outcome: Outcome, part: str) -> pd.D
 
 
 def _trained(outcome: Outcome, model: str, hospitals: int) -> NDArray[Any]:
-    """Return whether the model used for each hospital was trained, ``[N]``: ``yes``, on ``one class``, or ``no``."""
+    """Return for each of ``N`` hospitals whether its model was trained, ``[N]``: ``yes``, on ``one class``, or
+    ``no``."""
     trained = np.full(hospitals, "yes", dtype=object)
     for states, word in ((outcome.one_class, "one class"), (outcome.untrained, "no")):
         if model in states:
@@ -89,8 +90,10 @@ def _trained(outcome: Outcome, model: str, hospitals: int) -> NDArray[Any]:
 
 
 def recalibration_table(federation: Federation, recalibrated: Recalibrated) -> pd.DataFrame:
-    """Return one row per hospital: labelled rows used and their events, its recalibration, and the reason if it has
-    none."""
+    """Return the recalibration of the model at each hospital, one row per hospital.
+
+    Columns include the number of labelled rows used, their events, and the reason if the hospital has no recalibration.
+    """
     return pd.DataFrame(
         {
             "hospital": federation.hospitals,
@@ -104,12 +107,12 @@ def recalibration_table(federation: Federation, recalibrated: Recalibrated) -> p
 
 
 def split_table(federation: Federation) -> pd.DataFrame:
-    """Return one row per row of the source, in its order: ``row`` (from 0), ``hospital`` and ``part``."""
+    """Return one row per row of the source data, in the source's order: ``row`` (from 0), ``hospital`` and ``part``."""
     return pd.concat(split_pieces(federation), ignore_index=True)
 
 
 def split_pieces(federation: Federation) -> Iterator[pd.DataFrame]:
-    """Yield :func:`split_table` in pieces, which bounds memory."""
+    """Yield :func:`split_table` in parts, which bounds memory."""
     names, parts = np.array(federation.hospitals, dtype=object), np.array(PARTS, dtype=object)
     order, bounds = np.argsort(federation.source_rows, kind="stable"), federation.bounds
     for at in slices(len(order)):
@@ -120,7 +123,10 @@ def split_pieces(federation: Federation) -> Iterator[pd.DataFrame]:
 
 
 def predictions_table(federation: Federation, outcome: Outcome) -> pd.DataFrame:
-    """Return a row per model and source row: ``row, hospital, part, model`` and the columns of :func:`predictions`."""
+    """Return the predictions of each model: ``row, hospital, part, model`` and the columns of :func:`predictions`.
+
+    There is one row per model and row of the source data.
+    """
     order = np.argsort(federation.source_rows, kind="stable")
     split, blocks = split_table(federation), []
     for model, outputs in outcome.predictions.items():
@@ -130,10 +136,10 @@ def predictions_table(federation: Federation, outcome: Outcome) -> pd.DataFrame:
 
 
 def judged_rows(federation: Federation, outcome: Outcome, part: str) -> pd.DataFrame:
-    """Return one row per model and row of ``part``, in the format of ``raysim judge``; only for labels of two classes.
+    """Return the predictions of each model for the rows of ``part``, in the format that ``raysim judge`` reads.
 
-    Columns: ``hospital, row, patient, label, model, margin, probability, train_rows, all_rows`` and
-    ``group_<attribute>``.
+    Only for labels of two classes. Columns: ``hospital, row, patient, label, model, margin, probability, train_rows,
+    all_rows`` and ``group_<attribute>``.
     """
     sizes, k = federation.sizes(part), PARTS.index(part)
     index = ranges(federation.bounds[:, k], sizes)
@@ -155,11 +161,11 @@ def judged_rows(federation: Federation, outcome: Outcome, part: str) -> pd.DataF
 
 
 def auroc_intervals(outcome: Outcome, model: str) -> dict[str, Floats]:
-    """Return the 95 % interval of each AUROC over patients (``auroc_low``, ``auroc_high``), and ``auroc_shrunken`` with
-    its interval.
+    """Return each hospital's 95 % interval of its AUROC, and its shrunken AUROC with an interval, by column name.
 
-    ``auroc_shrunken`` is shrunken towards the hospitals' mean, more strongly if chance explains more of the difference.
-    It is NaN if undefined.
+    ``auroc_low`` and ``auroc_high`` measure uncertainty due to the hospital's patients. ``auroc_shrunken`` is the AUROC
+    shrunken towards the mean over hospitals. The shrinkage is stronger for hospitals whose AUROC is less certain. It is
+    NaN if undefined.
     """
     sums = outcome.pairs.get(model)
     if sums is None:
@@ -177,7 +183,7 @@ def auroc_intervals(outcome: Outcome, model: str) -> dict[str, Floats]:
 
 
 def egress_table(federation: Federation, outcome: Outcome) -> pd.DataFrame:
-    """Return everything that left a hospital: round, hospital, kind, bytes, and the client program that sent it."""
+    """Return every message that left a hospital: round, hospital, kind, bytes, and the client program that sent it."""
     entries, names = outcome.ledger.entries, np.array(federation.hospitals, dtype=object)
     counts = [len(entry.hospitals) for entry in entries]
     return pd.DataFrame(

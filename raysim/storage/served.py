@@ -1,8 +1,8 @@
 """The models of a run, and the model used for each hospital: ``models.safetensors`` and ``serving.json``.
 
-With ``preprocessing.json`` and the model that ``config.yaml`` names, these files suffice to score rows of the run and
-other rows. Vectors are stored by owner: ``global``, ``cluster/<k>``, ``personal/<hospital>``, or the model's name for
-another vector that is used for all hospitals.
+Together with ``preprocessing.json`` and the model family that ``config.yaml`` names, these files suffice to score rows
+of the run and new rows. Each parameter vector is stored under a name, its owner: ``global``, ``cluster/<k>``,
+``personal/<hospital>``, or the model's name for any other vector that all hospitals use.
 """
 
 from __future__ import annotations
@@ -51,20 +51,21 @@ ELSEWHERE = f"{RECALIBRATED} for other hospitals"
 
 
 class Shift(NamedTuple):
-    """The recalibration of another owner's vector: outputs are ``intercept + slope * outputs`` of that owner."""
+    """A recalibration: its outputs are ``intercept + slope * outputs``, with the outputs of the parameter vector
+    ``of``."""
 
     of: str
     intercept: float
     slope: float
 
     def applied(self, outputs: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the shifted ``outputs [n]``, in double precision."""
+        """Return the recalibrated ``outputs [n]``, in double precision."""
         return np.asarray(self.intercept + self.slope * outputs.astype(np.float64))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Served:
-    """The models for hospitals, or for groups of their rows if models belong to groups of patients."""
+    """The parameter vectors of a run, and which of them is used for each hospital or for each group of its patients."""
 
     vectors: Mapping[str, NDArray[Any]]
     """The parameters ``[P]`` by owner, in the run's precision."""
@@ -78,13 +79,17 @@ class Served:
     """The owners that recalibrate another owner's vector."""
 
     def of(self, owner: str) -> tuple[NDArray[Any], Shift | None]:
-        """Return the vector of an ``owner``, and the shift of its outputs, or None."""
+        """Return the parameter vector to use for ``owner``, and the recalibration of its outputs, or None without
+        one."""
         shift = self.shifts.get(owner)
         return self.vectors[owner if shift is None else shift.of], shift
 
     def elsewhere(self, model: str) -> Owners | None:
-        """Return the owner for hospitals that did not take part in the run; None if ``model`` is not used for their
-        rows."""
+        """Return the name of the parameter vector of ``model`` for hospitals that did not take part in the run.
+
+        None if ``model`` is not used for them. If models belong to groups of patients, there is one name for each
+        group.
+        """
         if self.others is None or model == RECALIBRATED:
             return self.others
         plain = tuple(self.shifts[owner].of if owner in self.shifts else owner for owner in _each(self.others))
@@ -92,12 +97,13 @@ class Served:
 
     @property
     def headline(self) -> str:
-        """The name of the model whose figures are the run's headline figures."""
+        """The name of the run's headline model, whose metrics are the run's headline metrics."""
         return list(self.owners)[-1]
 
 
 def served(federation: Federation, outcome: Outcome, precision: str) -> Served:
-    """Return the models of the last evaluation; scoring with them reproduces its figures."""
+    """Return the models of the run's last evaluation; scoring with them reproduces the predictions of this
+    evaluation."""
     used = dataclasses.replace(outcome, models=outcome.models.astype(precision))
     states = {hospital: {MODEL: theta.astype(precision)} for hospital, theta in outcome.own_models.items()}
     names = _names(outcome)
@@ -130,15 +136,18 @@ def served(federation: Federation, outcome: Outcome, precision: str) -> Served:
 
 
 def _shifted(plain: Served, recalibrated: Recalibrated) -> Served:
-    """Return the models of ``plain`` with the recalibrated model.
+    """Return ``plain`` with an additional model: its recalibration at each hospital.
 
-    Hospitals that did not take part have the mean recalibration if it belongs to the model used for them, and otherwise
-    none.
+    Hospitals that did not take part use the mean recalibration if all hospitals recalibrate the same vector as they
+    use; otherwise they use no recalibration.
     """
     shifts: dict[str, Shift] = {}
 
     def shifted(owners: Owners, whose: str, a: float, b: float) -> Owners:
-        """Return new owners whose outputs are shifted outputs of ``owners``."""
+        """Return new names for recalibrated versions of the vectors ``owners``, and store their recalibrations.
+
+        ``a`` is the intercept, ``b`` the slope, and ``whose`` the first part of the new names.
+        """
         if owners == NOBODY:
             return NOBODY
         names = []
@@ -163,7 +172,7 @@ def _shifted(plain: Served, recalibrated: Recalibrated) -> Served:
 
 
 def _names(outcome: Outcome) -> dict[int, str]:
-    """Return the owner of each row of the models."""
+    """Return the name under which each row of the run's parameters is stored, such as ``global`` or ``cluster/0``."""
     names = {0: "global"} | {row: f"cluster/{row - 1}" for row in range(1, len(outcome.models))}
     for model, rows in outcome.serve.items():
         row = int(rows.flat[0])
@@ -173,7 +182,7 @@ def _names(outcome: Outcome) -> dict[int, str]:
 
 
 def _stored_rows(outcome: Outcome) -> list[int]:
-    """Return the rows of the models used for a hospital, alone or in a mixture."""
+    """Return the rows of the run's parameters that some hospital uses, alone or in a mixture."""
     rows = {row for rows in outcome.serve.values() for row in np.unique(rows[rows != OWN]).tolist()}
     if outcome.mixture is not None and any((rows == OWN).any() for rows in outcome.serve.values()):
         mixed = outcome.mixture > 0
@@ -182,8 +191,11 @@ def _stored_rows(outcome: Outcome) -> list[int]:
 
 
 def _others(outcome: Outcome, owners: Mapping[str, Mapping[str, Owners]]) -> Owners | None:
-    """Return the owner for hospitals that did not take part: the last model with one vector for all, else the global
-    model."""
+    """Return the name of the parameter vector for hospitals that did not take part.
+
+    It is the vector of the last model that has a single vector for all hospitals, else the global model. Returns None
+    if there is neither.
+    """
     if outcome.private is not None:
         return None
     for model in reversed(list(owners)):
@@ -195,7 +207,7 @@ def _others(outcome: Outcome, owners: Mapping[str, Mapping[str, Owners]]) -> Own
 
 
 def to_store(served: Served, layout: Layout) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """Return the tensors of ``models.safetensors`` and the tree of ``serving.json``."""
+    """Return the tensors for ``models.safetensors``, and the content of ``serving.json``."""
     arrays: Arrays = {}
     tree = {
         "format": FORMAT,
@@ -209,7 +221,10 @@ def to_store(served: Served, layout: Layout) -> tuple[dict[str, NDArray[Any]], d
 
 
 def named_tensors(vectors: Mapping[str, NDArray[Any]], layout: Layout) -> dict[str, NDArray[Any]]:
-    """Return ``<owner>/<parameter>`` for each tensor of each vector."""
+    """Return the tensors of all parameter vectors by the name ``<owner>/<parameter>``.
+
+    ``vectors`` has each vector by the name of its owner, such as ``global``.
+    """
     return {
         f"{owner}/{name}": np.ascontiguousarray(tensor)
         for owner, theta in vectors.items()
@@ -218,10 +233,10 @@ def named_tensors(vectors: Mapping[str, NDArray[Any]], layout: Layout) -> dict[s
 
 
 def read_served(folder: Path, layout: Layout, strategy: Callable[[], Strategy]) -> Served:
-    """Read the models in a run's folder, as :func:`to_store` wrote them, for a model with this layout.
+    """Read the models in a run's folder, as :func:`to_store` wrote them. ``layout`` is the layout of their parameters.
 
-    ``strategy`` makes the run's strategy, which knows the class of its division; it is called only for a division.
-    Raises ``ConfigError`` if a file is missing or not of this version.
+    If models belong to groups of patients, ``strategy`` is called to make the run's strategy, which knows how rows are
+    divided into groups. Raises ``ConfigError`` if a file is missing, or if this version cannot read it.
     """
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
@@ -256,7 +271,7 @@ def read_served(folder: Path, layout: Layout, strategy: Callable[[], Strategy]) 
 
 
 def _written(theirs: Mapping[str, Owners]) -> Any:
-    """Return the :data:`Owners` of each hospital's models by hospital, or one value if all hospitals have the same."""
+    """Return the names of each hospital's parameter vectors by hospital, or once if all hospitals have the same."""
     owners = set(theirs.values())
     return owners.pop() if len(owners) == 1 else dict(theirs)
 
@@ -282,9 +297,10 @@ def _each(owners: Owners) -> Iterable[str]:
 
 
 def _packed(division: Division | None, arrays: Arrays) -> Any:
-    """Return a division as JSON, and add its arrays to ``arrays``.
+    """Return the rule that divides rows into groups as JSON values, and add its arrays to ``arrays``.
 
-    Returns None without a division. A division whose fields cannot be stored is only named, with the reason.
+    Returns None without such a rule. If its fields cannot be stored, the result has only the name of its class, and the
+    reason.
     """
     if division is None:
         return None
@@ -299,10 +315,9 @@ def _packed(division: Division | None, arrays: Arrays) -> Any:
 
 
 def _unpacked(tree: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], strategy: Strategy) -> Division:
-    """Return the division that :func:`_packed` stored.
+    """Return the rule that divides rows into groups, as :func:`_packed` stored it.
 
-    The division's class is looked up in the modules of the strategy's classes, so that no file decides which module is
-    imported.
+    Its class is looked up in the modules of the strategy's classes, so that no file decides which module is imported.
     """
     name = tree["class"]
     if "not_kept" in tree:

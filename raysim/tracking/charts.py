@@ -1,7 +1,8 @@
 """Views of runs that MLflow opens by an address: a table of figures, and charts of searched keys against objectives.
 
-A view says which runs and which charts a page displays. MLflow stores it in a tag of the experiment, and the page opens
-the view that its address names. MLflow's button "Share" writes such tags, in the layout of MLflow 3.
+A view says which runs and which charts a page displays. MLflow stores a view in a tag of the experiment, and the page
+opens the view that its address names. raysim writes the same tags as MLflow's button "Share", in the layout of MLflow
+3.
 """
 
 from __future__ import annotations
@@ -54,36 +55,38 @@ WORKFLOW = "workflowType=machine_learning"
 
 
 def runs_page(experiment: str) -> str:
-    """Return the page of an experiment's runs, as an address within MLflow's site."""
+    """Return the address, within MLflow's site, of the page of an experiment's runs."""
     return f"#/experiments/{experiment}/runs?{WORKFLOW}"
 
 
 def charts_page(experiment: str, key: str) -> str:
-    """Return the page of an experiment's runs that opens the view ``key``, as an address within MLflow's site."""
+    """Return the address, within MLflow's site, of the page of an experiment's runs that opens the view ``key``."""
     return f"{runs_page(experiment)}&{urlencode({'compareRunsMode': 'CHART', 'viewStateShareKey': key})}"
 
 
 def table_page(experiment: str) -> str:
-    """Return the page of an experiment's runs that opens the view :data:`TABLE`, as an address within MLflow's site."""
+    """Return the address, within MLflow's site, of the page that shows an experiment's runs as a table of figures."""
     return f"{runs_page(experiment)}&{urlencode({'viewStateShareKey': TABLE})}"
 
 
 def table() -> str:
-    """Return the view of all runs of an experiment as a table with the columns :data:`WIDTHS`, as the tag's value.
+    """Return a view of an experiment's runs as a table with the columns :data:`WIDTHS`, encoded as MLflow stores it.
 
-    Runs are in MLflow's own order, the newest first; the runs of a comparison are folded below it.
+    Runs are in MLflow's own order, the newest first. The runs of a comparison are folded below the comparison.
     """
     columns = list(WIDTHS)
     return _packed({"selectedColumns": columns, "columnOrder": columns, "columnWidths": WIDTHS})
 
 
 def view_of(parent: str, params: Sequence[str], choices: Sequence[str], objectives: Mapping[str, str]) -> str:
-    """Return the view of the runs nested in ``parent``, as the tag's value.
+    """Return a view with charts of the runs nested in the run ``parent``, encoded as MLflow stores it.
 
-    ``objectives`` maps figures to the direction in which each is better, ``max`` or ``min``; the run that is best in
-    the first figure is on top. Each of ``params``, whose values are numbers, has a section of charts against every
-    objective. A last section has ``params`` and ``choices``, whose values may be of any type, in parallel coordinates.
-    If the view exceeds MLflow's limit, the last sections are omitted.
+    - ``objectives`` maps metrics to the direction that is better, ``max`` or ``min``. The run that is best in the first
+      metric is on top.
+    - Each of ``params``, which have numbers as values, has a section with a chart against each objective.
+    - A last section plots ``params`` and ``choices``, whose values may be of any type, in parallel coordinates.
+
+    If the view is longer than MLflow allows, the last sections are omitted.
     """
     names = [metric_name(objective) for objective in objectives]
     sections = [(param, _against(param, names)) for param in params]
@@ -108,7 +111,7 @@ def view_of(parent: str, params: Sequence[str], choices: Sequence[str], objectiv
 
 
 def _charts(sections: Sequence[tuple[str, Sequence[dict[str, Any]]]]) -> dict[str, Any]:
-    """Return the titles and charts of ``sections`` in MLflow's format, in which each chart names its section."""
+    """Return ``sections``, each with its title and charts, in MLflow's format."""
     of_all = {"deleted": False, "isGenerated": False}
     named = [(f"section-{at}", *section) for at, section in enumerate(sections)]
     return {
@@ -136,5 +139,5 @@ def _parallel(params: Sequence[str], metrics: Sequence[str]) -> dict[str, Any]:
 
 
 def _packed(state: Mapping[str, Any]) -> str:
-    """Encode a view as MLflow does: deflated, then base64."""
+    """Encode a view as MLflow does: compressed by deflate, then base64."""
     return "deflate;" + base64.b64encode(zlib.compress(json.dumps(state).encode(), 9)).decode()

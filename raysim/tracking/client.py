@@ -64,9 +64,10 @@ class _Answering:
 
 
 class Tracker:
-    """Writes runs to the MLflow store at ``uri`` under ``experiment``; calls ``answered`` after each of its calls.
+    """Writes runs to an experiment of the MLflow store at ``uri``.
 
-    Recording a run takes tens of calls, so ``answered`` distinguishes a slow store from an unreachable one.
+    Recording a run takes tens of calls. ``answered`` is called after each of them, so that the caller can distinguish a
+    slow store from an unreachable one.
     """
 
     def __init__(self, uri: str, experiment: str, answered: Callable[[], None] = lambda: None) -> None:
@@ -88,11 +89,15 @@ class Tracker:
 
     @property
     def experiment(self) -> str:
-        """The id of the experiment."""
+        """The id of the MLflow experiment."""
         return self._experiment
 
     def start(self, name: str, params: Mapping[str, Any], tags: Mapping[str, str], parent: str | None = None) -> str:
-        """Open a run, nested in ``parent`` if given; return its id. ``params`` may be nested and is flattened."""
+        """Create a run in MLflow and return its id.
+
+        ``params`` may be nested; they are recorded under dotted keys. ``parent`` is the id of the run that the new run
+        is nested in, if any.
+        """
         labels = dict(tags) | ({"mlflow.parentRunId": parent} if parent else {})
         run = self._client.create_run(self._experiment, run_name=name, tags=labels)
         run_id: str = run.info.run_id
@@ -104,8 +109,12 @@ class Tracker:
         return run_id
 
     def go_on(self, name: str, params: Mapping[str, Any], tags: Mapping[str, str], parent: str | None = None) -> str:
-        """Reopen the run with the same ``RUN_TAG``, or :meth:`start` one. Steps that are already recorded are not
-        recorded again."""
+        """Reopen the run that was recorded with the same value of the tag ``RUN_TAG``, or :meth:`start` one; return its
+        id.
+
+        Values of metrics that are already in MLflow are not recorded again. A run that has ended successfully stays
+        unchanged.
+        """
         run_id = self.run_of(tags[RUN_TAG])
         if run_id is None:
             return self.start(name, params, tags, parent)
@@ -123,12 +132,12 @@ class Tracker:
         return run_id
 
     def run_of(self, tag: str) -> str | None:
-        """Return the id of the run with this ``RUN_TAG``, if there is one."""
+        """Return the id of the run whose ``RUN_TAG`` is ``tag``; None if there is none."""
         runs = self._client.search_runs([self._experiment], f"tags.`{RUN_TAG}` = '{tag}'", max_results=1)
         return str(runs[0].info.run_id) if runs else None
 
     def rounds(self, run_id: str, rounds: Sequence[Round]) -> None:
-        """Record the metrics of some rounds, in as few calls as MLflow allows."""
+        """Record the metrics of ``rounds``, in as few calls as MLflow allows."""
         self._log(run_id, _of_rounds(rounds))
 
     def finish(
@@ -139,7 +148,7 @@ class Tracker:
         status: Status,
         error: str | None = None,
     ) -> None:
-        """:meth:`complete` a run, and :meth:`end` it."""
+        """Record the end of a run: its figures and files (:meth:`complete`), and its ``status`` (:meth:`end`)."""
         self.complete(run_id, summary, files, error)
         self.end(run_id, status)
 
@@ -154,7 +163,8 @@ class Tracker:
         title: str = "",
         tags: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """Record the last ``rounds``, final figures, a ``note`` and ``tags``, and store ``files``; see :meth:`keep`.
+        """Record the last data of a run: ``rounds``, final figures, ``note``, ``tags`` and ``files`` (see
+        :meth:`keep`).
 
         For a failed run, ``error`` is recorded. The run is renamed to ``title``, unless this is empty.
         """
@@ -172,7 +182,7 @@ class Tracker:
             self._client.set_tag(run_id, "error", error[:5000])
 
     def metrics(self, run_id: str, values: Sequence[tuple[str, float, int]]) -> None:
-        """Record ``(name, value, step)``; undefined values are left out."""
+        """Record metrics, given as ``(name, value, step)``; undefined values are left out."""
         from mlflow.entities import Metric
 
         now = int(time.time() * 1000)
@@ -191,7 +201,7 @@ class Tracker:
         self._client.log_inputs(run_id, datasets=[DatasetInput(data)])
 
     def keep(self, run_id: str, files: Mapping[str, Path]) -> None:
-        """Store files with a run, each under its name, which may contain folders."""
+        """Store files with a run. ``files`` maps names, which may contain folders, to the files' paths."""
         place = self._places.get(run_id, "")
         folder = Path(url2pathname(urlsplit(place).path)) if place.startswith("file:///") else None
         for name, path in files.items():
@@ -205,7 +215,7 @@ class Tracker:
             self._answered()
 
     def end(self, run_id: str, status: Status) -> None:
-        """Set a run's final status, unless it had already ended successfully before it was resumed."""
+        """Set a run's final status. Does nothing for a run that had ended successfully before it was resumed."""
         if run_id not in self._closed:
             self._client.set_terminated(run_id, status)
 
@@ -218,22 +228,22 @@ class Tracker:
         self._client.update_run(run_id, status="RUNNING")
 
     def side_by_side(self, runs: Sequence[str]) -> str:
-        """Return the address, within MLflow's site, of a page that plots these runs' parameters against their
+        """Return the address, within MLflow's site, of a page that plots parameters of ``runs`` against their
         metrics."""
         return (
             f"#/compare-runs?runs={quote(json.dumps(list(runs)))}&experiments={quote(json.dumps([self._experiment]))}"
         )
 
     def show(self, run_id: str, view: str) -> str:
-        """Store MLflow's view of the runs nested in a run (:func:`raysim.tracking.charts.view_of`).
+        """Store a view of the runs nested in a run (:func:`raysim.tracking.charts.view_of`) in MLflow.
 
-        Returns the page that opens it, as an address within MLflow's site.
+        Returns the address, within MLflow's site, of the page that opens the view.
         """
         self._client.set_experiment_tag(self._experiment, f"{VIEW_TAG}{run_id}", view)
         return charts_page(self._experiment, run_id)
 
     def nested(self, run_id: str, tags: Mapping[str, str] = MappingProxyType({})) -> list[str]:
-        """Return the ids of the runs nested in a run that have all ``tags``."""
+        """Return the ids of the runs that are nested in the run ``run_id`` and have all ``tags``."""
         asked = {"mlflow.parentRunId": run_id} | dict(tags)
         return self._search(" and ".join(f"tags.`{name}` = '{value}'" for name, value in asked.items()))
 
@@ -275,7 +285,7 @@ class Tracker:
             last = []
 
     def _prepare(self, tags: Mapping[str, str]) -> None:
-        """Store the experiment's view as a table, unless it is already among the experiment's ``tags``."""
+        """Store the view of the experiment's runs as a table, unless the experiment's ``tags`` already contain it."""
         if tags.get(f"{VIEW_TAG}{TABLE}") != (view := table()):
             self._client.set_experiment_tag(self._experiment, f"{VIEW_TAG}{TABLE}", view)
 
@@ -289,7 +299,7 @@ class Tracker:
 
 
 def _of_rounds(rounds: Sequence[Round]) -> list[Any]:
-    """Return MLflow's metrics of some rounds; undefined values are omitted."""
+    """Return the metrics of ``rounds`` as MLflow's objects; undefined values are omitted."""
     from mlflow.entities import Metric
 
     now = int(time.time() * 1000)
@@ -327,9 +337,10 @@ def _tags(tags: Mapping[str, str]) -> list[Any]:
 
 
 def parameter_name(key: str) -> str:
-    """Convert ``key``, which may contain a hospital's name, to a valid name of a parameter in MLflow.
+    """Convert ``key`` to a valid name of a parameter in MLflow; it may contain a hospital's name.
 
-    Characters that MLflow does not allow are replaced, and a digest of the key is added, so that keys remain distinct.
+    Characters that MLflow does not allow are replaced, and a key that is too long is shortened. A digest of the key is
+    then appended, so that the names of different keys remain different.
     """
     if len(key) <= NAME_LENGTH and re.fullmatch(r"[/\w.:\- ]*", key) and posixpath.normpath(key) == key:
         return key

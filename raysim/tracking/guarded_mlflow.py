@@ -1,7 +1,8 @@
 """MLflow's site without its Assistant, for MLflow's own server.
 
-Once configured, the Assistant runs commands for any request from this machine, and MLflow has neither a log-in nor a
-setting that disables it. MLflow's server can use another site, which an entry point of the group ``mlflow.app`` names.
+Once a user has configured MLflow's Assistant, it runs commands for any request from this machine. MLflow requires no
+log-in for this and has no setting that disables the Assistant. MLflow's server can be started with another web
+application, which an entry point of the group ``mlflow.app`` names.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ REFUSED = "/mlflow/assistant"
 
 
 def app() -> App:
-    """Return the site for ``mlflow server --app-name raysim``: an ASGI application."""
+    """Return the web application for ``mlflow server --app-name raysim``, an ASGI application."""
     return _guarded
 
 

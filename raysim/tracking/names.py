@@ -1,6 +1,6 @@
 """Names of metrics in MLflow: a prefix before a slash is the group; the most important metrics have no prefix.
 
-MLflow's pages list metrics without a slash first, and fold the others by prefix.
+MLflow's pages list metrics without a slash first, and fold the others into one group for each prefix.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ GROUPS = {
 
 
 def metric_name(name: str) -> str:
-    """Return ``name`` with the prefix of its group.
+    """Return the name of a metric in MLflow: ``name`` with the prefix of its group, if it has one.
 
     >>> [metric_name(name) for name in ("auroc", "gini", "bytes_up", "training_loss", "auroc_std", "test_auroc")]
     ['auroc', 'hospitals/gini', 'traffic/bytes_up', 'loss/training_loss', 'spread/auroc', 'test/auroc']
@@ -51,5 +51,5 @@ def metric_label(label: str) -> str:
 
 
 def named(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Return metrics by their names in MLflow."""
+    """Return ``metrics`` with their names in MLflow as keys."""
     return {metric_name(name): value for name, value in metrics.items()}

@@ -1,11 +1,12 @@
 """Records the runs of an experiment while they execute, without slowing them down or depending on the store.
 
-MLflow needs seconds to import and to open its store; this happens in a thread while actors start. Rounds are buffered,
-and written every few seconds and at the end of a run. An unreachable store costs only time: raysim retries during the
-runs, and once more at the end. Anything that is still unsent can be sent later; see :class:`PendingRun`.
+It takes seconds to import MLflow and to open its store; this happens in a thread while actors start. Rounds are
+buffered, and written every few seconds and at the end of a run. If the store cannot be reached, runs continue. raysim
+tries again during the runs, and once more at the end. Data that are still unsent can be sent later; see
+:class:`PendingRun`.
 
-If the command fails or is stopped, the final status of its runs is set at once, even while a slow store is busy: no run
-may remain RUNNING.
+If the command fails or is stopped, the final status of its runs is set at once, even if a slow store is still busy with
+other calls. Otherwise these runs would stay RUNNING in MLflow.
 """
 
 from __future__ import annotations
@@ -57,11 +58,12 @@ KILLED_SECONDS = 15.0
 
 @dataclass(frozen=True)
 class PendingRun:
-    """A run that the store has not accepted completely, in plain values.
+    """A run that the MLflow store has not accepted completely, as plain values that can be sent later.
 
-    ``tags`` contain its ``RUN_TAG``; ``parent`` is the ``RUN_TAG`` of the run that it is nested in. ``rounds`` are all
-    of its rounds; rounds already in the store are not written twice. ``files`` are the files to store with the run, by
-    name.
+    - ``tags``: the run's tags. The tag ``RUN_TAG`` has the id by which raysim finds the run in MLflow.
+    - ``parent``: the value of ``RUN_TAG`` of the run that this run is nested in, if any.
+    - ``rounds``: all rounds of the run; those already in the store are not written twice.
+    - ``files``: the files to store with the run, by name.
     """
 
     name: str
@@ -75,10 +77,9 @@ class PendingRun:
 
 
 def joined(threads: Sequence[threading.Thread], calls: Callable[[], int], seconds: float) -> bool:
-    """Wait for ``threads``. The wait continues as long as every call of MLflow returns within ``seconds``.
+    """Wait until ``threads`` have ended, as long as every call of MLflow returns within ``seconds``.
 
-    ``calls`` returns the number of calls that have returned. A thread that hangs in a call ends with the process.
-    Returns whether all threads have ended.
+    ``calls`` returns how many calls of MLflow have returned so far. The return value is whether all threads have ended.
     """
     seen, until = calls(), time.monotonic() + seconds
     while (alive := [each for each in threads if each.is_alive()]) and time.monotonic() < until:
@@ -89,11 +90,11 @@ def joined(threads: Sequence[threading.Thread], calls: Callable[[], int], second
 
 
 class _LeftBehind(Exception):
-    """Raised on the sending thread when the command no longer waits for it."""
+    """Raised in the thread that calls MLflow when the command no longer waits for this thread."""
 
 
 class Sender:
-    """A thread that makes MLflow's calls, so that nothing else waits for them. ``error``: why the last call failed, if
+    """A thread that calls MLflow, so that nothing else waits for its calls. ``error`` says why the last call failed, if
     it did."""
 
     def __init__(self, tracking: TrackingSection) -> None:
@@ -106,23 +107,24 @@ class Sender:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin to import MLflow and to open its store."""
+        """Start the thread, which imports MLflow and opens its store."""
         if self._thread is None and self._tracking.uri != NOWHERE:
             self._thread = threading.Thread(target=self._work, name="mlflow", daemon=True)
             self._thread.start()
 
     def _work(self) -> None:
-        """Send everything; the thread runs this."""
+        """Send all data to MLflow. The thread runs this method."""
         raise NotImplementedError
 
     def _end_all(self) -> None:
-        """Set the final status of all runs, while their remaining data are sent."""
+        """Set the final status of all runs in MLflow, while another thread still sends their data."""
         raise NotImplementedError
 
     def _joined(self, error: BaseException | None, *, stopped: bool) -> bool:
-        """Wait for the thread after the ``error`` of its context, and return whether it has ended.
+        """Wait for the thread at the end of the context, and return whether it has ended.
 
-        If the work is ``stopped``, the final status of its runs is set meanwhile.
+        ``error`` is the exception that ended the context, if any. If the work was ``stopped``, the final status of its
+        runs is set in MLflow while waiting.
         """
         threads = [] if self._thread is None else [self._thread]
         if stopped and threads:
@@ -135,25 +137,26 @@ class Sender:
         return False
 
     def _failed(self, error: Exception) -> None:
-        """Note the ``error`` of MLflow, its database or the network in one line."""
+        """Store an ``error`` of MLflow, its database or the network in ``error``, as one line."""
         self.error = " ".join(f"{type(error).__name__}: {error}".split())[:200]
 
     def _opened(self) -> Tracker:
-        """Return the store, which the first call opens."""
+        """Return the connection to the MLflow store. The first call opens it."""
         if self._tracker is None:
             check_reachable(self._tracking.uri)  # MLflow itself would retry for minutes
             self._tracker = Tracker(self._tracking.uri, self._tracking.experiment, self._answered)
         return self._tracker
 
     def _answered(self) -> None:
-        """Count a call of MLflow that has returned."""
+        """Count one more call of MLflow that has returned."""
         self._calls += 1
 
 
 class Recorder(Sender):
-    """Creates records of runs. A separate thread makes the calls of MLflow, in the order of runs.
+    """Creates MLflow records of an experiment's runs, which a separate thread sends in the order of the runs.
 
-    When its context ends, ``pending`` contains the successful runs that are not yet stored, and ``error`` the reason.
+    When its context ends, ``pending`` contains the successful runs that are not yet completely stored in MLflow.
+    ``error`` says why.
     """
 
     def __init__(self, tracking: TrackingSection, verbose: bool = False) -> None:
@@ -192,9 +195,9 @@ class Recorder(Sender):
         *,
         again: bool = False,
     ) -> Record:
-        """Create the record of a run, nested in ``parent`` if given; use it as a context manager.
+        """Create the MLflow record of a run, nested in ``parent`` if given; use it as a context manager.
 
-        ``again``: the run is resumed; its earlier record is continued, if the store has one.
+        ``again``: whether the run is resumed. The record from before is then continued, if MLflow has one.
         """
         self.start()
         record = Record(self, name, params, tags, parent, doubtful=again)
@@ -203,7 +206,7 @@ class Recorder(Sender):
         return record
 
     def notify(self, record: Record) -> None:
-        """Note that ``record`` has new data to send."""
+        """Note that ``record`` has new data, and wake up the thread that sends them."""
         with self._news:
             record.news = True
             self._news.notify()
@@ -228,7 +231,10 @@ class Recorder(Sender):
                 self._calls += 1
 
     def _next(self) -> Record | None:
-        """Wait for a run with new data, and return the first such run; None at the end."""
+        """Wait until some run has new data to send, and return the first such run.
+
+        Returns None once the context has ended and nothing is left to send.
+        """
         with self._news:
             while True:
                 for record in self._records:
@@ -240,10 +246,9 @@ class Recorder(Sender):
                 self._news.wait()
 
     def _send(self, record: Record) -> None:
-        """Send a run's new data.
+        """Send a run's new data to MLflow.
 
-        The call may be repeated. A run that may already be in the store is looked up, and data are kept until they are
-        sent.
+        After an error the method can be called again. It then looks the run up in MLflow, and sends what is missing.
         """
         tracker = self._opened()
         if record.run_id is None or record.doubtful:
@@ -277,8 +282,11 @@ class Recorder(Sender):
         record.doubtful = False
 
     def _answered(self) -> None:
-        """Count a call of MLflow that has returned. Raises :class:`_LeftBehind` if the command no longer waits: a later
-        command may already have sent everything."""
+        """Count one more call of MLflow that has returned.
+
+        Raises :class:`_LeftBehind` if the command no longer waits for this thread: a later command may already have
+        sent all data.
+        """
         super()._answered()
         if self._left_behind:
             raise _LeftBehind
@@ -289,8 +297,7 @@ class Recorder(Sender):
                 self._end(record)
 
     def _end(self, record: Record) -> None:
-        """Set the final status of a run. A successful run has the status "stopped" until all its data have been
-        sent."""
+        """Set the final status of a run in MLflow. A successful run is "KILLED" until all its data have been sent."""
         with self._ending:
             if self._tracker is not None and record.run_id is not None and not record.over:
                 self._tracker.end(record.run_id, "KILLED" if record.status in (None, "FINISHED") else record.status)
@@ -298,10 +305,12 @@ class Recorder(Sender):
 
 @dataclass(eq=False)
 class Record:
-    """One MLflow run. An exception in its context marks the run as failed, with the error; a stop marks it as killed.
+    """The record of one run for MLflow. An exception in its context marks the run as failed; an interruption, as
+    killed.
 
-    The recorder sets four fields. ``run_id`` is the run's id in MLflow, and ``sent`` the number of rounds sent.
-    ``doubtful`` says whether a call may have failed half-way, and ``over`` whether all data have been sent.
+    The recorder sets four fields. ``run_id`` is the run's id in MLflow. ``sent`` is the number of rounds sent.
+    ``doubtful`` says whether MLflow may already have data whose sending has failed. ``over`` says whether all data have
+    been sent.
     """
 
     recorder: Recorder
@@ -350,19 +359,22 @@ class Record:
     ) -> None:
         """Record the end of the run: its final figures, its files by name, and a note in Markdown.
 
-        ``title`` is its new name (empty: unchanged), and ``verdict`` contains tags with its conclusion.
+        ``title`` is the run's new name in MLflow, unless it is empty. ``verdict`` has tags with the run's conclusion.
         """
         self.summary, self.files, self.note, self.title, self.verdict = summary, files, note, title, verdict
 
     def as_pending(self) -> PendingRun:
-        """Return the record as plain values."""
+        """Return the record as a :class:`PendingRun`, which can be sent later."""
         parent = self.parent.tags[RUN_TAG] if self.parent is not None else None
         name, tags = self.title or self.name, {**self.tags, **self.verdict}
         return PendingRun(name, self.params, tags, parent, tuple(self.rounds), self.summary, self.files, self.note)
 
 
 def send(runs: Iterable[PendingRun], tracking: TrackingSection) -> None:
-    """Send runs that ended, parents before the runs nested in them. Raises MLflow's errors; may be repeated."""
+    """Send stored runs, which have all ended successfully, to MLflow. Raises MLflow's errors.
+
+    The function may be called again after an error. A run must come after the run that it is nested in.
+    """
     check_reachable(tracking.uri)
     with host.environment(SETTINGS, keep=True):
         import mlflow.tracking  # noqa: F401  # it sets the levels of its loggers when it is imported

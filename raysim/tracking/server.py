@@ -33,21 +33,22 @@ SETTINGS = {
 
 @dataclass(frozen=True)
 class TrackingServer:
-    """A server that answers at ``address``."""
+    """A running MLflow server, which can be reached at ``address``."""
 
     address: str
     process: subprocess.Popen[bytes]
 
     def page(self, within: str) -> str:
-        """Return the full address of a page of the server's site."""
+        """Return the full address of a page, given by its address within MLflow's site."""
         return f"{self.address}/{within}"
 
 
 @contextlib.contextmanager
 def serving(uri: str, port: int) -> Iterator[TrackingServer]:
-    """Start a server of one process on the loopback interface, and wait for its answer; it ends with the context.
+    """Start an MLflow server on the loopback interface, and wait until it replies. It ends with the context.
 
-    Raises ``ConfigError`` if it ends at once (another program may use the port), else ``ResourceError``.
+    Raises ``ConfigError`` if the server ends at once, for example because another program uses the port. Raises
+    ``ResourceError`` if it does not reply in time.
     """
     command = [
         sys.executable,
@@ -86,7 +87,7 @@ def serving(uri: str, port: int) -> Iterator[TrackingServer]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a server and the processes that it has started, which form its process group."""
+    """End a server and all processes that it has started."""
     for ending in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, ending)
@@ -104,9 +105,9 @@ def _answers(server: TrackingServer, until: float) -> bool:
 
 
 def newest_runs(uri: str) -> str:
-    """Return the page, within MLflow's site, of the experiment with a store's newest run; empty without runs.
+    """Return the address, within MLflow's site, of the experiment with the newest run of a store; empty without runs.
 
-    The page has the runs as a table of their figures, if the experiment stores that view.
+    The page shows the runs as a table of their figures, if the experiment stores such a view.
     """
     from mlflow.tracking import MlflowClient
 
@@ -121,9 +122,9 @@ def newest_runs(uri: str) -> str:
 
 
 def charts_of(uri: str, run_id: str) -> str:
-    """Return the page, within MLflow's site, with charts of the runs nested in a run.
+    """Return the address, within MLflow's site, of a page with charts of the runs nested in the run ``run_id``.
 
-    Raises ``ConfigError`` if the store does not contain the run, or has no charts of it.
+    Raises ``ConfigError`` if the store does not contain the run or has no charts of it.
     """
     from mlflow.exceptions import MlflowException
     from mlflow.tracking import MlflowClient

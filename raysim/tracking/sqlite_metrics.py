@@ -1,8 +1,8 @@
 """Writes metrics of runs directly into an MLflow store in SQLite.
 
-MLflow makes an object of each point and of each key's latest point, which takes half of the processor time of recording
-a run. The two tables are MLflow's own, and have had this form since version 1.15. If a store's tables have another
-form, nothing is written here, and MLflow writes the metrics.
+MLflow creates a Python object for each value of a metric, and for each metric's latest value. This takes half of the
+processor time of recording a run. This module instead writes into MLflow's two tables of metrics, which have had the
+same columns since version 1.15. If a store's tables have other columns, MLflow itself writes the metrics.
 """
 
 from __future__ import annotations
@@ -34,14 +34,15 @@ PATIENCE_SECONDS = 30.0
 
 
 class SqliteMetrics:
-    """The tables of metrics in the database at ``path``."""
+    """The two tables of metrics in the MLflow database at ``path``."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._usable: bool | None = None
 
     def write(self, run_id: str, points: Sequence[Any]) -> bool:
-        """Write finite ``points`` (MLflow's metrics) of a run, all or none. Returns whether they were written.
+        """Write finite metric values (``points``, MLflow's objects) of a run, all or none; return whether they were
+        written.
 
         Raises ``sqlite3.Error`` if the database cannot be written.
         """
@@ -66,7 +67,7 @@ class SqliteMetrics:
 
 
 def _moment(point: Any) -> tuple[int, int, float]:
-    """Return the sort key of points of one metric."""
+    """Return the key by which the values of a metric are sorted to find the latest."""
     return point.step, point.timestamp, point.value
 
 

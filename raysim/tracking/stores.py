@@ -24,7 +24,7 @@ SERVERS = {"http": 80, "https": 443, "postgresql": 5432, "mysql": 3306, "mssql":
 
 
 def check_reachable(uri: str) -> None:
-    """Raise ``ConfigError`` for a store that cannot be written to; needs no import of MLflow."""
+    """Raise ``ConfigError`` if the MLflow store at ``uri`` cannot be written to. Does not import MLflow."""
     if uri == NOWHERE:
         return
     try:
@@ -70,11 +70,11 @@ def _check_sqlite(uri: str) -> None:
 
 @contextlib.contextmanager
 def opening(uri: str) -> Iterator[None]:
-    """Prevent other raysim processes from opening the same store file at the same time.
+    """Inside the context, prevent other raysim processes from opening the same MLflow store file.
 
-    MLflow makes its tables in many steps. If two processes make them at once, the database can never be opened again.
-    The lock is a hidden file next to the database; it is removed when it is released. Stores that are not files, and
-    file systems without locks, are opened without a lock.
+    MLflow creates its tables in many steps. If two processes create them at the same time, the database can never be
+    opened again. The lock is a hidden file next to the database; it is removed when it is released. Stores that are not
+    files, and stores on file systems without locks, are opened without a lock.
     """
     if not uri.startswith(SQLITE):
         yield
@@ -94,7 +94,7 @@ def opening(uri: str) -> Iterator[None]:
 
 
 def _locked(lock: Path) -> int:
-    """Return a handle of the file ``lock``, locked by this process alone."""
+    """Wait for the lock ``lock``, a file that one process can lock at a time; return the open file's handle."""
     while True:
         handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
         try:
@@ -110,5 +110,8 @@ def _locked(lock: Path) -> int:
 
 
 def sqlite_path(uri: str) -> Path:
-    """Return the file of a ``sqlite:///`` address; with three slashes, it is relative to the working directory."""
+    """Return the path of the file that a ``sqlite:///`` address names.
+
+    With three slashes, the path is relative to the working directory.
+    """
     return Path(uri.removeprefix(SQLITE))

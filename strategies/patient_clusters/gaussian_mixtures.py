@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
+from raysim.core.host import one_thread
 from raysim.strategies.base import Context, Floats, Ids, Send, Statistic
 from raysim.strategies.patient_clusters.continuous import chosen, filled
 from raysim.strategies.shared.silhouette import best_labels
@@ -118,7 +118,7 @@ def fitted(rows: Floats, components: int, seed: int) -> tuple[Mixture, Ids] | No
             random_state=seed,
         )
         # One thread: sums then do not depend on how many cores the hospital's process has.
-        with threadpool_limits(1), warnings.catch_warnings():
+        with one_thread(), warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             try:
                 labels = model.fit_predict(rows)

@@ -2,12 +2,14 @@
 
 Y. Deng, M. M. Kamani, M. Mahdavi: *Adaptive Personalized Federated Learning*, arXiv:2003.13461, 2020, Algorithm 1.
 
-On each batch, with ``m = alpha v + (1 - alpha) w``: ``w -= rate grad(w)``, ``v -= rate alpha grad(m)`` and
-``alpha -= rate grad(m) . (v - w)``. All three steps use the old values, and ``alpha`` is clipped to [0, 1]. ``w`` is
-averaged as in federated averaging; ``v`` and ``alpha`` stay at the hospital, which uses its last ``m``. Well-known code
-(PFLlib) differs: it moves ``v`` by its own gradient and replaces it by the mixture after each round.
+A hospital has the received global model ``w``, its own model ``v``, and the mixture ``m = alpha v + (1 - alpha) w``,
+with which it predicts. On each batch it computes ``w -= rate grad(w)``, ``v -= rate alpha grad(m)`` and
+``alpha -= rate grad(m) . (v - w)``. All three updates use the values from before the batch. ``alpha`` is clipped to
+[0, 1]. ``w`` is averaged as in federated averaging; ``v`` and ``alpha`` stay at the hospital. PFLlib, a well-known
+library, differs: it moves ``v`` by the gradient at ``v``, and replaces ``v`` by the mixture after each round.
 
-Traffic per participant: P scalars down, P + 1 up. A step takes two gradients.
+Traffic of a round: the server sends the P parameters of the global model to each participant. Each participant sends
+back P numbers and its number of training rows. Each batch needs two gradients.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from raysim.strategies.shared.program_average import DeltaTraining, ProgramAvera
 
 @dataclass(frozen=True)
 class MixedTraining(DeltaTraining):
-    """Joint local training of the received model and the hospital's own model."""
+    """Local training of the received global model, the hospital's own model, and the weight of their mixture."""
 
     alpha: float
     adaptive: bool

@@ -3,12 +3,15 @@
 T. Li, S. Hu, A. Beirami, V. Smith: *Ditto: Fair and Robust Federated Learning Through Personalization*, ICML 2021,
 Algorithm 1; details follow the authors' code.
 
-A participant takes part in federated averaging of ``w``. Then, with other batches, it continues to train its own model
-on ``L_i(v) + lam/2 |v - w^t|^2``, where ``w^t`` is the model that it received. ``v`` starts at the common initial model
-and stays at its hospital; ``w`` equals federated averaging for any λ.
+A participant first trains the global model ``w`` as in federated averaging. Then, with other batches, it continues to
+train its own model ``v`` on ``L_i(v) + lam/2 |v - w^t|^2``, where ``L_i`` is its training loss and ``w^t`` the model
+that it received. ``v`` starts at the common initial model and stays at its hospital. ``w`` equals the model of
+federated averaging for any λ.
 
-Choice: hospitals without training rows cannot have their own model and use ``w``. Traffic: as federated averaging; per
-participant P scalars down, P + 1 up.
+Our choice: hospitals without training rows cannot train an own model and use ``w``.
+
+Traffic of a round: the server sends the P parameters of the global model to each participant. Each participant sends
+back P numbers and its number of training rows.
 """
 
 from __future__ import annotations
@@ -39,7 +42,7 @@ from raysim.strategies.shared.weights import Weighted
 class Ditto(Weighted):
     """Own models with a proximal term towards the global model (Ditto); weights as in FedAvg.
 
-    Row 1 of the models is the common initial model.
+    The server stores two models: row 0 is the global model, and row 1 the common initial model.
     """
 
     lam: NonNegativeFloat = 1.0
@@ -66,7 +69,10 @@ class Ditto(Weighted):
         return replace(state, models=np.stack([state.models[0] + update.sums[0], state.models[1]]))
 
     def mixture(self, view: FederationView, state: State) -> Floats:
-        """Return the weights 0 and 1: each hospital's own model starts from row 1, the common initial model."""
+        """Return weights ``[N, 2]``, one row per hospital, for the starting point of hospitals' own models.
+
+        Every row is (0, 1): each own model starts from the common initial model, not from the global model.
+        """
         return np.tile([0.0, 1.0], (len(view.sizes), 1))
 
     def serve(self, view: FederationView, state: State) -> dict[str, Ids]:

@@ -3,10 +3,11 @@
 X. Li, M. Jiang, X. Zhang, M. Kamp, Q. Dou: *FedBN: Federated Learning on Non-IID Features via Local Batch
 Normalization*, ICLR 2021, Algorithm 1.
 
-Each hospital has its own scale, shift and running statistics of every batch norm. A hospital that never took part has
-the initial values. A model without batch norm is refused.
+Each hospital has its own scale, shift and running statistics in every batch-normalisation layer. A hospital that never
+took part has their initial values. A model without batch normalisation is refused.
 
-Traffic per participant: the P_b scalars outside batch norm down, P_b + 1 up.
+Traffic of a round: the server sends each participant the P_b parameters outside batch normalisation. Each participant
+sends back P_b numbers and its number of training rows.
 """
 
 from __future__ import annotations
@@ -45,6 +46,6 @@ class FedBN(Weighted):
 
 
 def _layers(names: Iterable[str]) -> set[str]:
-    """Return the layers of batch norm among the tensors' ``names``."""
+    """Return the names of the batch-normalisation layers, given the ``names`` of a model's tensors."""
     split = (name.rpartition(".") for name in names)
     return {layer for layer, _, last in split if last == RUNNING}

@@ -3,11 +3,13 @@
 M. G. Arivazhagan, V. Aggarwal, A. K. Singh, S. Choudhary: *Federated Learning with Personalization Layers*,
 arXiv:1912.00818, 2019, Algorithms 1 and 2.
 
-A participant receives the body and trains it together with its own head; the bodies are averaged. A head never leaves
-its hospital. A head that was never trained has its initial values, unless ``final_head_epochs`` lets every hospital fit
-its head to the last body. With an empty head the method is federated averaging; with an empty body, local training.
+A participant receives the body (the lower layers) and trains it together with its own head (the last layer). The server
+averages the bodies. A head never leaves its hospital. A head that was never trained has its initial values, unless
+``final_head_epochs`` lets every hospital fit its head to the body of the last round. If the head is empty, the method
+is federated averaging. If the body is empty, it is local training.
 
-Traffic: per participant the P_b scalars of the body down, P_b + 1 up; before the final epochs P_b down per hospital.
+Traffic of a round: the server sends the P_b parameters of the body to each participant. Each participant sends back P_b
+numbers and its number of training rows. Before the epochs of ``final_head_epochs`` the body is sent to every hospital.
 """
 
 from __future__ import annotations

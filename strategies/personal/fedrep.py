@@ -3,13 +3,15 @@
 L. Collins, H. Hassani, A. Mokhtari, S. Shakkottai: *Exploiting Shared Representations for Personalized Federated
 Learning*, ICML 2021, Algorithm 1.
 
-A participant receives the body, trains its own head for ``head_epochs`` with the body frozen, and then trains the body
-with that head frozen. The bodies are averaged, by rows or uniformly as in the paper. A head never leaves its hospital.
-A head that was never trained has its initial values, unless ``final_head_epochs`` lets every hospital fit its head to
-the last body. With an empty head the method is federated averaging; with an empty body, local training. With
-``head_epochs: 0`` all heads have their initial values.
+A participant receives the body (the representation), trains its own head for ``head_epochs`` with the body frozen, and
+then trains the body with that head frozen. The server averages the bodies, weighted by training rows, or uniformly as
+in the paper. A head never leaves its hospital. A head that was never trained has its initial values, unless
+``final_head_epochs`` lets every hospital fit its head to the body of the last round. If the head is empty, the method
+is federated averaging. If the body is empty, it is local training. With ``head_epochs: 0`` all heads have their initial
+values during the rounds.
 
-Traffic: per participant the P_b scalars of the body down, P_b + 1 up; before the final epochs P_b down per hospital.
+Traffic of a round: the server sends the P_b parameters of the body to each participant. Each participant sends back P_b
+numbers and its number of training rows. Before the epochs of ``final_head_epochs`` the body is sent to every hospital.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ from raysim.strategies.shared.weights import Weighted
 class FedRep(SharedBody, Weighted):
     """A shared representation with a head for each hospital (FedRep); weights as in FedAvg.
 
-    ``training.local_epochs`` is the number of epochs of the body, and by default also of the head.
+    ``training.local_epochs`` is the number of epochs in which a participant trains the body in a round. By default, it
+    trains the head for as many epochs.
     """
 
     head: tuple[str, ...] | None = None

@@ -1,13 +1,15 @@
 """A global model by federated averaging, and then a fine-tuned model for every hospital.
 
-CHiP-FL (Zhou), Table 2, has the baseline "Personalization (mu = 0.01)" but does not define it. It is either FedProx
-followed by one local epoch at .03 (``mu: 0.01``), or federated averaging followed by fine-tuning with the proximal term
-(``prox: 0.01``).
+CHiP-FL (Zhou), Table 2, has the baseline "Personalization (mu = 0.01)" but does not define it. We know two readings.
+``mu: 0.01`` is FedProx followed by fine-tuning for one epoch at the learning rate .03. ``prox: 0.01`` is federated
+averaging followed by fine-tuning with a proximal term.
 
-Traffic: per participant P scalars down, P + 1 up; before fine-tuning P down per hospital, which are not counted.
+Traffic of a round: the server sends the P parameters of the global model to each participant. Each participant sends
+back P numbers and its number of training rows. Before fine-tuning, the server sends P parameters to every hospital,
+which are not counted as traffic.
 
-With boosted trees, the common trees are grown from sums over hospitals, and each hospital then adds trees on its own
-rows.
+With boosted trees, the common trees are grown from histograms that are summed over hospitals. Each hospital then adds
+trees that it grows on its own rows.
 """
 
 from __future__ import annotations
@@ -36,10 +38,10 @@ from raysim.strategies.trees.federated import FederatedTrees
 
 @dataclass(frozen=True)
 class PersonalTrees(FederatedTrees):
-    """Trees from sums, to which each hospital adds ``model.own_trees`` after the last round.
+    """Common boosted trees, to which each hospital adds ``model.own_trees`` trees of its own after the last round.
 
-    With ``training.stop`` the hospital's own validation rows decide how many it adds, if there are enough of them
-    (:func:`raysim.trees.boosting.enough`).
+    With ``training.stop``, the loss on a hospital's validation rows decides how many trees it adds, if it has enough
+    such rows (:func:`raysim.trees.boosting.enough`).
     """
 
     title: ClassVar[str] = "Fine-tuning"

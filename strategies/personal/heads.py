@@ -1,7 +1,7 @@
 """A model in two parts: the body that hospitals share, and the head that each hospital trains and stores alone.
 
-A layer consists of the tensors whose names differ only in the last part: ``layers.2.weight`` and ``layers.2.bias`` form
-the layer ``layers.2``. FedPer and FedRep use this module; ``P`` is the number of scalars of a model.
+A layer consists of the tensors whose names differ only after the last dot: ``layers.2.weight`` and ``layers.2.bias``
+form the layer ``layers.2``. FedPer and FedRep use this module. ``P`` is the number of parameters of a model.
 """
 
 from __future__ import annotations
@@ -31,10 +31,12 @@ HeadRate = Annotated[float, Limit(above, 0)]
 
 
 class SharedBody(Strategy):
-    """A strategy in which each hospital has its own ``head`` (see :func:`head_mask`), and hospitals share the body.
+    """A strategy in which each hospital has its own ``head`` (see :func:`head_mask`), and hospitals share the other
+    parameters (the body).
 
-    After the last round every hospital trains its head for ``final_head_epochs`` with the last body frozen. Training of
-    the head alone uses ``head_optimizer`` and ``head_learning_rate``, or the settings of ``training`` if they are None.
+    After the last round, every hospital trains its head for ``final_head_epochs`` epochs with the body frozen. When the
+    head is trained alone, it uses ``head_optimizer`` and ``head_learning_rate``, or the settings in ``training`` if
+    they are None.
     """
 
     head: tuple[str, ...] | None
@@ -43,7 +45,7 @@ class SharedBody(Strategy):
     head_learning_rate: float | None
 
     def of_head(self, epochs: int | None, *, keep: bool = False) -> LocalTraining:
-        """Return the settings of training the head alone."""
+        """Return the settings with which a hospital trains the head for ``epochs`` epochs while the body is frozen."""
         return LocalTraining(
             epochs=epochs, learning_rate=self.head_learning_rate, optimizer=self.head_optimizer, keep=keep
         )
@@ -74,7 +76,7 @@ class SharedBody(Strategy):
 
 
 def layers(parameters: Mapping[str, slice]) -> dict[str, list[str]]:
-    """Return the names of the model's tensors by layer, in order."""
+    """Return, for each layer of a model, the names of its tensors, in the model's order."""
     tensors: dict[str, list[str]] = {}
     for name in parameters:
         tensors.setdefault(name.rpartition(".")[0], []).append(name)
@@ -82,10 +84,10 @@ def layers(parameters: Mapping[str, slice]) -> dict[str, list[str]]:
 
 
 def head_mask(view: FederationView, head: Sequence[str] | None) -> Mask:
-    """Return a mask ``[P]`` of the parameters of the tensors or layers that ``head`` names.
+    """Return which of the model's P parameters belong to the head, ``[P]``.
 
-    None means the last trained layer. If the model has one layer, None means its last tensor; in a linear model this is
-    the bias.
+    ``head`` has the names of tensors or layers; None means the last trained layer. If the model has only one layer,
+    None means its last tensor, which in a linear model is the bias.
     """
     parameters = view.parameters
     if head is None:

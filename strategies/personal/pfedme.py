@@ -3,14 +3,17 @@
 C. T. Dinh, N. H. Tran, T. D. Nguyen: *Personalized Federated Learning with Moreau Envelopes*, NeurIPS 2020, Algorithm
 1.
 
-For each of its batches a participant takes ``steps`` steps ``theta -= rate (grad(theta) + lam (theta - w_i))`` from
-``w_i``, and then moves ``w_i`` by the share ``approach`` (eta times lam) towards ``theta``. The server moves its model
-by ``beta`` times the mean of ``w_i - w``. The last ``theta`` stays at the hospital, which uses it. With one batch, one
-step and ``approach: 1`` the global model equals federated averaging with uniform weights.
+A participant receives the global model ``w`` and trains a copy of it, ``w_i``. For each batch it takes ``steps`` steps
+``theta -= rate (grad(theta) + lam (theta - w_i))``, starting at ``theta = w_i``. Then it moves ``w_i`` towards
+``theta`` by the share ``approach`` (eta times lam) of their difference. The server adds ``beta`` times the mean of
+``w_i - w`` to ``w``. The last ``theta`` is the hospital's own model and stays there. With one batch, one step and
+``approach: 1``, the global model equals that of federated averaging with uniform weights.
 
-Deviations: the paper's lam is 15, with learning rates far below the usual ones here. Well-known code (PFLlib) adds .001
-theta to the gradient, and continues from the last batch's theta. Traffic per participant: P scalars down, P + 1 up. A
-batch takes ``steps`` gradients.
+Deviations: the paper's lam is 15, with far smaller learning rates than are usual here. PFLlib, a well-known library,
+adds .001 theta to the gradient, and starts each batch from the theta of the batch before.
+
+Traffic of a round: the server sends the P parameters of the global model to each participant. Each participant sends
+back P numbers and its number of training rows. Each batch needs ``steps`` gradients.
 """
 
 from __future__ import annotations
@@ -42,7 +45,10 @@ from raysim.strategies.shared.program_average import OF_HOSPITALS, DeltaTraining
 
 @dataclass(frozen=True)
 class EnvelopeTraining(DeltaTraining):
-    """Local training of an own model that stays near ``w``, and of ``w`` that moves towards the own model."""
+    """Local training of a hospital's own model, with a proximal term towards its copy of the global model.
+
+    The copy moves towards the own model after each batch.
+    """
 
     lam: float
     steps: int

@@ -1,9 +1,10 @@
 """Training on all rows in one place: a reference without the privacy of federating. It is not an upper bound: other
 methods can be better.
 
-The model trains on the pooled training rows of all hospitals, for the same number of epochs, in the usual way: rows are
-shuffled in every epoch, and the optimiser's state continues from round to round. With ``solve: true`` a regression is
-solved to convergence instead, as ``newton`` does. Traffic: every training row leaves its hospital once.
+The model trains on the pooled training rows of all hospitals, for as many epochs as a participant of every federated
+round. Rows are shuffled in every epoch, and the optimiser's state is not reset between rounds. With ``solve: true`` a
+regression is not trained by gradient steps, but solved to convergence by the strategy ``newton``. Traffic: every
+hospital sends its training rows once.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from raysim.strategies.trees.federated import PooledTrees
 
 @dataclass(frozen=True)
 class PooledNewton(Newton):
-    """Newton's method on the pooled rows."""
+    """A regression fitted by Newton's method to the pooled rows of all hospitals."""
 
     def select(self, view: FederationView, state: State, round: int) -> Ids:
         return np.array([int(POOLED)])

@@ -1,10 +1,11 @@
 """Training at every hospital alone: the reference that federating has to beat.
 
 Each hospital trains on its own rows and uses its own model. It trains for as many epochs as a participant of every
-federated round, with the same random streams. The optimiser's state continues from round to round, because nothing
-interrupts training. With ``solve: true`` each hospital instead fits a regression to convergence, in one round. Its
-ridge is 1, 10 or 100, whichever has the smallest leave-one-out loss on its own rows. If all rows of a hospital have one
-class, its model predicts the shares of the classes, with half a row added to each class. There is no traffic.
+federated round, with the same random streams. The optimiser's state is not reset between rounds, because nothing
+interrupts training. With ``solve: true`` each hospital fits a regression to convergence in the first round, without
+gradient steps. The hospital's ridge penalty is 1, 10 or 100, whichever has the smallest leave-one-out loss on its own
+rows. If all rows of a hospital have the same class, its model predicts the shares of the classes, with half a row added
+to each class. There is no traffic.
 """
 
 from __future__ import annotations
@@ -44,14 +45,14 @@ RIDGES = (1.0, 10.0, 100.0)
 
 @dataclass(frozen=True, eq=False)
 class LocalState(State):
-    """The state of local training. ``solved`` is true once hospitals have solved their regressions."""
+    """The state of local training. ``solved`` is true once every hospital has fitted its regression to convergence."""
 
     solved: bool = False
 
 
 @dataclass(frozen=True)
 class OwnRegression(Program):
-    """A hospital's own regression, which stays at the hospital."""
+    """A program that fits a regression to one hospital's rows. The coefficients stay at the hospital."""
 
     family: str
     p: int

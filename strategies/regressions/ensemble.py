@@ -2,14 +2,18 @@
 
 P. Patil, G. Parmigiani: *Training replicable predictors in multiple studies*, PNAS 2018 (stacked weights).
 
-The method takes one round. The mean log-odds of logistic models are the log-odds of one model with the mean
-coefficients. The ensemble can therefore be used as one model; a mean of probabilities could not. Hospitals have weights
-by rows, equal weights, or ``stacked`` weights. For ``stacked``, each hospital predicts its rows with all models, and
-its own model's predictions are set to 0. Non-negative least squares regresses the outcome on these probabilities; the
-coefficients, scaled to sum to 1, are the weights. Hospitals without a fit are left out. The server receives each
-hospital's products of predictions, so for H models only hospitals with at least ``max(5 H, 30)`` rows send them.
+The method takes one round. The mean of the log-odds of logistic models equals the log-odds of one model with the mean
+coefficients. The ensemble can therefore be stored and used as one model; a mean of probabilities could not. Hospitals
+are weighted by their rows, equally, or by ``stacked`` weights. For ``stacked``, each hospital predicts the
+probabilities of its rows with the models of all hospitals, and sets those of its own model to 0. Non-negative least
+squares regresses the outcome on these probabilities; the coefficients, scaled to sum to 1, are the weights. Hospitals
+whose regression cannot be fitted are left out.
 
-Traffic, once: p + 1 float64 up per hospital; ``stacked`` sends the H models down and ``H (H + 3) / 2`` float64 up.
+With ``stacked``, the server receives the sums over each hospital's rows of the products of the H models' predictions.
+To hide single rows, only hospitals with at least ``max(5 H, 30)`` rows send these sums.
+
+Traffic, once: each hospital sends p + 1 float64 numbers for p coefficients. With ``stacked``, each hospital with enough
+rows also receives the H models and sends ``H (H + 3) / 2`` float64 numbers.
 """
 
 from __future__ import annotations
@@ -45,15 +49,21 @@ from raysim.strategies.regressions.sums_program import as_theta, check_linear, d
 
 @dataclass(frozen=True, eq=False)
 class EnsembleState(State):
-    """The state of an ensemble. ``members`` are the weights of hospitals' models, ``[N]``; None before the round."""
+    """The state of an ensemble.
+
+    ``members [N]`` has the weights of the hospitals' models in the ensemble; it is None before the first round.
+    """
 
     members: Floats | None = None
 
 
 @dataclass(frozen=True)
 class Predictions(Program):
-    """Sums of products of all models' probabilities for a hospital's rows. The probabilities of its own model are set
-    to 0."""
+    """Sums over a hospital's rows of the products of the probabilities that all hospitals' models predict.
+
+    They also include the products of the probabilities with the outcome. Probabilities by the hospital's own model are
+    set to 0.
+    """
 
     models: int
     name: str = "predictions"
@@ -72,7 +82,7 @@ class Predictions(Program):
 
 
 def _readable(view: FederationView, models: int) -> Ids:
-    """Return the hospitals that have enough rows to send the products of this many models' predictions."""
+    """Return the hospitals with enough rows to send sums of products of the predictions of ``models`` models."""
     return view.trainable[view.sizes[view.trainable] >= rows_needed(models)]
 
 

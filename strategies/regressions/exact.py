@@ -30,13 +30,16 @@ From a few Hessians and gradients of fewer rows, the rows could be reconstructed
 
 
 def rows_needed(columns: int) -> int:
-    """Return how many rows a hospital needs so that the server may receive its sums of products of ``columns``
-    columns."""
+    """Return how many rows a hospital needs before it may send sums of products of ``columns`` columns.
+
+    With fewer rows, the server could reconstruct them from the sums.
+    """
     return max(ROWS_A_COLUMN * columns, LEAST_ROWS)
 
 
 class Lost(Exception):
-    """Raised when a hospital did not answer. The round ends with ``state``, and the next round repeats the call."""
+    """Raised when a hospital did not answer a call. The round ends with ``state``, and the next round repeats the
+    call."""
 
     def __init__(self, state: State) -> None:
         super().__init__()
@@ -44,7 +47,8 @@ class Lost(Exception):
 
 
 def asked(call: Call, state: State) -> Generator[Call, Answers, Answers]:
-    """Make a call and return its answers. Raises :class:`Lost` with ``state`` if a hospital did not answer."""
+    """Send a call to hospitals and return their answers. Raises :class:`Lost` with ``state`` if a hospital did not
+    answer."""
     answers = yield call
     if len(answers.ids) < len(call.ids):
         raise Lost(state)
@@ -52,7 +56,7 @@ def asked(call: Call, state: State) -> Generator[Call, Answers, Answers]:
 
 
 class Exact(Strategy):
-    """A strategy that needs the sums of all hospitals with training rows, and no learning rate, batches or epochs."""
+    """A strategy in which all hospitals with training rows send sums, without learning rate, batches or epochs."""
 
     one_round: ClassVar[bool] = False
     """Whether the strategy is finished after its first round, however many rounds are configured."""
@@ -76,13 +80,13 @@ class Exact(Strategy):
             return lost.state
 
     def steps(self, view: FederationView, state: State, ids: Ids) -> Calls:
-        """Run a round with hospitals ``ids``. Calls that all hospitals must answer go through :func:`asked`."""
+        """Run a round with hospitals ``ids``. If all hospitals must answer a call, it is sent with :func:`asked`."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class HiddenSums(Exact):
-    """A regression from sums over hospitals. The server does not need a single hospital's sums."""
+    """A regression that the server fits to sums over all hospitals; it does not need the sums of a single hospital."""
 
     sums: Literal["secure", "clear"] = "secure"
     """How the server receives the sums.
@@ -95,7 +99,8 @@ class HiddenSums(Exact):
         return self.sums == "secure"
 
     def _check_rows(self, view: FederationView) -> None:
-        """Raise :class:`Unfit` if a hospital's sums would reveal its rows."""
+        """Raise :class:`Unfit` if the server receives the sums of single hospitals, and one has too few rows to hide
+        them."""
         if self.sums == "secure" or view.hides or view.noise is not None or not len(view.trainable):
             return
         fewest = int(view.trainable[np.argmin(view.sizes[view.trainable])])

@@ -1,7 +1,8 @@
 """Generalised linear models: a row's contribution to the log-likelihood and its derivatives, by family.
 
-Each family has its canonical link, so that with ``eta = x beta`` the gradient of a row's loss is ``-(y - mu) x`` and
-its Hessian ``w x x'``. Losses leave out constants that depend on ``y`` alone.
+Each family has its canonical link. A row with features ``x`` has the linear predictor ``eta = x beta`` and the mean
+``mu``. The gradient of its loss (the negative log-likelihood) is ``-(y - mu) x``, and the Hessian ``w x x'`` with the
+weight ``w`` of the family. Losses leave out constants that depend on ``y`` alone.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from raysim.strategies.problem import Floats
 
 
 class Sums(NamedTuple):
-    """Sums over rows at one ``beta``. The sums of hospitals add up to the sums of all their rows.
+    """Sums over rows at the coefficients ``beta [p]``. Added over hospitals, they are the sums over all their rows.
 
     - ``rows``: the number of rows.
     - ``loss``: the negative log-likelihood.
     - ``gradient [p]``: ``X'(y - mu)``, the direction in which the log-likelihood rises.
-    - ``hessian [p, p]``: ``X' diag(w) X``, the information.
+    - ``hessian [p, p]``: ``X' diag(w) X`` with the rows' weights ``w``: the information.
     """
 
     rows: float
@@ -41,7 +42,10 @@ class Sums(NamedTuple):
 
 @dataclass(frozen=True)
 class Family:
-    """A family with its canonical link. Its functions take and return arrays of any common shape."""
+    """A family of generalised linear models with its canonical link, such as logistic regression.
+
+    Its functions take and return arrays of any common shape.
+    """
 
     name: str
     mean: Callable[[Floats], Floats]
@@ -67,9 +71,11 @@ class Family:
         counts: Floats | float = 1.0,
         second: bool = True,
     ) -> Sums:
-        """Return the sums over rows ``X [n, p]`` with outcomes ``y [n]`` at ``beta [p]``.
+        """Return the log-likelihood's sums over rows ``X [n, p]`` with outcomes ``y [n]``, at coefficients ``beta
+        [p]``.
 
-        ``offset [n]`` is added to eta, and a row counts ``counts [n]`` times. Without ``second`` the Hessian is empty.
+        ``offset [n]`` is added to the linear predictor, and a row counts ``counts [n]`` times. Without ``second`` the
+        Hessian is empty.
         """
         eta = X @ beta + offset
         mu = self.mean(eta)

@@ -4,8 +4,9 @@ D. Firth: *Bias Reduction of Maximum Likelihood Estimates*, Biometrika 1993; G. 
 Problem of Separation in Logistic Regression*, Statistics in Medicine 2002.
 
 The loss is the negative log-likelihood minus ``1/2 ln det I``. Its gradient needs one Cholesky factor of the
-information matrix ``I``. Its second derivatives take several times as long, so they are computed only if steps are
-slow. All other steps use the last second derivatives, or else the information, corrected by L-BFGS. With rare columns
+information matrix ``I``. Its second derivatives take several times as long. They are therefore computed only if steps
+are slow: if the expected fall of the loss hardly shrinks from one step to the next. All other steps use the second
+derivatives that were computed last, or ``I`` if none were, corrected by L-BFGS. If columns are rarely different from 0,
 the loss may have several minima; the fit is the minimum that is reached from coefficients of 0.
 """
 
@@ -34,7 +35,10 @@ REMEMBERED = 20
 
 
 class Point(NamedTuple):
-    """Firth's loss at some coefficients, for rows ``[n, k]``, with values from which its derivatives are computed."""
+    """Firth's loss at the coefficients ``beta [k]``, with the values from which its derivatives are computed.
+
+    It is computed for n rows of k columns.
+    """
 
     beta: Floats
     loss: float
@@ -51,7 +55,7 @@ class Point(NamedTuple):
 
     @classmethod
     def at(cls, X: Floats, y: Floats, beta: Floats) -> Point | None:
-        """Return the point at ``beta``; None if the information has no Cholesky factor there."""
+        """Compute the loss at coefficients ``beta``; None if the information matrix has no Cholesky factor there."""
         eta = X @ beta
         mu = LOGISTIC.mean(eta)
         weight = LOGISTIC.weight(mu)
@@ -65,7 +69,8 @@ class Point(NamedTuple):
         return cls(beta, loss, X.T @ (y - mu + hat * (0.5 - mu)), mu, weight, root, scaled, hat)
 
     def curvature(self, X: Floats) -> Floats | None:
-        """Return the second derivatives ``[k, k]`` of the loss; None if they need too many products.
+        """Return the second derivatives ``[k, k]`` of the loss for rows ``X [n, k]``; None if this needs too much
+        computation.
 
         With ``a = 1 - 2 mu`` and the hat matrix ``M``, the second derivatives are ``X' diag(w (1 + hat) - a^2 hat / 2)
         X + X' diag(a) (M * M) diag(a) X / 2``. With ``M = Z Z'``, the squares ``M * M`` are ``K K'``, where a row of
@@ -89,7 +94,7 @@ class Point(NamedTuple):
 def firth_fit(X: Floats, y: Floats) -> Fit:
     """Fit rows ``X [n, p]`` and ``y [n]`` with Firth's penalty, starting from coefficients of 0.
 
-    Columns that are constant at 0, or linear combinations of earlier columns, are left out.
+    Columns that are constant at 0, or linear combinations of earlier columns, are left out: their coefficients are 0.
     """
     keep = independent(X.T @ X)
     varying = X if keep.all() else X[:, keep]
@@ -127,11 +132,12 @@ def firth_fit(X: Floats, y: Floats) -> Fit:
 
 
 def _step(point: Point, pairs: Pairs, bent: Floats | None) -> Floats:
-    """Return the step ``[k]``, from a curvature that earlier steps (``pairs``) correct.
+    """Return the next step of the k coefficients from ``point``, with a curvature that earlier steps (``pairs``)
+    correct.
 
-    ``bent [k, k]`` is the Cholesky factor of the curvature; without it the information is the curvature. The
-    information ignores the slope of the hat values, whose mean is ``k / n``: with as many coefficients as rows, whole
-    steps would be twice too long.
+    ``bent [k, k]`` is the Cholesky factor of the curvature; if it is None, the information at ``point`` is used. The
+    information ignores how the hat values change with the coefficients, so that steps would be too long: twice too long
+    if there are as many coefficients as rows. Such steps are shortened.
     """
     n, k = point.scaled.shape
 

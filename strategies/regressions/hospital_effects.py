@@ -1,7 +1,8 @@
 """Regressions with an intercept for each hospital and common slopes.
 
-A hospital's own intercept never leaves it: it is eliminated from the sums before they are sent. Sources: Schur
-complements of Newton's system; Laplace's approximation of random intercepts (Breslow and Clayton 1993).
+A hospital's own intercept is never sent: it is eliminated from the sums before they are sent. The elimination is the
+Schur complement of the linear system of Newton's step. Random intercepts are fitted with Laplace's approximation
+(Breslow and Clayton 1993).
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from raysim.strategies.regressions.families import Family
 
 
 class Eliminated(NamedTuple):
-    """A hospital's sums for the common slopes, with its own intercept eliminated. The sums of several hospitals add up.
+    """A hospital's sums for the q common slopes, with its own intercept eliminated. They are added over hospitals.
 
-    In gradients ``g`` and Hessians ``H``, index a is the intercept and b the slopes.
+    ``g`` is the gradient and ``H`` the Hessian over the hospital's rows; index a is the intercept, and b the slopes.
 
     - ``loss``: the negative log-likelihood.
     - ``gradient [q]``: ``g_b - H_ab g_a / H_aa``.
     - ``hessian [q, q]``: ``H_bb - H_ab H_ab' / H_aa``.
-    - ``own``: ``g_a^2 / H_aa``, twice the intercept's part of the expected fall of the loss.
+    - ``own``: ``g_a^2 / H_aa``, twice the fall of the loss that is expected from moving the intercept.
     """
 
     loss: float
@@ -32,7 +33,7 @@ class Eliminated(NamedTuple):
 
 
 class Own(NamedTuple):
-    """The values that a hospital stores, to update its intercept after the slopes have moved."""
+    """The values that a hospital stores to update its own intercept after the server has changed the slopes."""
 
     intercept: float
     gradient: float
@@ -41,12 +42,15 @@ class Own(NamedTuple):
     """The mixed second derivatives ``H_ab [q]``."""
 
     def moved(self, step: Floats) -> float:
-        """Return the intercept after the slopes' ``step [q]``."""
+        """Return the hospital's intercept after the q slopes have changed by ``step [q]``."""
         return self.intercept + (self.gradient - float(self.cross @ step)) / self.curvature
 
 
 def eliminated(family: Family, X: Floats, y: Floats, intercept: float, slopes: Floats) -> tuple[Eliminated, Own]:
-    """Return a hospital's sums at its ``intercept`` and common ``slopes [q]``, from ``X [n, q]`` and ``y [n]``."""
+    """Return a hospital's sums with its intercept eliminated, and the values by which it later updates the intercept.
+
+    They are computed at ``intercept`` and the common ``slopes [q]``, from rows ``X [n, q]`` and ``y [n]``.
+    """
     design = np.column_stack([np.ones(len(y)), X])
     sums = family.sums(design, y, np.concatenate([[intercept], slopes]))
     own = Own(intercept, float(sums.gradient[0]), float(sums.hessian[0, 0]), sums.hessian[0, 1:])
@@ -62,11 +66,12 @@ def eliminated(family: Family, X: Floats, y: Floats, intercept: float, slopes: F
 
 
 class Laplace(NamedTuple):
-    """A hospital's part of the marginal log-likelihood of random intercepts, by Laplace's approximation.
+    """A hospital's contribution to the marginal log-likelihood of random intercepts, by Laplace's approximation.
 
-    - ``value``: the log-likelihood at the mode of the hospital's intercept, with the approximation's determinant.
-    - ``gradient [p + 1]``: its derivatives by the coefficients and by the logarithm of the intercepts' standard
-      deviation.
+    - ``value``: the approximate log-likelihood: its value at the mode of the hospital's intercept, with the term for
+      the curvature there.
+    - ``gradient [p + 1]``: the derivatives of ``value`` by the coefficients and by the logarithm of the intercepts'
+      standard deviation.
     - ``mode``: the mode of the hospital's intercept, which stays at the hospital.
     """
 
@@ -76,8 +81,11 @@ class Laplace(NamedTuple):
 
 
 def laplace(family: Family, X: Floats, y: Floats, beta: Floats, log_sd: float, start: float = 0.0) -> Laplace:
-    """Return a hospital's part at ``beta [p]`` and ``log_sd``, from ``X [n, p]`` with the column of the common
-    intercept."""
+    """Return a hospital's contribution to the marginal log-likelihood of random intercepts, by Laplace's approximation.
+
+    ``X [n, p]`` has a column of ones for the common intercept, and ``beta [p]`` are the common coefficients. ``log_sd``
+    is the logarithm of the intercepts' standard deviation, and ``start`` the starting point of the search for the mode.
+    """
     precision = np.exp(-2.0 * log_sd)
     eta = X @ beta
     mode = _mode(family, eta, y, precision, start)
@@ -93,7 +101,10 @@ def laplace(family: Family, X: Floats, y: Floats, beta: Floats, log_sd: float, s
 
 
 def _mode(family: Family, eta: Floats, y: Floats, precision: float, start: float) -> float:
-    """Return the mode of one intercept by Newton's method. A step is halved if the penalised loss would rise."""
+    """Return the mode of a hospital's random intercept, by Newton's method from ``start``.
+
+    ``precision`` is the inverse variance of the intercepts. A step is halved if the penalised loss would rise.
+    """
     u, loss = start, np.inf
     step = 0.0
     for _ in range(200):

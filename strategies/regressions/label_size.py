@@ -1,7 +1,7 @@
 """The magnitude of a federation's labels, so that a fit does not depend on the labels' unit.
 
-Sums are sent as whole multiples of a grid step, with an upper limit. Dividing labels by a power of two changes none of
-their digits, and only scales the fit.
+Sums are sent as whole multiples of a grid step, with an upper limit. Labels are therefore multiplied by a power of two
+before the fit, so that their largest is below 1. This changes none of their binary digits, and only scales the fit.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ EXPONENTS = 256
 
 @dataclass(frozen=True)
 class LabelSize(Program):
-    """A vector of zeros with a 1 at the exponent of the hospital's largest label."""
+    """The exponent of two of a hospital's largest label, as a vector of zeros with a 1 at the exponent."""
 
     name: str = "label_size"
 
@@ -38,7 +38,7 @@ class LabelSize(Program):
 
 @dataclass(frozen=True, eq=False)
 class ScaledState(State):
-    """The state of a fit whose labels are scaled."""
+    """The state of a regression for which labels are multiplied by ``scale``."""
 
     scale: float | None = None
     """The factor of labels in the fit; None for classes and before the first round."""
@@ -48,8 +48,10 @@ S = TypeVar("S", bound=ScaledState)
 
 
 def with_scale(view: FederationView, own: S, ids: Ids) -> Generator[Call, Answers, S]:
-    """Return the state ``own`` with its scale. If labels are numbers, hospitals ``ids`` are asked once for the
-    magnitude of their labels."""
+    """Return the state ``own`` with the factor ``scale`` by which labels are multiplied in the fit.
+
+    For a numeric label, hospitals ``ids`` send the magnitude of their labels once. A label with classes has no factor.
+    """
     if own.scale is not None or view.classes:
         return own
     answers = yield from asked(Call(LabelSize(), {}, ids), own)
@@ -57,6 +59,9 @@ def with_scale(view: FederationView, own: S, ids: Ids) -> Generator[Call, Answer
 
 
 def scale_of(answers: Answers) -> float:
-    """Return the power of two by which labels are multiplied, so that no label in ``answers`` is 1 or larger."""
+    """Return the power of two by which labels are multiplied, so that all labels are below 1 in absolute value.
+
+    ``answers`` has the magnitudes of hospitals' labels (:class:`LabelSize`).
+    """
     exponents = np.flatnonzero(answers.sums["exponents"])
     return float(2.0 ** (EXPONENTS // 2 - exponents[-1])) if len(exponents) else 1.0

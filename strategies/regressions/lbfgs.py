@@ -17,14 +17,19 @@ Pairs = tuple[tuple[Floats, Floats], ...]
 
 
 def remembered(pairs: Pairs, moved: Floats, fell: Floats, most: int) -> Pairs:
-    """Append a pair and return the last ``most`` pairs. A step along which the gradient grew is not appended."""
+    """Append a step and what it changed to ``pairs``, and return the last ``most`` pairs.
+
+    The new pair is the step ``moved`` and the decrease ``fell`` of the uphill gradient along it. It is left out if the
+    gradient did not decrease along the step.
+    """
     return (*pairs, (moved, fell))[-most:] if float(moved @ fell) > 0 else pairs
 
 
 def uphill(gradient: Floats, pairs: Pairs, curved: Callable[[Floats], Floats]) -> Floats:
-    """Return the step ``[p]`` for an uphill ``gradient [p]``, by the two-loop recursion over earlier steps.
+    """Return the L-BFGS step ``[p]`` uphill for a ``gradient [p]``, by the two-loop recursion over earlier steps.
 
-    Between the two loops, ``curved(rest)`` returns the step for the rest of the gradient, as a new array.
+    ``curved`` is called between the two loops. For a gradient it returns the step by the initial curvature, as a new
+    array.
     """
     rest, shares = gradient.copy(), []
     for moved, fell in reversed(pairs):

@@ -17,19 +17,20 @@ from raysim.strategies.regressions.newton_steps import CALLS, ROSE, STOP, fitted
 
 
 class Shrunk(NamedTuple):
-    """Coefficients ``beta [R, p]`` under each ridge, and the mean leave-one-out loss ``[R]``."""
+    """The coefficients ``beta [R, p]`` under each of R ridge penalties, and their mean leave-one-out losses ``[R]``."""
 
     beta: Floats
     loss: Floats
 
     @property
     def best(self) -> Floats:
-        """The coefficients ``[p]`` with the smallest leave-one-out loss."""
+        """The coefficients ``[p]`` under the ridge with the smallest leave-one-out loss."""
         return np.asarray(self.beta[np.argmin(np.where(np.isnan(self.loss), np.inf, self.loss))])
 
 
 def shrunk(family: Family, X: Floats, y: Floats, ridges: Sequence[float]) -> Shrunk:
-    """Fit local rows ``X [n, p]`` and ``y [n]`` under each of the ``ridges``, which are all above 0."""
+    """Fit a regression to rows ``X [n, p]`` and ``y [n]`` under each ridge penalty in ``ridges``, which are all above
+    0."""
     beta = _together(family, X, y, ridges)
     if beta is None:
         beta = np.stack([fitted(family, X, y, ridge=ridge).beta for ridge in ridges])
@@ -42,7 +43,10 @@ def shrunk(family: Family, X: Floats, y: Floats, ridges: Sequence[float]) -> Shr
 
 
 def _together(family: Family, X: Floats, y: Floats, ridges: Sequence[float]) -> Floats | None:
-    """Return all fits ``[R, p]`` by Newton steps for all ridges together; None if a step would have to be halved."""
+    """Return the coefficients under each of R ``ridges``, ``[R, p]``, by joint Newton steps.
+
+    Return None if a step would have to be halved, or if the steps do not converge.
+    """
     keep = independent(family.sums(X, y, np.zeros(X.shape[1])).hessian)
     varying, penalties = X[:, keep], _penalties(ridges, X)[:, keep]
     beta, before = np.zeros(penalties.shape), np.full(len(ridges), np.inf)
@@ -63,14 +67,20 @@ def _together(family: Family, X: Floats, y: Floats, ridges: Sequence[float]) -> 
 
 
 def _penalties(ridges: Sequence[float], X: Floats) -> Floats:
-    """Return the factors of half the squared coefficients, ``[R, p]``: 0 for the intercept, the first column."""
+    """Return the weight of each squared coefficient in each of R ridge penalties, ``[R, p]``.
+
+    The weight of the intercept, the first column of ``X``, is 0.
+    """
     penalties = np.repeat(np.asarray(ridges, dtype=np.float64)[:, None], X.shape[1], axis=1)
     penalties[:, 0] = 0.0
     return penalties
 
 
 def _curvature(X: Floats, weight: Floats, penalties: Floats) -> Floats:
-    """Return the penalised second derivatives ``[R, p, p]``, for rows with weights ``[R, n]``."""
+    """Return the second derivatives of the penalised loss under each of R ridges, ``[R, p, p]``.
+
+    ``weight [R, n]`` has the weight of each row in the Hessian, under each ridge.
+    """
     curvature: Floats = (X.T * weight[:, None, :]) @ X
     places = np.arange(X.shape[1])
     curvature[:, places, places] += penalties

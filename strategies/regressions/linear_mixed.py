@@ -4,9 +4,10 @@ N. M. Laird, J. H. Ware: *Random-Effects Models for Longitudinal Data*, Biometri
 Likelihood Approaches to Variance Component Estimation*, JASA 1977.
 
 Hospital i's intercept is the common intercept plus ``u_i ~ N(0, tau^2)``; residuals have the variance ``s^2``. For a
-given ``ratio = tau^2 / s^2`` the likelihood depends only on sums. With ``Z = [X, y]`` and ``k = ratio / (1 + n ratio)``
-a hospital adds ``Z'Z - k Z'1 1'Z`` and ``ln(1 + n ratio)``, and the derivatives of both by the ratio. The server finds
-the ratio at which the likelihood's derivative is 0. The ratio is 0 if the likelihood falls from 0 on.
+given ``ratio = tau^2 / s^2`` the likelihood depends only on sums over hospitals. A hospital with n rows ``Z = [X, y]``
+sends ``Z'Z - k Z'1 1'Z`` with ``k = ratio / (1 + n ratio)``, then ``ln(1 + n ratio)``, and the derivatives of both by
+the ratio. The server finds the ratio at which the derivative of the likelihood is 0. If the likelihood falls from ratio
+0 on, the ratio is 0.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ LARGEST = 1e9
 
 
 class Mixed(NamedTuple):
-    """A hospital's sums at one ratio of variances, and their derivatives by the ratio. The sums of hospitals add up."""
+    """A hospital's sums at one ratio of variances, and their derivatives by the ratio. They are added over hospitals.
+
+    The ratio is the variance of intercepts divided by the variance of residuals.
+    """
 
     products: Floats
     """The products ``Z'Z - k Z'1 1'Z``, ``[p + 1, p + 1]``."""
@@ -39,7 +43,8 @@ class Mixed(NamedTuple):
     determinant_by_ratio: float
 
     def restricted(self, rows: int) -> Restricted:
-        """Return the fit to all ``rows``, from the sums of all hospitals."""
+        """Return the restricted likelihood and the coefficients; these sums must be over all hospitals, with ``rows``
+        rows."""
         A, b, squares = self.products[:-1, :-1], self.products[:-1, -1], float(self.products[-1, -1])
         keep = independent(A)
         beta = np.zeros(len(b))
@@ -59,7 +64,7 @@ class Mixed(NamedTuple):
 
 
 class Restricted(NamedTuple):
-    """The restricted likelihood at one ratio.
+    """The restricted likelihood at one ratio of the variance of intercepts to the variance of residuals.
 
     - ``value``: its logarithm; ``by_ratio``: the derivative of the logarithm by the ratio.
     - ``beta``, ``se`` ``[p]``: coefficients and their standard errors; 0 and NaN for columns that were left out.
@@ -75,8 +80,11 @@ class Restricted(NamedTuple):
 
 
 def mixed(X: Floats, y: Floats, ratio: float) -> Mixed:
-    """Return a hospital's terms of the restricted likelihood, and their derivatives by ``ratio``, from ``X [n, p]`` and
-    ``y [n]``. ``ratio`` is the variance of intercepts divided by the variance of residuals."""
+    """Return a hospital's sums for the restricted likelihood, and their derivatives by ``ratio``.
+
+    They are computed from rows ``X [n, p]`` with outcomes ``y [n]``. ``ratio`` is the variance of intercepts divided by
+    the variance of residuals.
+    """
     n, Z = len(y), np.column_stack([X, y])
     total, share = Z.sum(axis=0), 1.0 + n * ratio
     outer = np.outer(total, total)
@@ -84,7 +92,7 @@ def mixed(X: Floats, y: Floats, ratio: float) -> Mixed:
 
 
 class _Wanted(Exception):
-    """Raised during a repeated search at the first ratio whose derivative is unknown."""
+    """Raised when the search for the best ratio of variances reaches a ratio whose derivative is not yet known."""
 
     def __init__(self, ratio: float) -> None:
         super().__init__()
@@ -92,9 +100,10 @@ class _Wanted(Exception):
 
 
 def next_ratio(tried: Sequence[tuple[float, float]]) -> tuple[float, bool]:
-    """Return the next ratio to try, and whether it is the solution, from ``tried`` ratios with their derivatives.
+    """Return the next ratio of variances to try, and whether it maximises the restricted likelihood.
 
-    Each call repeats the search from its beginning. Repetitions are identical up to the first ratio that was not tried.
+    ``tried`` has the ratios so far, each with the derivative of the likelihood. Each call repeats the search from its
+    beginning, up to the first ratio that is not in ``tried``.
     """
     known = dict(tried)
 
@@ -118,7 +127,10 @@ def next_ratio(tried: Sequence[tuple[float, float]]) -> tuple[float, bool]:
 
 @dataclass(frozen=True)
 class MixedSums(Program):
-    """A hospital's sums at the received ratio. The hospital also sets its intercept from the received coefficients."""
+    """A hospital's sums for the restricted likelihood at the received ratio of variances.
+
+    The hospital also computes its own intercept from the received coefficients, and stores it.
+    """
 
     p: int
     grid: Grid
@@ -155,7 +167,8 @@ class MixedSums(Program):
 
 @dataclass(frozen=True, eq=False)
 class MixedState(ScaledState):
-    """The state of the mixed model. Row 0 of the models has the coefficients of the last ratio."""
+    """The state of fitting the mixed model. Row 0 of ``models`` has the coefficients at the ratio that was tried
+    last."""
 
     tried: tuple[tuple[float, float], ...] = ()
     """The ratios tried so far, with the derivatives of the restricted likelihood."""
@@ -166,7 +179,8 @@ class MixedState(ScaledState):
 
     @property
     def facts(self) -> dict[str, float]:
-        """Return the fit's figures, in the unit of the label."""
+        """Return whether the fit converged, and the variances between and within hospitals, in the label's unit
+        squared."""
         if self.fit is None or self.scale is None:
             return {}
         within = self.fit.variance / self.scale**2
@@ -178,8 +192,10 @@ class MixedState(ScaledState):
 
 
 def mixed_round(view: FederationView, own: MixedState, ids: Ids) -> Calls:
-    """Run a round: a call for the sums at the next ratio, and at the last ratio another call in which hospitals set
-    their intercepts."""
+    """Run a round, in which hospitals send their sums at the next ratio of variances.
+
+    If this ratio is the solution, hospitals are called again to compute their intercepts.
+    """
     if own.ended:
         return own
     own = yield from with_scale(view, own, ids)

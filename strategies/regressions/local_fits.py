@@ -19,7 +19,10 @@ LocalFit = Literal["firth", "likelihood"]
 
 
 def own_fit(at: Context, how: LocalFit) -> Fit | None:
-    """Fit one hospital's rows. Return None if they are too few for the columns, or the likelihood has no maximum."""
+    """Fit a logistic regression to one hospital's rows.
+
+    Return None if the hospital has no more rows than columns, or if the fit does not converge.
+    """
     X, y = design(at.rows.X), at.rows.y.astype(np.float64)
     if len(y) <= X.shape[1]:
         return None
@@ -29,11 +32,13 @@ def own_fit(at: Context, how: LocalFit) -> Fit | None:
 
 @dataclass(frozen=True)
 class InformationSums(Program):
-    """Each hospital's fit as sums: its information matrix, and this matrix times its coefficients.
+    """A hospital's own regression as sums that are added over hospitals.
 
-    With a received ``spread [p]``, ``univariate`` has five numbers for each coefficient. They are the weight
-    ``1/(v + spread)`` times the powers 0, 1 and 2 of the coefficient, the squared weight, and whether the hospital can
-    estimate it.
+    ``total [p, p]`` is the information matrix, and ``weighted [p]`` its product with the p coefficients.
+    ``univariate`` has five numbers for each of the p coefficients. They are the weight ``1/(v + spread)`` times the
+    powers 0, 1 and 2 of the coefficient, the squared weight, and whether the hospital can estimate the coefficient.
+    ``v`` is the variance of the estimate, and ``spread [p]`` the received variance of the coefficients between
+    hospitals.
     """
 
     p: int
@@ -64,7 +69,8 @@ class InformationSums(Program):
 
 @dataclass(frozen=True)
 class Coefficients(Program):
-    """Each hospital's own coefficients and whether its fit succeeded, sent individually."""
+    """The coefficients of a hospital's own regression, and whether it could be fitted. They are not added over
+    hospitals."""
 
     p: int
     how: LocalFit
@@ -83,10 +89,11 @@ class Coefficients(Program):
 
 
 def univariate_means(sums: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-    """Compute each coefficient's mean over hospitals from ``sums [5, p]``.
+    """Compute the mean of each of p coefficients over hospitals, and its variance between hospitals.
 
-    Return four arrays ``[p]``: the fixed-effect means, their variances, Q, and DerSimonian and Laird's variance between
-    hospitals. If no hospital can estimate a coefficient, these are 0, NaN, 0 and 0.
+    ``sums [5, p]`` are the sums ``univariate`` of :class:`InformationSums` over hospitals. Return four arrays ``[p]``:
+    the weighted means, their variances, Cochran's Q, and DerSimonian and Laird's variance between hospitals. They are
+    0, NaN, 0 and 0 for a coefficient that no hospital can estimate.
     """
     weight, first, second, squares, count = sums
     known = weight > 0

@@ -4,25 +4,26 @@ Y. Wu, X. Jiang, J. Kim, L. Ohno-Machado: *Grid Binary LOgistic REgression (GLOR
 Reduction of Maximum Likelihood Estimates*, Biometrika 1993; K.-Y. Liang, S. Zeger: *Longitudinal Data Analysis Using
 Generalized Linear Models*, Biometrika 1986 (robust standard errors, which are valid if hospitals differ).
 
-In each round all hospitals add up, at the same coefficients, the loss of their rows, its gradient and its Hessian; the
-server takes Newton's step. A step is halved if the loss rises. After five to eight rounds the coefficients are the
-maximum-likelihood fit of the pooled rows, and the strategy ends. One more call at the final coefficients gives standard
-errors.
+In each round, every hospital sends the loss of its rows at the same coefficients, with its gradient and Hessian. The
+server adds them over hospitals and takes Newton's step. A step is halved if the loss rises. After five to eight rounds
+the coefficients are the maximum-likelihood fit of the pooled rows, and the strategy ends. Hospitals are called once
+more at the final coefficients, for standard errors.
 
 - Columns that are constant, or linear combinations of earlier columns, are left out with a coefficient of 0. With a
-  ridge, which ``solver: lbfgs`` requires, linear combinations are included.
-- Separated classes, whose coefficients would grow without limit, are detected; with ``firth: auto`` Firth's penalty
-  fits them.
+  ridge penalty, which ``solver: lbfgs`` requires, linear combinations are included.
+- If a linear combination of columns separates the classes, coefficients would grow without limit. This is detected, and
+  with ``firth: auto`` the regression is then fitted with Firth's penalty.
 - ``solver: lbfgs`` is for wide tables, see :mod:`raysim.strategies.regressions.wide`.
-- ``ridge`` adds ``ridge / 2 |beta|^2`` without the intercept, with features as the model receives them.
+- ``ridge`` adds ``ridge / 2 |beta|^2`` to the loss, without the intercept. ``beta`` are the coefficients of features as
+  the model receives them, that is, after preprocessing.
 
 Under a privacy guarantee for patients (``privacy: {unit: patient, mode: pooled}``), each round uses one noisy sum of
-every row's contribution to the gradient and the Hessian (see :mod:`raysim.strategies.regressions.noisy_newton`). Rows
+all rows' contributions to the gradient and the Hessian (see :mod:`raysim.strategies.regressions.noisy_newton`). Rows
 are clipped to ``privacy.clip``. All configured rounds are run, and standard errors are undefined.
 
-The method needs the sums of all hospitals with training rows, so no selection is used. A round is repeated if a
-hospital's answer is lost. Traffic of a round, with p columns, the intercept included: p float64 down, and ``1 + p + p
-(p + 1) / 2`` float64 up per hospital, twice under Firth's penalty.
+The method needs the sums of all hospitals with training rows, so that all of them take part in every round. A round is
+repeated if a hospital's answer is lost. Traffic of a round (twice with Firth's penalty): each hospital receives p
+float64 numbers for p columns, the intercept included, and sends ``1 + p + p (p + 1) / 2`` float64 numbers.
 """
 
 from __future__ import annotations
@@ -74,8 +75,10 @@ WIDEST = 2000
 
 @dataclass(frozen=True, eq=False)
 class NewtonState(ScaledState):
-    """The state of Newton's method. Row 0 of the models has the coefficients of the next call, and finally of the
-    fit."""
+    """The state of Newton's method.
+
+    Row 0 of ``models`` has the coefficients at which hospitals next compute their sums, and finally the fit.
+    """
 
     fit: Fit | None = None
     """The unfinished or final fit; None before the first round."""
@@ -177,7 +180,7 @@ class Newton(HiddenSums):
         return replace(own, ending=_ending(rows, len(ids), answers, scale))
 
     def _noisy(self, view: FederationView, own: NewtonState, noise: Noise, ids: Ids) -> Calls:
-        """Run a round with noise: one step from the sums of the hospitals that answered."""
+        """Run a round under a privacy guarantee: one Newton step from noisy sums of the hospitals that answered."""
         beta = as_beta(view, own.models[0])
         answers: Answers = yield Call(BoundedSums(len(beta), noise.clip), {"beta": beta}, ids)
         if not len(answers.ids):
@@ -226,7 +229,10 @@ class Newton(HiddenSums):
 
 
 def _ending(rows: int, hospitals: int, answers: Answers, scale: float) -> Ending:
-    """Return the final sums, with labels in their original unit. During the fit, labels are multiplied by ``scale``."""
+    """Return hospitals' sums at the final coefficients, converted to the original unit of the label.
+
+    During the fit, labels are multiplied by ``scale``.
+    """
     sums = sums_of(rows, answers.sums)
     return Ending(
         rows,
@@ -240,7 +246,7 @@ def _ending(rows: int, hospitals: int, answers: Answers, scale: float) -> Ending
 
 
 def _errors(family: Family, fit: Fit, ending: Ending) -> tuple[Errors, Errors]:
-    """Return two kinds of standard errors: model-based, and robust ones, which are valid if hospitals differ."""
+    """Return the model-based standard errors, and the robust ones, which stay valid if hospitals differ."""
     keep = np.ones(len(fit.beta), np.bool_) if fit.keep is None else fit.keep
     free = ending.rows - int(keep.sum())
     linear = family.name == "linear"

@@ -1,7 +1,7 @@
 """Newton's method on sums: the server's computation after each answer.
 
-The method is pure: :meth:`Fit.updated` takes the sums at :attr:`Fit.beta` and returns the next :class:`Fit`. A
-federated fit gets the sums from hospitals; :func:`fitted` computes them from local rows. The penalty is ``ridge / 2
+:meth:`Fit.updated` takes the sums over rows at the coefficients :attr:`Fit.beta`, and returns the next :class:`Fit`. In
+a federated fit, hospitals send the sums; :func:`fitted` computes them from local rows. The ridge penalty is ``ridge / 2
 |beta|^2`` without the intercept, which is the first column. Sources: Wu et al. 2012 (GLORE); Firth 1993; Heinze and
 Schemper 2002.
 """
@@ -41,10 +41,10 @@ Status = Literal["going", "converged", "separated", "stopped"]
 
 
 def independent(hessian: Floats) -> Mask:
-    """Return a mask ``[p]`` that leaves out columns that are constant at 0 or linear combinations of earlier columns.
+    """Return which of p columns are neither constant at 0 nor linear combinations of earlier columns, ``[p]``.
 
-    ``hessian [p, p]`` is ``X' W X`` with any positive weights. Columns are examined in their order, the intercept
-    first.
+    ``hessian [p, p]`` is ``X' W X`` for rows ``X`` with any positive weights ``W``. Columns are examined in order, the
+    intercept first.
     """
     scale = np.diag(hessian).copy()
     try:
@@ -65,14 +65,15 @@ def independent(hessian: Floats) -> Mask:
 
 
 def within(matrix: Floats, keep: Mask) -> Floats:
-    """Return the rows and columns of ``matrix [p, p]`` in ``keep [p]``; the matrix itself if these are all."""
+    """Return the rows and columns of ``matrix [p, p]`` that the mask ``keep [p]`` selects."""
     return matrix if keep.all() else matrix[np.ix_(keep, keep)]
 
 
 def log_determinant(information: Floats, keep: Mask) -> float:
-    """Return the log determinant of the rows and columns ``keep``; ``-inf`` unless the determinant is positive.
+    """Return the log determinant of the rows and columns of ``information`` that ``keep`` selects.
 
-    The determinant is not positive if a step is so long that no row has a weight above rounding in some direction.
+    It is ``-inf`` if the determinant is not positive. This happens after a step that is far too long, when the weights
+    of rows are so small that the matrix is singular.
     """
     sign, logarithm = np.linalg.slogdet(within(information, keep))
     return float(logarithm) if sign > 0 else -np.inf
@@ -80,9 +81,9 @@ def log_determinant(information: Floats, keep: Mask) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """The state of a fit by Newton's method.
+    """The state of fitting a regression by Newton's method.
 
-    When the last step has been made, the sums at the final ``beta`` are still unknown; standard errors need them.
+    After the last step, the sums at the final ``beta`` are not yet computed; standard errors need them.
     """
 
     beta: Floats
@@ -107,12 +108,14 @@ class Fit:
 
     @property
     def going(self) -> bool:
-        """Whether the fit needs more sums."""
+        """Whether the fit is unfinished and needs the sums at :attr:`beta`."""
         return self.status == "going"
 
     def updated(self, sums: Sums) -> Fit:
-        """Return the fit after the next step, from the ``sums`` at :attr:`beta`. With :attr:`firth`, their gradient is
-        Firth's (:func:`firth_gradient`)."""
+        """Return the fit after the next step, from the ``sums`` at :attr:`beta`.
+
+        With :attr:`firth`, the gradient in ``sums`` must be Firth's (:func:`firth_gradient`).
+        """
         keep = self.keep
         if keep is None:
             keep = np.diag(sums.hessian) > 0.0 if self.shares else independent(sums.hessian)
@@ -151,21 +154,21 @@ class Fit:
         return after._capped()
 
     def _capped(self) -> Fit:
-        """Return the fit, stopped if it has used its number of calls."""
+        """Return the fit, with the status "stopped" if sums have been computed as often as is allowed."""
         most = FIRTH_CALLS if self.firth else CALLS
         return replace(self, status="stopped") if len(self.losses) >= most else self
 
     def _flat(self, hessian: Floats) -> Status:
-        """Return the final status of a fit whose ``hessian`` has no Cholesky factor."""
+        """Return the final status of a fit that ends because its ``hessian`` has no Cholesky factor."""
         return "separated" if self.ridge == 0.0 and not self.firth and np.isfinite(hessian).all() else "stopped"
 
 
 def separated(decrements: Sequence[float], hessian: Floats) -> bool:
-    """Return whether the coefficients diverge. If they do, the expected fall of the loss shrinks to about 1/e with each
-    step.
+    """Return whether the coefficients diverge, because a linear combination of columns separates the classes.
 
-    ``decrements`` are the expected falls at every accepted point. ``hessian [k, k]`` is the Hessian at the last point,
-    without the columns that were left out.
+    It is detected in two ways. Either the expected fall of the loss shrinks to about 1/e with each step, or the Hessian
+    is nearly singular. ``decrements`` are the expected falls at every accepted point. ``hessian [k, k]`` is the Hessian
+    at the last point, without the columns that were left out.
     """
     ratios = np.divide(decrements[1:], decrements[:-1])[-RUNS:]
     if len(ratios) == RUNS and bool(((ratios >= GEOMETRIC[0]) & (ratios <= GEOMETRIC[1])).all()):
@@ -176,7 +179,8 @@ def separated(decrements: Sequence[float], hessian: Floats) -> bool:
 
 
 def _step(curvature: Floats, gradient: Floats, keep: Mask) -> Floats | None:
-    """Return Newton's step ``[p]`` of columns ``keep``, or None unless ``curvature`` is positive definite."""
+    """Return Newton's step ``[p]``, with 0 for columns outside ``keep``; None if ``curvature`` is not positive
+    definite."""
     step = np.zeros_like(gradient)
     if not keep.any():
         return step
@@ -185,7 +189,8 @@ def _step(curvature: Floats, gradient: Floats, keep: Mask) -> Floats | None:
 
 
 def _penalised(sums: Sums, beta: Floats, ridge: float, firth: bool, keep: Mask) -> Sums:
-    """Return the ``sums`` with the penalties; the ridge does not apply to the intercept, the first column."""
+    """Return ``sums`` with the ridge penalty (not on the intercept, the first column), and with Firth's penalty in the
+    loss."""
     weights = np.full_like(beta, ridge)
     weights[0] = 0.0
     loss = sums.loss + float(weights @ beta**2) / 2.0 if ridge else sums.loss
@@ -197,10 +202,10 @@ def _penalised(sums: Sums, beta: Floats, ridge: float, firth: bool, keep: Mask) 
 def firth_gradient(
     family: Family, X: Floats, y: Floats, beta: Floats, information: Floats, keep: Mask, counts: Floats | float = 1.0
 ) -> Floats:
-    """Return Firth's gradient ``X'(y - mu + hat (1/2 - mu))`` of a logistic regression, ``[p]``.
+    """Return the gradient ``X'(y - mu + hat (1/2 - mu))`` of a logistic regression with Firth's penalty, ``[p]``.
 
-    ``hat = w x' information^-1 x`` over the columns in ``keep``. ``information [p, p]`` may belong to an earlier point
-    of the same fit. A row counts ``counts [n]`` times.
+    ``hat = w x' information^-1 x`` is a row's hat value over the columns in ``keep``. ``information [p, p]`` may belong
+    to an earlier point of the same fit. A row counts ``counts [n]`` times.
     """
     mu = family.mean(X @ beta)
     varying = X[:, keep]
@@ -209,7 +214,7 @@ def firth_gradient(
 
 
 def fitted(family: Family, X: Floats, y: Floats, *, ridge: float = 0.0) -> Fit:
-    """Fit local rows ``X [n, p]`` and ``y [n]``, starting from coefficients of 0."""
+    """Fit a regression to rows ``X [n, p]`` with outcomes ``y [n]``, starting from coefficients of 0."""
     fit = Fit(np.zeros(X.shape[1]), ridge=ridge)
     while fit.going:
         fit = fit.updated(family.sums(X, y, fit.beta))

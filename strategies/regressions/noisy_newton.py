@@ -1,13 +1,15 @@
 """Newton's steps from noisy sums: each row's contribution is bounded, so that noise can hide every patient.
 
-A row ``x``, its intercept entry included, is clipped to the norm ``R``. The norm of its gradient ``(y - mu) x`` is then
-at most ``R a``, with ``a = |y - mu|``. The norm of its Hessian ``mu (1 - mu) x x'`` is at most ``R^2 a (1 - a)``, as an
-upper triangle whose off-diagonal entries are multiplied by the square root of 2. If the Hessian is multiplied by ``c``,
-the norm of both together is at most ``R a sqrt(1 + c^2 R^2 (1 - a)^2)``. For ``c <= phi^2.5 / R``, with the golden
-ratio ``phi``, this is at most ``R``, its value at ``a = 1``: the Hessian adds nothing to the gradient's privacy cost.
+A row ``x``, with a 1 for the intercept, is clipped to the norm ``R``. The norm of its gradient ``(y - mu) x`` is then
+at most ``R a``, with ``a = |y - mu|``. The Hessian ``mu (1 - mu) x x'`` of the row is sent as an upper triangle, whose
+off-diagonal entries are multiplied by the square root of 2. Its norm is at most ``R^2 a (1 - a)``. If the Hessian is
+multiplied by ``c``, the norm of gradient and Hessian together is at most ``R a sqrt(1 + c^2 R^2 (1 - a)^2)``. For
+``c <= phi^2.5 / R``, with the golden ratio ``phi``, this bound is largest at ``a = 1``, where it is ``R``. The Hessian
+therefore adds nothing to the privacy cost of the gradient.
 
-The noise is a symmetric random matrix, whose spectral norm is about ``sqrt(2 p)`` standard deviations. The same amount
-is added to the diagonal of the Hessian before the step is solved. The norm of a step is at most 2.
+The noise on the Hessian of p columns is a symmetric random matrix, whose spectral norm is about ``sqrt(2 p)`` standard
+deviations. A number of this size is added to the diagonal of the Hessian before the step is computed. The norm of a
+step is at most 2.
 """
 
 from __future__ import annotations
@@ -35,8 +37,12 @@ BITS = 24
 
 
 def scaled(p: int, length: float) -> Floats:
-    """Return the factors ``[p (p + 1) / 2]`` by which a Hessian's upper triangle is multiplied, for rows of norms up to
-    ``length``."""
+    """Return the factors by which the upper triangle of a row's Hessian is multiplied before noise, ``[p (p + 1) /
+    2]``.
+
+    With these factors, the Hessian of a row of norm at most ``length`` adds nothing to the privacy cost of its
+    gradient.
+    """
     row, column = np.triu_indices(p)
     return np.asarray(np.where(row == column, 1.0, 2.0**0.5) * (FREE / length))
 
@@ -49,7 +55,11 @@ def shortened(X: Floats, length: float) -> Floats:
 
 @dataclass(frozen=True)
 class BoundedSums(Program):
-    """The sum over rows of bounded contributions to a logistic regression at ``beta [p]``: gradient and Hessian."""
+    """The gradient and the Hessian of a logistic regression at the received coefficients ``beta [p]``, for each row.
+
+    Rows are clipped to the norm ``length``, so that the contribution of each row is bounded. Contributions are summed
+    when they are sent.
+    """
 
     p: int
     length: float
@@ -83,8 +93,10 @@ def floor(noise: Noise, p: int) -> float:
 
 
 def stepped(beta: Floats, sums: Mapping[str, Floats], noise: Noise, ridge: float) -> Floats:
-    """Return the coefficients ``[p]`` after a step from ``beta [p]`` by noisy ``sums``. The ridge does not apply to the
-    intercept."""
+    """Return the coefficients ``[p]`` after a Newton step from ``beta [p]`` with the noisy ``sums``.
+
+    The ridge penalty does not apply to the intercept, the first coefficient.
+    """
     p = len(beta)
     penalty = np.full(p, ridge)
     penalty[0] = 0.0

@@ -5,21 +5,26 @@ al.: *Robust-ODAL*, AMIA 2020.
 
 The method takes one round of three calls:
 
-1. Hospitals send their own fits. The common point is the mean of these fits, weighted by information matrices (see
-   ``meta_analysis``).
-2. All hospitals send their gradients, and for ``order: 2`` their Hessians, at this point.
-3. The lead hospital fits its surrogate likelihood, and sends the coefficients.
+1. Hospitals send their own regressions. The common point is the mean of their coefficients, weighted by information
+   matrices (see ``meta_analysis``).
+2. All hospitals send their gradients and Hessians at the common point.
+3. One hospital, the lead, fits its surrogate likelihood: its own likelihood, corrected by the mean of these gradients
+   over all rows, and for ``order: 2`` also by the mean of the Hessians. It sends the coefficients.
 
 With ``robust: true`` the common gradient is the median of hospitals' mean gradients, for each coefficient separately,
-so that an unusual hospital cannot move it far. The surrogate may have no maximum, for example if the lead has too few
-rows. With ``order: 2`` only its first step is then taken, which is Newton's step for all rows; with ``order: 1`` no
-step is taken. If the lead has all rows, the result is the pooled fit.
+so that an unusual hospital cannot move it far. The surrogate likelihood may have no maximum, for example if the lead
+has too few rows. With ``order: 2`` the model is then the result of one Newton step from the common point, which uses
+the gradients and Hessians of all rows. With ``order: 1`` the model is the common point. If the lead has all rows, the
+result is the fit to the pooled rows.
 
-Choice: the lead is the hospital with the most training rows. Standard errors are computed from the information of all
-rows at the common point. In all calls hospitals send sums. The result, the lead's fit, is also sent as a sum, to which
-the other hospitals add zeros. Only ``robust`` gradients are sent individually, which needs ``sums: clear``. If an
-answer is lost, the round is repeated. Traffic, once, per hospital: ``4 p + 1`` float64 down, with ``order: 2`` also ``p
-(p + 1) / 2``; up, the traffic of ``meta_analysis``, of a round of ``newton``, and ``p + 1``.
+Our choice: the lead is the hospital with the most training rows. Standard errors are computed from the information
+matrix of all rows at the common point. In all calls, the server needs only sums over hospitals. The lead's coefficients
+are also sent as such a sum, to which the other hospitals add zeros. Only with ``robust`` does the server receive the
+gradients of single hospitals, which needs ``sums: clear``. If an answer is lost, the round is repeated.
+
+Traffic, once: each hospital receives ``4 p + 1`` float64 numbers for p coefficients, and with ``order: 2`` another
+``p (p + 1) / 2``. It sends what it sends in ``meta_analysis``, what it sends in a round of ``newton``, and p + 1
+numbers. With ``robust``, it receives and sends p more.
 """
 
 from __future__ import annotations
@@ -69,7 +74,7 @@ from raysim.strategies.regressions.sums_program import (
 
 @dataclass(frozen=True, eq=False)
 class OdalState(State):
-    """The state of ODAL: the result of its round."""
+    """The state of ODAL; its fields have the result after the first and only round."""
 
     se: Floats | None = None
     """Standard errors of the coefficients, the intercept first, ``[p]``; None before the round."""
@@ -79,7 +84,7 @@ class OdalState(State):
 
 @dataclass(frozen=True)
 class OwnGradient(Program):
-    """A hospital's mean gradient, which is sent to the server individually."""
+    """The mean gradient over a hospital's rows. The server receives each hospital's, not a sum over hospitals."""
 
     p: int
     name: str = "gradient"
@@ -95,8 +100,10 @@ class OwnGradient(Program):
 
 @dataclass(frozen=True)
 class LeadFit(Program):
-    """The fit of the surrogate likelihood to the rows of the ``lead`` hospital, whose id is received. Other hospitals
-    send 0."""
+    """The coefficients that maximise the lead hospital's likelihood, corrected by the sums of all hospitals.
+
+    Hospitals receive the id of the ``lead``. All hospitals but the lead send zeros.
+    """
 
     p: int
     second: bool

@@ -17,19 +17,21 @@ from raysim.strategies.regressions.newton_steps import Fit, independent
 
 
 class Information(NamedTuple):
-    """The information of a hospital's own fit about the common coefficients. Information adds up over hospitals.
+    """The Fisher information of a hospital's own regression about the p coefficients. It is added over hospitals.
 
     - ``weighted [p]``: ``I b``, where ``b`` are the hospital's coefficients.
-    - ``total [p, p]``: the Fisher information ``I`` at ``b``. The rows of coefficients that the hospital cannot
-      estimate are 0.
+    - ``total [p, p]``: the Fisher information matrix ``I`` at ``b``. Its rows and columns are 0 for coefficients that
+      the hospital cannot estimate.
     """
 
     weighted: Floats
     total: Floats
 
     def combined(self) -> tuple[Floats, Floats]:
-        """Return the inverse-variance mean ``[p]`` and its covariance ``[p, p]``; 0 and NaN for a coefficient without
-        estimates."""
+        """Return the inverse-variance weighted mean of hospitals' coefficients ``[p]``, and its covariance ``[p, p]``.
+
+        They are 0 and NaN for a coefficient that no hospital can estimate.
+        """
         keep = independent(self.total)
         within = np.ix_(keep, keep)
         covariance = np.full_like(self.total, np.nan)
@@ -40,7 +42,7 @@ class Information(NamedTuple):
 
 
 def information(family: Family, X: Floats, y: Floats, fit: Fit) -> Information:
-    """Return the Fisher information of a hospital's rows ``X [n, p]`` and ``y [n]`` at the coefficients of its
+    """Return the Fisher information of a hospital's rows ``X [n, p]`` and ``y [n]`` at its own coefficients in
     ``fit``."""
     keep = np.zeros(X.shape[1], dtype=np.bool_) if fit.keep is None else fit.keep
     hessian = family.sums(X, y, fit.beta).hessian * np.outer(keep, keep)
@@ -50,11 +52,12 @@ def information(family: Family, X: Floats, y: Floats, fit: Fit) -> Information:
 class Surrogate(NamedTuple):
     """A lead hospital's surrogate likelihood: its own likelihood, corrected by all hospitals' gradients at one point.
 
-    With ``curvature`` the second derivatives are also corrected (ODAL 2). Both corrections are means over rows.
+    With ``curvature`` the second derivatives are also corrected (ODAL 2). Gradients and second derivatives are means
+    over rows.
 
-    - ``at [p]``: the point, such as the inverse-variance mean.
-    - ``slope [p]``: the gradient of all hospitals minus the lead's gradient.
-    - ``curvature [p, p]``: the information of all hospitals minus the lead's information, or None.
+    - ``at [p]``: the coefficients of the point, such as the inverse-variance mean of hospitals' fits.
+    - ``slope [p]``: the gradient over all hospitals' rows minus the gradient over the lead's rows.
+    - ``curvature [p, p]``: the information over all hospitals' rows minus that over the lead's rows, or None.
     """
 
     at: Floats
@@ -63,12 +66,13 @@ class Surrogate(NamedTuple):
 
     @classmethod
     def of(cls, at: Floats, everybody: Sums, lead: Sums, *, second: bool) -> Surrogate:
-        """Return the surrogate, from the sums at the point ``at`` over all hospitals' rows and over the lead's rows."""
+        """Return the surrogate likelihood, from sums over all hospitals' rows and over the lead's rows at the point
+        ``at``."""
         slope = everybody.gradient / everybody.rows - lead.gradient / lead.rows
         return cls(at, slope, everybody.hessian / everybody.rows - lead.hessian / lead.rows if second else None)
 
     def sums(self, own: Sums, beta: Floats) -> Sums:
-        """Return the corrected sums at ``beta`` for the lead's Newton steps, from the lead's ``own`` sums at
+        """Return the sums of the surrogate likelihood at ``beta``, from the sums ``own`` of the lead's likelihood at
         ``beta``."""
         n, beyond = own.rows, beta - self.at
         bent = np.zeros_like(own.hessian) if self.curvature is None else self.curvature
@@ -80,7 +84,8 @@ class Surrogate(NamedTuple):
         )
 
     def fitted(self, family: Family, X: Floats, y: Floats) -> Fit:
-        """Return the lead's fit to its rows ``X [n, p]`` and ``y [n]``, starting from the point :attr:`at`."""
+        """Maximise the surrogate likelihood with the lead's rows ``X [n, p]`` and ``y [n]``, starting from
+        :attr:`at`."""
         fit = Fit(self.at)
         while fit.going:
             fit = fit.updated(self.sums(family.sums(X, y, fit.beta), fit.beta))
@@ -88,10 +93,10 @@ class Surrogate(NamedTuple):
 
 
 def stacked(products: Floats, with_outcome: Floats) -> Floats:
-    """Return the weights ``[H]`` of hospitals' models in an ensemble, by non-negative least squares.
+    """Return the weights of the models of H hospitals in an ensemble, ``[H]``, by non-negative least squares.
 
-    ``products [H, H]`` is the sum over all rows of ``z z'``, with ``z [H]`` the models' predictions for a row.
-    ``with_outcome [H]`` is the sum of ``z y``. A hospital's own model predicts 0 for its own rows.
+    ``z [H]`` has the predictions of the H models for a row, with 0 for the model of the row's own hospital.
+    ``products [H, H]`` is the sum over all rows of ``z z'``, and ``with_outcome [H]`` the sum of ``z y``.
     """
     values, vectors = np.linalg.eigh(products)
     positive = values > 1e-12 * max(values[-1], np.finfo(float).tiny)

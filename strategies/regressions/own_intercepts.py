@@ -4,18 +4,19 @@ These are fixed effects of hospitals, equal to a regression with dummies (D. Y. 
 efficiency of using summary statistics versus individual-level data in meta-analysis*, Biometrika 2010). Intercepts are
 eliminated at hospitals.
 
-In each round a hospital sends its Schur complement: gradient and Hessian of the slopes with its intercept eliminated.
-The server takes Newton's step of the slopes; the hospital then moves its own intercept to match the step. A step is
-halved if the loss rises. The result equals the pooled regression with a dummy for each hospital, and the strategy is
-done when it has converged.
+In each round, a hospital sends the gradient and the Hessian of the slopes with its intercept eliminated (a Schur
+complement). The server takes Newton's step of the slopes, and each hospital then changes its own intercept accordingly.
+A step is halved if the loss rises. The rounds end when the fit has converged. The result equals the regression on the
+pooled rows with a dummy variable for each hospital.
 
-A hospital whose outcomes are all of one class, or whose counts are all 0, has no finite intercept and adds nothing.
-Such hospitals, and hospitals without training rows, use the mean of the other intercepts. With many small hospitals,
-slopes are biased away from 0 (incidental parameters); ``random_intercepts`` is better there. If a linear predictor
-separates the classes, the fit stops and reports this. With a ``ridge`` there is always one optimum.
+A hospital whose outcomes are all of one class, or whose counts are all 0, has no finite intercept, and its rows do not
+count. Such hospitals, and hospitals without training rows, use the mean of the other intercepts. With many small
+hospitals, slopes are biased away from 0 (the incidental parameter problem); ``random_intercepts`` is then better. If a
+linear combination of features separates the classes, the fit stops and reports this. With a ``ridge`` penalty there is
+always one optimum.
 
-Traffic of a round, with q features: ``2 q + 1`` float64 and a truth value down, and ``4 + q + q (q + 1) / 2`` float64
-up per hospital.
+Traffic of a round, with q features: each hospital receives ``2 q + 1`` float64 numbers and a truth value, and sends
+``4 + q + q (q + 1) / 2`` float64 numbers.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ from raysim.strategies.regressions.sums_program import (
 
 @dataclass(frozen=True, eq=False)
 class OwnInterceptsState(ScaledState):
-    """The state of the fit. Row 0 of the models has the slopes that are tried next, and the mean intercept."""
+    """The state of the fit. Row 0 of ``models`` has the slopes that are tried next, and the mean of the intercepts."""
 
     slopes: Floats | None = None
     """The last accepted slopes, at which the loss did not rise, ``[q]``; None before the first round."""
@@ -90,7 +91,7 @@ class OwnInterceptsState(ScaledState):
 
 @dataclass(frozen=True)
 class InterceptSums(Program):
-    """A hospital's sums at the received slopes, after it has moved its own intercept."""
+    """A hospital's sums at the received q slopes, after it has adjusted its own intercept to them."""
 
     family: str
     q: int
@@ -143,7 +144,7 @@ class InterceptSums(Program):
 class OwnIntercepts(PrivateIntercepts):
     """A regression with an intercept for each hospital. The family is the model's: logistic, linear, or Poisson.
 
-    A ``ridge`` helps with few events or many columns.
+    A ``ridge`` penalty helps if there are few events or many columns.
     """
 
     title: ClassVar[str] = "Own intercepts"

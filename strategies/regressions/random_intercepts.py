@@ -4,23 +4,24 @@ N. E. Breslow, D. G. Clayton: *Approximate Inference in Generalized Linear Mixed
 approximation of the likelihood.
 
 Hospital i's intercept is the common intercept plus ``u_i``, which is normal with standard deviation ``tau``. The
-hospital computes the mode of ``u_i`` and uses it as ``u_i``. In each round hospitals send their part of the approximate
-likelihood, its gradient by the coefficients and ``ln tau``, and the curvature of the slopes with ``u_i`` eliminated.
-The server takes steps with this curvature, corrected by earlier gradients (L-BFGS). A step is halved if the likelihood
-falls. The intercepts of small hospitals shrink to the mean, so that slopes are not biased as with ``own_intercepts``.
-``u_i`` never leaves a hospital; hospitals without training rows use the common intercept.
+hospital computes the mode of ``u_i`` and predicts with it. In each round, hospitals send their contributions to the
+approximate log-likelihood and to its gradient by the coefficients and ``ln tau``. They also send its curvature for the
+coefficients, with ``u_i`` eliminated, and approximately for ``ln tau``. The server takes steps with this curvature,
+corrected by earlier gradients (L-BFGS). A step is halved if the likelihood falls. The intercepts of small hospitals
+shrink to the common intercept, which avoids the bias of the slopes in ``own_intercepts``. ``u_i`` never leaves a
+hospital; hospitals without training rows use the common intercept.
 
-Without a ``ridge`` the fit stops as ``separated`` in two cases. In the first, one hyperplane separates the classes of
-all hospitals: three successive steps do not get shorter although the expected rise of the likelihood falls. In the
-second, parallel hyperplanes separate the classes within each hospital: coefficients and ``tau`` grow together without
-limit.
+Without a ``ridge`` penalty, the fit stops as ``separated`` in two cases. In the first, one hyperplane separates the
+classes of all hospitals: three successive steps do not get shorter although the expected rise of the likelihood falls.
+In the second, parallel hyperplanes separate the classes within each hospital: coefficients and ``tau`` grow together
+without limit.
 
-Counts are fitted with the same approximation. Other numeric labels are fitted with the exact likelihood, without a
-``ridge`` (:mod:`raysim.strategies.regressions.linear_mixed`).
+Counts are fitted with the same approximation. Other numeric labels are fitted with the exact likelihood, and a
+``ridge`` is then not possible (:mod:`raysim.strategies.regressions.linear_mixed`).
 
-Traffic of a round, with p columns, the intercept included: p + 1 float64 down and ``3 + p + p (p + 1) / 2`` float64 up
-per hospital; one more call at the end returns the second derivatives for standard errors. For a numeric label: p + 1
-down and ``2 + (p + 1) (p + 2)`` up.
+Traffic of a round, with p columns, the intercept included: each hospital receives p + 1 float64 numbers and sends
+``3 + p + p (p + 1) / 2``. At the end, hospitals are called once more and also send the second derivatives for standard
+errors. For a numeric label other than counts, each hospital receives p + 1 numbers and sends ``2 + (p + 1) (p + 2)``.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ DIFFERENCE = 1e-5
 
 @dataclass(frozen=True, eq=False)
 class RandomInterceptsState(ScaledState):
-    """The state of the fit. Row 0 of the models has the coefficients that are tried next, with the common intercept."""
+    """The state of the fit. Row 0 of ``models`` has the coefficients that are tried next, with the common intercept."""
 
     at: Floats | None = None
     """Coefficients and ``ln tau`` of the last accepted point, ``[p + 1]``; None before the first round."""
@@ -114,7 +115,10 @@ class RandomInterceptsState(ScaledState):
 
 @dataclass(frozen=True)
 class MarginalSums(Program):
-    """A hospital's part of the approximate likelihood, with its second derivatives if ``last``."""
+    """A hospital's contribution to the approximate log-likelihood, with its derivatives.
+
+    If ``last``, it includes the second derivatives for standard errors.
+    """
 
     family: str
     p: int
@@ -230,7 +234,10 @@ class RandomIntercepts(PrivateIntercepts):
         return replace(own, at=point + step, step=np.zeros(p + 1), value=value, covariance=covariance)
 
     def _weights(self, p: int) -> Floats:
-        """Return the penalty's weights of the coefficients and ``ln tau``, ``[p + 1]``: only slopes have a penalty."""
+        """Return the weights of the ridge penalty on the p coefficients and ``ln tau``, ``[p + 1]``.
+
+        They are 0 for the intercept and for ``ln tau``.
+        """
         weights = np.full(p + 1, self.ridge)
         weights[[0, -1]] = 0.0
         return weights
@@ -272,9 +279,11 @@ class RandomIntercepts(PrivateIntercepts):
 
 
 def _diverges(rises: Sequence[tuple[float, float]], largest: float) -> bool:
-    """Return whether steps do not get shorter although the likelihood's expected ``rises`` get small.
+    """Return whether the fit diverges: steps do not get shorter although the expected rise of the likelihood gets
+    small.
 
-    ``largest`` is the largest coefficient.
+    ``rises`` has, for the last steps, the expected rise and the largest change of a coefficient. ``largest`` is the
+    largest coefficient.
     """
     if len(rises) <= RUNS or rises[-1][1] < MOVES * largest:
         return False
@@ -283,9 +292,10 @@ def _diverges(rises: Sequence[tuple[float, float]], largest: float) -> bool:
 
 
 def _step(gradient: Floats, hessian: Floats, spread: float, pairs: Pairs) -> Floats:
-    """Return the step uphill from a ``gradient [p + 1]``.
+    """Return the next step of the p coefficients and ``ln tau``, along which the likelihood rises, ``[p + 1]``.
 
-    The step uses the curvature of the coefficients ``[p, p]`` and of ``ln tau``, improved by earlier steps.
+    ``gradient [p + 1]`` is the gradient of the log-likelihood. ``hessian [p, p]`` is the curvature for the coefficients
+    and ``spread`` that for ``ln tau``; earlier steps (``pairs``) correct both.
     """
     keep = independent(hessian)
     within = np.flatnonzero(keep)

@@ -15,10 +15,10 @@ LEVEL = 0.95
 
 
 class Errors(NamedTuple):
-    """Standard errors of coefficients, NaN where undefined.
+    """Standard errors of p coefficients, NaN where undefined.
 
     - ``se [p]``: the standard error of each coefficient.
-    - ``quantile``: the number of standard errors in an interval's half-width.
+    - ``quantile``: the half-width of a confidence interval in standard errors, such as 1.96.
     """
 
     se: Floats
@@ -27,7 +27,7 @@ class Errors(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Ending:
-    """The sums at the final coefficients, from which standard errors are computed."""
+    """Sums over all hospitals at the final coefficients, from which standard errors are computed."""
 
     rows: int
     hospitals: int
@@ -44,12 +44,12 @@ class Ending:
 def model_based(
     information: Floats, keep: Mask, *, ridge: float = 0.0, variance: float = 1.0, rows: float = np.inf
 ) -> Errors:
-    """Return standard errors from the likelihood.
+    """Return the standard errors of p coefficients that follow from the likelihood of the model.
 
-    ``information [p, p]`` is the unpenalised information at the final coefficients. With a ``ridge``, the variance is
-    ``V = H^-1 information H^-1`` with the penalised ``H``; the first column is the intercept. ``variance`` multiplies
-    ``V``. In a linear model it is the residual variance, and the quantile is Student's with ``rows - p`` degrees of
-    freedom.
+    ``information [p, p]`` is the unpenalised information at the final coefficients; the first column is the intercept.
+    The covariance is ``V = H^-1 information H^-1``, where ``H`` is ``information`` with the ``ridge`` penalty.
+    ``variance`` multiplies ``V``. In a linear model it is the residual variance, and the quantile is Student's with
+    ``rows - p`` degrees of freedom.
     """
     varying = information[np.ix_(keep, keep)]
     weights = np.where(np.flatnonzero(keep) == 0, 0.0, ridge)
@@ -62,11 +62,11 @@ def model_based(
 def by_hospital(
     information: Floats, meat: Floats, keep: Mask, hospitals: int, rows: float, ridge: float = 0.0
 ) -> Errors:
-    """Return standard errors that are valid if hospitals differ (Liang and Zeger 1986), with the usual small-sample
-    factor.
+    """Return standard errors of p coefficients that are valid if hospitals differ (Liang and Zeger 1986).
 
-    ``meat [p, p]`` is the sum over ``hospitals`` of ``s s'``, where ``s [p]`` is a hospital's gradient at the final
-    coefficients. With one hospital the standard errors are undefined.
+    They include the usual factor for few hospitals and rows. ``meat [p, p]`` is the sum over ``hospitals`` of ``s s'``,
+    where ``s [p]`` is a hospital's gradient at the final coefficients. With one hospital the standard errors are
+    undefined.
     """
     p = int(keep.sum())
     if hospitals < 2 or rows <= p:
@@ -79,7 +79,7 @@ def by_hospital(
 
 
 def _spread(covariance: Floats, keep: Mask) -> Floats:
-    """Return the square roots of the diagonal, ``[p]``; NaN for columns that were left out."""
+    """Return the standard errors ``[p]`` from the covariance of the columns in ``keep``; NaN for all other columns."""
     se = np.full(len(keep), np.nan)
     se[keep] = np.sqrt(np.diag(covariance))
     return se

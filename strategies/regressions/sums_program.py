@@ -39,10 +39,10 @@ def check_linear(
     weighs: bool = False,
     most: int | None = MOST_COLUMNS,
 ) -> None:
-    """Raise ``ValueError`` unless the model is linear, with one output; ``name`` is the strategy's name.
+    """Raise ``ValueError`` unless the strategy ``name`` can fit the configured model.
 
-    ``weighs`` says whether the strategy can weight rows by class. ``most`` is its largest number of columns; None means
-    any number.
+    The model must be linear with one output, and its label must fit ``families``. ``weighs`` says whether the strategy
+    can weight rows by class. ``most`` is the largest number of columns that it can fit; None means any number.
     """
     if training.classes > 2 or (training.classes == 0 and families == ("logistic",)):
         label = f"has {training.classes} classes" if training.classes else "is a number"
@@ -72,17 +72,18 @@ def _or_number(families: tuple[str, ...]) -> str:
 
 
 def family_of(known: FederationView | Training) -> Family:
-    """Return the family of the label and the model.
+    """Return the regression's family for the label and the model.
 
-    It is logistic for two classes, Poisson for outputs that are means of counts, or else linear.
+    It is logistic for two classes, Poisson for a model of counts, and linear for all other numeric labels.
     """
     return FAMILIES["logistic" if known.classes else "poisson" if known.link == "log" else "linear"]
 
 
 def units(known: FederationView, scale: float | None, sizes: Ids) -> tuple[Grid, float]:
-    """Return the grid for hospitals with ``sizes [H]`` training rows, and the factor of labels.
+    """Return the grid to which hospitals round their sums, and the factor by which labels are multiplied in the fit.
 
-    ``scale`` is the result of :func:`scale_of`. Counts are not scaled; the grid instead allows for their size.
+    ``sizes [H]`` has the numbers of training rows of H hospitals. ``scale`` is the factor that :func:`scale_of`
+    returns. The factor of counts is 1, because they are not scaled; the grid for counts has a larger limit.
     """
     if scale is None or family_of(known).name == "linear":
         return Grid.of(sizes), scale or 1.0
@@ -90,31 +91,37 @@ def units(known: FederationView, scale: float | None, sizes: Ids) -> tuple[Grid,
 
 
 def design(X: Floats) -> Floats:
-    """Return the columns of a regression, the intercept first: ``[n, F + 1]`` from features ``[n, F]``."""
+    """Return the design matrix ``[n, F + 1]`` for features ``X [n, F]``: a column of ones for the intercept, then
+    ``X``."""
     return np.column_stack([np.ones(len(X)), X]).astype(np.float64, copy=False)
 
 
 def as_theta(view: FederationView, beta: Floats) -> Floats:
-    """Return the model's parameters ``[P]`` from coefficients ``beta [P]`` with the intercept first."""
+    """Return the P coefficients ``beta``, of which the intercept is first, in the order of the model's parameters."""
     theta = np.zeros_like(view.initial)
     theta[view.parameters["bias"]], theta[view.parameters["weight"]] = beta[:1], beta[1:]
     return theta
 
 
 def as_beta(view: FederationView, theta: Floats) -> Floats:
-    """Return the coefficients ``[P]``, the intercept first, of parameters ``theta [P]``."""
+    """Return the P parameters ``theta`` of the model as coefficients with the intercept first."""
     return np.concatenate([theta[view.parameters["bias"]], theta[view.parameters["weight"]]])
 
 
 def normal_uncertainty(view: FederationView, theta: Floats, se: Floats) -> Uncertainty:
-    """Return intervals of ``theta [P]`` from the standard errors ``se [P]`` of its coefficients, the intercept
-    first."""
+    """Return 95 % confidence intervals of the P parameters ``theta``, with normal quantiles.
+
+    ``se`` has the standard errors of the P coefficients, the intercept first.
+    """
     undefined = Errors(np.full_like(se, np.nan), np.nan)
     return uncertainty_of(view, theta, Errors(se, float(ndtri(0.975))), undefined)
 
 
 def uncertainty_of(view: FederationView, theta: Floats, model: Errors, robust: Errors) -> Uncertainty:
-    """Return intervals of ``theta [P]`` from two kinds of standard errors of its coefficients, the intercept first."""
+    """Return two confidence intervals of each of the P parameters ``theta``: model-based, and robust.
+
+    ``model`` and ``robust`` have the standard errors of the coefficients, the intercept first.
+    """
     likely, differing = as_theta(view, model.se), as_theta(view, robust.se)
     likely_half_width, away = model.quantile * likely, robust.quantile * differing
     return Uncertainty(
@@ -135,13 +142,15 @@ def upper(matrix: Floats) -> Floats:
 
 @lru_cache
 def _places(p: int) -> Ids:
-    """Return the indices of the upper triangle in a matrix ``[p, p]``, cached because every hospital needs them in
-    every call."""
+    """Return the flat indices of the upper triangle of a matrix ``[p, p]``.
+
+    They are cached, because every hospital needs them in every call.
+    """
     return np.ravel_multi_index(np.triu_indices(p), (p, p))
 
 
 def symmetric(triangle: Floats) -> Floats:
-    """Return the matrix ``[p, p]`` of an upper triangle."""
+    """Return the symmetric matrix ``[p, p]`` with this upper ``triangle [p (p + 1) / 2]``."""
     p = math.isqrt(2 * len(triangle))
     matrix = np.zeros((p, p))
     matrix[np.triu_indices(p)] = triangle
@@ -149,20 +158,24 @@ def symmetric(triangle: Floats) -> Floats:
 
 
 def triangle(p: int) -> tuple[int]:
-    """Return the shape of an upper triangle as an array that is sent."""
+    """Return the shape of the array by which the upper triangle of a matrix ``[p, p]`` is sent."""
     return (p * (p + 1) // 2,)
 
 
 @dataclass(frozen=True)
 class Grid:
-    """A grid to which sums are rounded, with the finest steps that can represent the sums of all hospitals."""
+    """A grid to which sums are rounded, so that hospitals' sums can be added exactly.
+
+    Its step is ``2^-bits``: the finest step with which sums over all hospitals do not overflow, or ``2^-MOST_BITS``.
+    """
 
     bits: int
     largest: float
 
     @classmethod
     def of(cls, sizes: Ids, label: float = 1.0) -> Grid:
-        """Return the grid for hospitals with ``sizes [H]`` training rows and labels up to ``label``, a power of two."""
+        """Return the grid for H hospitals with ``sizes [H]`` training rows, and labels up to ``label``, a power of
+        two."""
         largest = 2.0 ** math.ceil(math.log2(ROOM * max(label, 1.0) * max(int(sizes.max(initial=1)), 1)))
         bits = 61 - math.ceil(math.log2(largest * max(len(sizes), 1)))
         if bits < 0:
@@ -171,18 +184,18 @@ class Grid:
 
     @property
     def squares(self) -> Grid:
-        """The coarser grid for squares of sums, which has a larger limit."""
+        """The grid for products of sums, with larger steps and a larger limit."""
         moved = min(self.bits, 16)
         return Grid(self.bits - moved, self.largest * 2.0**moved)
 
     def send(self, kind: str, shape: tuple[int, ...] = ()) -> Send:
-        """Return the declaration of a sum on this grid."""
+        """Return the declaration of a sum that hospitals round to this grid and send."""
         return Send(shape, kind=kind, bits=self.bits, largest=self.largest)
 
     def within(self, sums: Any) -> Any:
-        """Clip each of ``sums`` to just below the grid's largest value.
+        """Clip each of ``sums`` to just below the largest value that the grid can represent.
 
-        Only steps that are far too long lead to sums of this size; such steps are then halved.
+        Sums are larger only after a step of the fit that is far too long; such a step is then halved.
         """
         most = self.largest * (1 - 2.0**-20)
         if np.abs(sums).max(initial=0.0) <= most:
@@ -190,9 +203,9 @@ class Grid:
         return np.nan_to_num(np.clip(sums, -most, most), nan=most)
 
     def sent(self, sums: Mapping[str, Any], at: Context) -> dict[str, Any]:
-        """Return the named ``sums``, clipped to just below the largest value.
+        """Return the named ``sums``, clipped to just below the largest value that the grid can represent.
 
-        Raises ``ValueError`` if a sum of the first call is too large, because then no step is the cause.
+        Raises ``ValueError`` if a sum is too large before any step: the data, not a too long step, are then the cause.
         """
         sent = {name: self.within(values) for name, values in sums.items()}
         if at.round == 1 and at.turn == 0 and any(not np.array_equal(sent[name], sums[name]) for name in sums):
@@ -204,12 +217,13 @@ class Grid:
 
 @dataclass(frozen=True)
 class RegressionSums(Program):
-    """The sums of a regression at the received coefficients ``beta [p]``.
+    """A hospital's sums for a regression at the received p coefficients: the loss, its gradient and second derivatives.
 
-    - With ``second`` they include second derivatives.
-    - With ``last`` they include the products ``g g'`` of each hospital's gradient, Pearson's statistic, and ``outcomes
-      [3]``: the sums of rows, labels and :attr:`Family.own`.
-    - If ``information [p, p]`` (of the columns ``keep [p]``) is received, the gradient is Firth's.
+    - ``second`` says whether second derivatives are included.
+    - With ``last``, the sums for standard errors are included: the products ``g g'`` of the hospital's gradient,
+      Pearson's statistic, and ``outcomes [3]``, the sums of rows, labels and :attr:`Family.own`.
+    - If ``information [p, p]`` and the mask ``keep [p]`` of its columns are received, the gradient is that of Firth's
+      penalised likelihood.
 
     Labels are multiplied by ``scale``.
     """
@@ -259,5 +273,5 @@ class RegressionSums(Program):
 
 
 def sums_of(rows: int, answered: Mapping[str, Floats]) -> Sums:
-    """Return the sums of the hospitals that have ``answered``; ``rows`` is the number of their rows."""
+    """Return hospitals' answers to :class:`RegressionSums` as :class:`Sums` over ``rows`` rows."""
     return Sums(rows, float(answered["loss"]), answered["gradient"], symmetric(answered["hessian"]))

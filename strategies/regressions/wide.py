@@ -1,9 +1,9 @@
 """Limited-memory BFGS on sums, for regressions of wide tables: hospitals send gradients but no second derivatives.
 
 See :mod:`.lbfgs`. With p columns, a round of Newton's method needs ``p (p + 1) / 2`` numbers from each hospital. A
-round of this method needs only ``p + 1``, but it takes some thirty to a hundred rounds. Without second derivatives it
-cannot detect collinear columns or separated classes. It therefore needs a penalty, under which there is one optimum.
-Second derivatives are requested once, at the end, for standard errors.
+round of this method needs only ``p + 1``, but it takes some thirty to a hundred rounds. Without second derivatives, the
+method cannot detect collinear columns or separated classes. It therefore needs a ridge penalty, under which there is
+always one optimum. Hospitals send second derivatives once, at the end, for standard errors.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PAIRS = 20
 
 @dataclass(frozen=True, eq=False)
 class WideState(ScaledState):
-    """The state of the fit. Row 0 of the models has the coefficients that are tried next, and finally the fit."""
+    """The state of the fit. Row 0 of ``models`` has the coefficients that are tried next, and finally the fit."""
 
     at: Floats | None = None
     """The last accepted coefficients, at which the loss fell, ``[p]``; None before the first round."""
@@ -53,8 +53,10 @@ class WideState(ScaledState):
 
 
 def wide_round(view: FederationView, own: WideState, ids: Ids, rows: Ids, ridge: float) -> Calls:
-    """Run a round: a call for the gradient at the next point. ``rows`` are each hospital's rows, or their total if
-    pooled."""
+    """Run a round, in which hospitals send the loss and its gradient at the next coefficients.
+
+    ``rows`` has the number of rows of each hospital, or one total if rows are pooled.
+    """
     if own.ended:
         return own
     family, p = family_of(view), len(view.initial)

@@ -3,14 +3,18 @@
 C. Li, H. Wu: *FedCLS: A Federated Learning Client Selection Algorithm Based on Cluster Label Information*, IEEE
 VTC2022-Fall. We could not read the paper: some details below are our choices.
 
-Before training, each hospital sends which classes it has, ``b_ic`` in {0, 1}. In the order of ids, each hospital
-without a cluster opens a cluster. All later hospitals without a cluster join it if they differ from its first hospital
-in at most τ C classes. A round goes through the clusters repeatedly until the cohort is full. Each time, every cluster
-adds its next member. The orders of clusters and of members are uniform permutations for the round. A cluster may have a
-single hospital. With τ >= 1 there is one cluster, and the cohort is the uniform sample, bit for bit.
+Before training, each hospital i sends for each of the C classes c whether it has training rows of it, ``b_ic`` in
+{0, 1}. Then the first hospital that has no cluster opens one. All later hospitals without a cluster join it if they
+differ from its first hospital in at most τ C classes. This is repeated until every hospital has a cluster. A cluster
+may have a single hospital.
+
+In each round, clusters take turns to add one of their hospitals to the cohort until it is full. The order of the
+clusters, and the order of the hospitals in a cluster, are sampled anew in each round. With τ >= 1 there is only one
+cluster, and the cohort equals the cohort of uniform sampling, bit for bit.
 
 Public code differs: it counts the classes whose frequencies are unequal, leaves out clusters of one hospital, and ranks
-clusters by random numbers. Traffic in addition to the strategy's: C bits, counted as scalars, up once.
+clusters by random numbers. Traffic, in addition to the traffic of training: each hospital sends C bits once, which are
+counted as C numbers.
 """
 
 from __future__ import annotations
@@ -40,8 +44,10 @@ from raysim.strategies.shared.label_counts import LabelCounts, check_classes
 
 @dataclass(frozen=True)
 class LabelPresence(LabelCounts):
-    """Whether the hospital has training rows of each class, ``[1, C]`` of 0 and 1. With noise, the number of rows of
-    each class."""
+    """Whether a hospital has training rows of each of the C classes: an array ``[1, C]`` of 0 and 1.
+
+    With the noise of differential privacy, the array has the noisy number of rows of each class instead.
+    """
 
     name = "label_presence"
 
@@ -54,7 +60,8 @@ class LabelPresence(LabelCounts):
 class FedCls(Selection):
     """Client sampling in turn from clusters of hospitals with the same classes (FedCLS).
 
-    The selection's memory is ``clusters [N]``, the cluster of each hospital; -1 for hospitals without training rows.
+    From round to round the selection stores ``clusters [N]``: the cluster of each of the N hospitals, or -1 for a
+    hospital without training rows.
     """
 
     tau: NonNegativeFloat = 0.1
@@ -84,8 +91,11 @@ class FedCls(Selection):
 
 
 def presence_clusters(presence: Floats, tau: float) -> Ids:
-    """Return the cluster of each hospital ``[N]``, from ``presence [N, C]``. Each cluster forms around its first
-    hospital."""
+    """Return the number of each hospital's cluster, ``[N]``.
+
+    ``presence [N, C]`` is 1 where a hospital has rows of a class, otherwise 0. A cluster has the hospitals that differ
+    from its first hospital in at most the share ``tau`` of the classes.
+    """
     labels = np.full(len(presence), -1, dtype=np.int64)
     # The small addend undoes rounding of tau C if it should be whole.
     allowed = tau * presence.shape[1] + 1e-9
@@ -97,7 +107,7 @@ def presence_clusters(presence: Floats, tau: float) -> Ids:
 
 
 def place_in_group(group: NDArray[Any]) -> Ids:
-    """Return, for each entry of ``group [H]``, the number of earlier entries of the same group, ``[H]``."""
+    """Return, for each entry of ``group [H]``, how many earlier entries have the same value, ``[H]``."""
     order = np.argsort(group, kind="stable")
     sizes = np.bincount(group)
     place = np.empty(len(group), dtype=np.int64)

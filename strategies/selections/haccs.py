@@ -3,23 +3,26 @@
 J. Wolfrath, N. Sreekumar, D. Kumar, Y. Wang, A. Chandra: *HACCS: Heterogeneity-Aware Clustered Client Selection for
 Accelerated Federated Learning*, IPDPS 2022; details follow the authors' code.
 
-Before training, hospitals send how many rows of each class they have. OPTICS (at least 2 hospitals) clusters them by
-the Hellinger distance of their class shares; a hospital that OPTICS labels as noise forms its own cluster. All
-hospitals send their loss under the initial model. Participants of later rounds send their loss before they train. A
-hospital that trains on groups of its rows sends a loss for each group, and their mean by rows is stored.
+Before training, hospitals send how many rows of each class they have. OPTICS (with at least 2 hospitals in a cluster)
+clusters hospitals by the Hellinger distance between their class shares. A hospital that OPTICS labels as noise forms
+its own cluster. All hospitals send their mean loss under the initial model; in each round, participants send their mean
+loss before they train. If a hospital trains a model for each of several groups of its rows, it sends a loss for each
+group, and the mean weighted by rows is stored.
 
 In each round, a cluster c has the score ``rho tau_c + (1 - rho) ACL_c / sum ACL``. ``ACL_c`` is the mean of its
-hospitals' last known losses, and ``tau_c = 1 - lat_c / max lat`` is computed from their mean latencies. Until the
-cohort is full, a cluster with unused hospitals is sampled in proportion to its score (uniformly if all scores are 0).
-The sampled cluster's fastest unused hospital joins; of equally fast ones, the hospital with the smaller id.
+hospitals' last known losses. ``tau_c = 1 - lat_c / max lat``, where ``lat_c`` is their mean latency. Until the cohort
+is full, a cluster is sampled in proportion to its score (uniformly if all scores are 0), and its fastest hospital joins
+the cohort. Only hospitals that are not yet in the cohort count. Of equally fast hospitals, the one with the smaller id
+joins.
 
-Choices: noisy counts are clipped at 0; losses are averaged as they are (the authors square them: ``loss_power: 2``).
-``metric: euclidean`` is the authors' routine for label histograms: Euclidean distances, and clusters cut from the
-OPTICS ordering at .25, as by DBSCAN. Latencies are the simulated hospitals' round times (``system``). Without a virtual
-clock, each hospital has a random latency as in the authors' code, which affects only the sampling.
+Our choices: noisy counts are clipped at 0. Losses are not squared before clusters are scored; the authors' code squares
+them (``loss_power: 2``). ``metric: euclidean`` is the authors' routine for label histograms: Euclidean distances, and
+clusters cut from the OPTICS ordering at .25, as by DBSCAN. Latencies are the simulated round times of hospitals
+(``system``). If round times are not simulated, each hospital has a random latency as in the authors' code, which
+affects only the selection of participants.
 
-Traffic in addition to the strategy's: C + 1 scalars up and P down once for each hospital; one scalar up per
-participant, or one for each group of its rows that it trains on.
+Traffic, in addition to the traffic of training: once, each hospital receives the model's P parameters and sends its C
+class counts and its loss. In each round, each participant sends one loss, or one for each group of rows.
 """
 
 from __future__ import annotations
@@ -65,8 +68,8 @@ MEGABITS, DELAY = 80.0, (0.02, 0.2)
 class Haccs(Selection):
     """Client sampling from clusters of hospitals with similar labels, by speed and loss (HACCS).
 
-    The selection's memory is ``clusters [N]`` (-1 without training rows), the last known ``losses [N]``, and
-    ``latencies [N]`` in seconds.
+    From round to round the selection stores three arrays with an entry for each of the N hospitals: ``clusters`` (-1
+    for a hospital without training rows), the last known ``losses``, and ``latencies`` in seconds.
     """
 
     uses_losses: ClassVar[bool] = True
@@ -138,8 +141,10 @@ class Haccs(Selection):
 
 
 def label_clusters(counts: Floats, metric: Literal["hellinger", "euclidean"]) -> Ids:
-    """Return the cluster of each hospital ``[H]`` from ``counts [H, C]`` of rows. Clusters are numbered by their
-    smallest member."""
+    """Return the number of each hospital's cluster, ``[H]``, from its number of rows of each class, ``counts [H, C]``.
+
+    The cluster of the first hospital has number 0, and the others are numbered in the order of their first hospitals.
+    """
     from sklearn.cluster import OPTICS  # a second to import, and only this selection needs it
 
     if len(counts) < 2:
@@ -156,16 +161,17 @@ def label_clusters(counts: Floats, metric: Literal["hellinger", "euclidean"]) ->
 
 
 def latency(rng: np.random.Generator) -> float:
-    """Sample once per run how many seconds a hospital's round takes, computation and network transfer included."""
+    """Sample how many seconds a hospital needs for a round, including computation and network transfer."""
     compute = 10.0 * rng.uniform(*COMPUTE[rng.choice(len(ODDS), p=ODDS)])
     bandwidth = rng.uniform(*BANDWIDTH[rng.choice(len(ODDS), p=ODDS)])
     return float(compute + rng.uniform(*DELAY) + MEGABITS / bandwidth)
 
 
 def scores(cluster: Ids, losses: Floats, latencies: Floats, rho: float) -> Floats:
-    """Return the score ``rho tau_c + (1 - rho) ACL_c / sum ACL`` of each cluster, ``[K]``.
+    """Return the score ``rho tau_c + (1 - rho) ACL_c / sum ACL`` of each of the K clusters, ``[K]``.
 
-    ``cluster [H]`` is the cluster of each hospital.
+    ``cluster [H]`` has the number of each hospital's cluster. ``ACL_c`` is the mean loss of cluster c, and ``tau_c`` is
+    1 minus its mean latency in units of the largest mean latency.
     """
     sizes = np.bincount(cluster)
     loss = np.bincount(cluster, weights=losses) / sizes

@@ -3,14 +3,14 @@
 Y. J. Cho, J. Wang, G. Joshi: *Towards Understanding Biased Client Selection in Federated Learning*, AISTATS 2022,
 section 4, strategy pow-d.
 
-In each round, d candidates are sampled without replacement, with probabilities in proportion to their rows. They send
-their mean training loss under the model that they would start from. The m candidates with the largest losses take part,
-ties to the smaller id. If m is at least d, all candidates take part, as in public implementations (``rounds.csv`` has
-their number), and no losses are sent. The paper averages a cohort uniformly: combine with
-``{name: fedavg, weights: uniform}``.
+In each round, d candidate hospitals are sampled without replacement, with probabilities in proportion to their training
+rows. They send their mean training loss under the model from which they would start training. The m candidates with the
+largest losses take part; of candidates with equal losses, those with the smaller ids. If m is at least d, all
+candidates take part, as in public implementations, and no losses are sent; ``rounds.csv`` has the number of
+participants. The paper averages a cohort uniformly: for this, use the strategy ``{name: fedavg, weights: uniform}``.
 
-Traffic in addition to the strategy's: P down and one scalar up for each of the d candidates; participants then already
-have the model, and train from it.
+Traffic, in addition to the traffic of training: each of the d candidates receives the model's P parameters and sends
+one loss. Participants are not sent the same model again for training.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from raysim.strategies.selections.sampling import cohort_size, weighted_sample
 class PowerOfChoice(Selection):
     """Client sampling of the hospitals with the largest losses among candidates (Power-of-Choice).
 
-    ``candidates`` is d; m is ``max(minimum, floor(fraction * M))`` for ``M`` hospitals.
+    Of ``candidates`` sampled hospitals, the ``max(minimum, floor(fraction * M))`` with the largest losses take part.
+    ``M`` is the number of hospitals that can take part.
     """
 
     candidates: PositiveInt = 8

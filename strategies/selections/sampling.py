@@ -63,7 +63,8 @@ class ByRows(Selection):
     """A sample without replacement: each hospital is sampled with probability proportional to its training rows
     (FedProx, Algorithm 2).
 
-    With ``weights: uniform`` the average of a cohort represents all rows. Weights by rows would count sizes twice.
+    Combine it with a strategy whose setting is ``weights: uniform``: the average over participants then represents all
+    rows. If participants were also weighted by their rows, large hospitals would count twice.
     """
 
     fraction: ShareOfOne = 0.1
@@ -80,7 +81,8 @@ class ByRows(Selection):
 class InverseSqrt(Selection):
     """A sample without replacement with weights ``n_i^(-1/2)``: small hospitals take part more (CHiP-FL, section 4).
 
-    Federated averaging of such a cohort is biased towards small hospitals: no importance weights correct the bias.
+    ``n_i`` is the number of training rows of hospital i. Federated averaging is then biased towards small hospitals,
+    because no importance weights correct for the sampling.
     """
 
     fraction: ShareOfOne = 0.1
@@ -94,12 +96,18 @@ class InverseSqrt(Selection):
 
 
 def cohort_size(available: int, fraction: float, minimum: int) -> int:
-    """Return ``min(M, max(minimum, floor(fraction * M)))`` for ``M = available``. A small addend corrects rounding
-    errors such as .1 * 30 = 2.9999."""
+    """Return how many hospitals take part: ``min(M, max(minimum, floor(fraction * M)))``, where ``M`` is ``available``.
+
+    A small number is added to the product before ``floor``, to correct rounding errors such as .1 * 30 = 2.9999.
+    """
     return min(available, max(minimum, int(fraction * available + 1e-9)))
 
 
 def weighted_sample(ids: Ids, log_weights: np.ndarray, count: int, rng: np.random.Generator) -> Ids:
-    """Sample ``count`` ascending ids without replacement: the largest ``log w_i + Gumbel`` (successive sampling)."""
+    """Return ``count`` of the ``ids`` in ascending order, sampled without replacement with weights
+    ``exp(log_weights)``.
+
+    The sampled ids are those with the largest ``log w_i`` plus Gumbel noise (successive sampling).
+    """
     keys = log_weights + rng.gumbel(size=len(ids))
     return np.sort(ids[np.argsort(-keys, kind="stable")[:count]])

@@ -3,12 +3,12 @@
 Y. Laguel, K. Pillutla, J. Malick, Z. Harchaoui: *A Superquantile Approach to Federated Learning with Heterogeneous
 Devices*, CISS 2021, Algorithm 1; the quantile as in the authors' code.
 
-In each round, the hospitals of a uniform sample send their mean training losses. Each loss is weighted by its
-hospital's number of rows. A hospital takes part if its loss is at least the quantile of order θ of these losses. θ = 0
-is uniform sampling, and no losses are sent.
+In each round, the hospitals of a uniform sample send their mean training losses. A hospital takes part if its loss is
+at least the θ-quantile of the losses of the sample, in which each loss is weighted by its hospital's number of rows.
+With θ = 0 the whole sample takes part, and no losses are sent.
 
-Traffic in addition to the strategy's: P down and one scalar up for each hospital of the sample; participants then
-already have the model, and train from it.
+Traffic, in addition to the traffic of training: each hospital of the sample receives the model's P parameters and sends
+one loss. Participants are not sent the same model again for training.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from raysim.strategies.selections.sampling import Uniform
 class Superquantile(Selection):
     """Client sampling of the hospitals with losses in the upper tail (Superquantile).
 
-    The hospitals that send losses are sampled as by :class:`raysim.strategies.selections.sampling.Uniform`.
+    The hospitals that send losses are a uniform sample, as in :class:`raysim.strategies.selections.sampling.Uniform`.
     """
 
     level: BelowOne = 0.5
@@ -45,8 +45,11 @@ class Superquantile(Selection):
 
 
 def weighted_quantile(losses: Floats, sizes: Ids, level: float) -> float:
-    """Return entry ``ceil(level * n) - 1`` (at least 0) of the n sorted losses, where each of ``losses [H]`` is
-    repeated ``sizes`` times."""
+    """Return the quantile of order ``level`` of hospitals' ``losses [H]``, each weighted by its hospital's ``sizes``.
+
+    Each loss is repeated as often as its hospital has rows, and the n losses are sorted. The quantile is entry
+    ``ceil(level * n) - 1``, but at least entry 0.
+    """
     order = np.argsort(losses, kind="stable")
     ends = np.cumsum(sizes[order])
     # The small subtrahend undoes rounding such as .1 * 30 = 3.0000000000000004.

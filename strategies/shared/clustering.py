@@ -1,8 +1,8 @@
 """Clusters of hospitals by their signatures, and the clusters' models.
 
-CHiP-FL (Zhou), section 4 and appendix A. ``N_k`` is the number of training rows of all members of cluster ``k``, and
-``N`` the number of all hospitals' rows. Row 0 of the models is the global model, and row ``1 + k`` the model of cluster
-``k``.
+CHiP-FL (Zhou), section 4 and appendix A. ``N_k`` is the number of training rows of the hospitals in cluster ``k``,
+and ``N`` the number of training rows of all hospitals. The server stores models as an array with one model per row: row
+0 is the global model, and row ``1 + k`` the model of cluster ``k``.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
+from raysim.core.host import one_thread
 from raysim.strategies.base import (
     FederationView,
     Floats,
@@ -38,10 +38,10 @@ if it is smaller."""
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ReclusteringState(State):
-    """The state for clusters that change during training.
+    """The state of a strategy whose clusters change during training.
 
-    ``columns [h, D']`` are the standardised signatures by which the ``h`` hospitals with training rows were first
-    clustered. ``rounds`` is the number of finished rounds.
+    ``columns [h, D']`` are the standardised signatures by which the hospitals were first clustered: ``D'`` numbers that
+    describe the data of each of the ``h`` hospitals with training rows. ``rounds`` is the number of finished rounds.
     """
 
     columns: Floats
@@ -56,14 +56,18 @@ def check_enough_hospitals(clusters: int, sizes: Ids) -> None:
 
 
 def number_of(clusters: Clusters, sizes: Ids) -> int:
-    """Return the number of clusters for the setting ``clusters`` and hospitals with ``sizes [N]`` training rows."""
+    """Return the number of clusters that the setting ``clusters`` means.
+
+    ``auto`` means :data:`CLUSTERS`, but at most one cluster for each hospital with training rows. ``sizes [N]`` has the
+    number of training rows of each hospital.
+    """
     return min(CLUSTERS, int(np.count_nonzero(sizes))) if clusters == "auto" else clusters
 
 
 def capped(clusters: Clusters, sizes: Ids) -> str:
-    """Return a remark on the number of clusters with ``auto``, if there are fewer hospitals than :data:`CLUSTERS`.
+    """Return a remark if ``auto`` means fewer clusters than :data:`CLUSTERS`, because there are fewer hospitals.
 
-    Otherwise the text is empty.
+    In all other cases the text is empty. ``sizes [N]`` has the number of training rows of each hospital.
     """
     number = number_of(clusters, sizes)
     if clusters != "auto" or number == CLUSTERS:
@@ -74,10 +78,10 @@ def capped(clusters: Clusters, sizes: Ids) -> str:
 def clustered_state(
     view: FederationView, clusters: int, blocks: Sequence[Block], block_scale: bool, recluster_every: int
 ) -> State:
-    """Call hospitals for their signatures, cluster hospitals, and start every cluster model at the initial model.
+    """Cluster hospitals by summaries of their data (signatures), and return the state with a model for each cluster.
 
-    If ``recluster_every`` is not 0, the state also has the values that
-    :func:`raysim.strategies.hospital_clusters.by_signature.reclustered` needs.
+    Every hospital sends its signature. Every cluster's model starts at the initial model. If ``recluster_every`` is not
+    0, the state has what :func:`raysim.strategies.hospital_clusters.by_signature.reclustered` needs to change clusters.
     """
     trainable = view.trainable
     columns = signature_matrix(signatures(view, blocks)[trainable], view.classes, blocks, block_scale)
@@ -89,9 +93,10 @@ def clustered_state(
 
 
 def cluster_rows(view: FederationView, labels: Ids) -> Ids:
-    """Return the model row of each hospital ``[N]`` from the ``labels [h]`` of the hospitals with training rows.
+    """Return for each of the N hospitals the row in which its cluster's model is stored: 1 + the cluster's number.
 
-    Hospitals without training rows have sent no signature and join the cluster with the most training rows.
+    ``labels [h]`` has the clusters of the ``h`` hospitals with training rows. Hospitals without training rows join the
+    cluster with the most training rows.
     """
     ids = view.trainable
     cluster = np.full(len(view.sizes), 1 + np.bincount(labels, weights=view.sizes[ids]).argmax(), dtype=np.int64)
@@ -100,25 +105,27 @@ def cluster_rows(view: FederationView, labels: Ids) -> Ids:
 
 
 def kmeans(rows: Floats, clusters: int, rng: np.random.Generator) -> Ids:
-    """Return labels ``[N]`` of k-means (k-means++, 10 starts, 300 iterations, tolerance 1e-4) on ``rows [N, D]``.
+    """Cluster points by k-means (k-means++, 10 starts, 300 iterations, tolerance 1e-4), and return their labels
+    ``[N]``.
 
-    Clusters are numbered by their smallest member. Their number is at most the number of distinct rows.
+    ``rows [N, D]`` has one point per row. Clusters are numbered in the order of their first points. There are at most
+    as many clusters as distinct points.
     """
     from sklearn.cluster import KMeans  # a second to import, and only clustered strategies need it
 
     seed = int(rng.integers(2**31))
     clusters = min(clusters, len(np.unique(rows, axis=0)))
     # One thread: sums then do not depend on the number of cores, and few hospitals are clustered faster.
-    with threadpool_limits(1, "openmp"):
+    with one_thread():
         fitted = KMeans(clusters, init="k-means++", n_init=10, max_iter=300, tol=1e-4, random_state=seed).fit(rows)
     return by_smallest_member(fitted.labels_)
 
 
 def with_enough(labels: Ids, rows: Floats, least: int) -> Ids:
-    """Return labels ``[N]`` of clusters that have at least ``least`` members each, if there are enough hospitals.
+    """Merge clusters until each has at least ``least`` hospitals or one cluster is left; return the new labels ``[N]``.
 
-    While a cluster is too small, the smallest cluster (ties go to the first) joins the cluster with the nearest mean of
-    ``rows [N, D]``.
+    While a cluster is too small, the smallest cluster (the first of several) joins the cluster whose mean is nearest.
+    Means are over ``rows [N, D]``, the points by which the hospitals were clustered.
     """
     while True:
         sizes = np.bincount(labels)
@@ -132,7 +139,7 @@ def with_enough(labels: Ids, rows: Floats, least: int) -> Ids:
 
 
 def by_smallest_member(labels: Ids) -> Ids:
-    """Renumber labels ``[N]`` to 0, 1, ... in the order in which clusters first appear."""
+    """Renumber cluster labels ``[N]`` as 0, 1, ... in the order in which they first appear."""
     _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
     rank = np.empty(len(first), dtype=np.int64)
     rank[np.argsort(first)] = np.arange(len(first))
@@ -140,18 +147,22 @@ def by_smallest_member(labels: Ids) -> Ids:
 
 
 def members(state: State) -> Ids:
-    """Return the row of each hospital's cluster model, ``[N]``. Raises ``ValueError`` if there are no clusters."""
+    """Return, for each of the N hospitals, the row of the state's models that has its cluster's model.
+
+    Raises ``ValueError`` if hospitals are not clustered.
+    """
     if state.cluster is None:
         raise ValueError("this state has no clusters")
     return state.cluster
 
 
 def cluster_problem(view: FederationView, state: State, ids: Ids, lam: float = 0.0, mu: float = 0.0) -> LocalProblem:
-    """Return the problem with a proximal term towards both models: ``lam |theta - theta_k|^2 + mu |theta -
-    theta_g|^2``.
+    """Return the local training of hospitals ``ids``, with proximal terms towards their cluster's and the global model.
 
-    This is CHiP-FL's equation 1, without factors 1/2. Hospitals start from the cluster model. A hospital's delta is
-    added to its cluster's sum with the weight ``n_i / sum n_j`` over the cluster's participants.
+    The terms are ``lam |theta - theta_k|^2 + mu |theta - theta_g|^2``, CHiP-FL's equation 1 without factors 1/2, with
+    the cluster model ``theta_k`` and the global model ``theta_g``. Hospitals start from their cluster's model. The
+    change of a hospital's model is added to its cluster's sum with the weight ``n_i / sum n_j``: its share of the
+    training rows of the cluster's participants.
     """
     cluster = members(state)[ids]
     sizes = view.sizes[ids].astype(np.float64)
@@ -164,11 +175,11 @@ def cluster_problem(view: FederationView, state: State, ids: Ids, lam: float = 0
 
 
 def cluster_steps(view: FederationView, state: State, update: Update, alpha: float) -> State:
-    """Apply the two levels of aggregation, then move clusters towards the global model.
+    """Update the cluster models and the global model after a round, and move cluster models towards the global model.
 
-    ``theta_k += sum of its deltas`` (models of clusters without deltas do not change),
-    ``theta_g = sum_k N_k/N theta_k``, then for every cluster ``theta_k <- alpha theta_k + (1 - alpha) theta_g``
-    (appendix A).
+    First ``theta_k += the weighted sum of its participants' changes``; a cluster without participants does not change.
+    Then ``theta_g = sum_k N_k/N theta_k``, where ``N_k/N`` is the cluster's share of all training rows. Last,
+    ``theta_k <- alpha theta_k + (1 - alpha) theta_g`` for every cluster (appendix A).
     """
     clusters = state.models[1:] + update.sums
     rows = np.bincount(members(state) - 1, weights=view.sizes, minlength=len(clusters))
@@ -176,10 +187,10 @@ def cluster_steps(view: FederationView, state: State, update: Update, alpha: flo
 
 
 def two_levels(clusters: Floats, rows: Floats | Ids, alpha: float) -> Floats:
-    """Return the models ``[1 + K, P]`` for cluster models ``[K, P]`` and their clusters' training ``rows [K]``.
+    """Return the global model and the K models of clusters after they are moved towards it, ``[1 + K, P]``.
 
-    Row 0 is the mean of the cluster models, weighted by rows. Each cluster model is moved towards row 0 by the share
-    ``1 - alpha`` of the distance.
+    The global model, in row 0, is the mean of the cluster models ``[K, P]``, weighted by the clusters' training
+    ``rows [K]``. Each cluster model moves towards it by the share ``1 - alpha`` of their difference.
     """
     top = (rows / rows.sum()) @ clusters
     return np.vstack([top, alpha * clusters + (1.0 - alpha) * top])

@@ -1,5 +1,5 @@
-"""The decorator that marks functions as encoders of patients. Only marked functions may be called with rows. See
-:mod:`raysim.strategies.patient_clusters.encoding`.
+"""The decorator that marks functions as encoders of patients. Only marked functions may be called with
+patients' rows. See :mod:`raysim.strategies.patient_clusters.encoding`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,6 @@ Encoder = TypeVar("Encoder", bound=Callable[[Floats], Any])
 
 
 def patient_encoder(function: Encoder) -> Encoder:
-    """Mark a function as an encoder of patients; a configuration can name only marked functions."""
+    """Mark a function as an encoder of patients, so that a configuration can name it."""
     setattr(function, MARK, True)
     return function

@@ -2,7 +2,7 @@
 
 First every hospital sends a few quantiles of each feature. Each quantile represents an equal share of the recorded
 values, so together they estimate the distribution over all hospitals. The quantiles of this distribution become the
-common edges. Then every hospital counts its values between these edges.
+edges between bins, which all hospitals use. Then every hospital counts its values between these edges.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ deviations from the mean."""
 
 @dataclass(frozen=True)
 class FeatureQuantiles(Statistic):
-    """Quantiles of ``columns`` features (D), and how many values of each feature were recorded.
+    """Quantiles of a hospital's features, and how many values of each feature were recorded.
 
-    The array is ``[bins + 1, D]``: the quantiles of order ``(k - 1/2) / bins`` for k = 1 to ``bins``, then the numbers
-    of recorded values. The quantiles of a feature that was never recorded are NaN.
+    The array is ``[bins + 1, D]`` for ``columns`` features (D). The first ``bins`` rows are the quantiles of order
+    ``(k - 1/2) / bins`` for k = 1 to ``bins``; the last row has the numbers of recorded values. The quantiles of a
+    feature that was never recorded are NaN.
     """
 
     columns: int
@@ -57,8 +58,11 @@ class FeatureQuantiles(Statistic):
 
 @dataclass(frozen=True)
 class FineCounts(Counts):
-    """The noisy form of :class:`FeatureQuantiles`: the number of values of each feature in each of ``FINE`` bins of
-    equal width, and of missing values, ``[D, FINE + 1]``."""
+    """Counts that a hospital sends with the noise of differential privacy, in place of :class:`FeatureQuantiles`.
+
+    The array ``[D, FINE + 1]`` has, for each of D features, the number of values in each of ``FINE`` bins of equal
+    width, and the number of missing values.
+    """
 
     columns: int
     name = FeatureQuantiles.name
@@ -75,9 +79,9 @@ class FineCounts(Counts):
 
 
 def quantiles_of(counts: Floats, bins: int) -> Floats:
-    """Return the array of :class:`FeatureQuantiles`, estimated from noisy counts ``[D, FINE + 1]``.
+    """Estimate the array of :class:`FeatureQuantiles` from noisy ``counts [D, FINE + 1]`` of a hospital.
 
-    Values are spread evenly within their bin; negative counts become 0.
+    Values are assumed to be spread evenly within their bin; negative counts are set to 0.
     """
     below = np.maximum.accumulate(np.cumsum(counts[:, :FINE], axis=1), axis=1)
     below, edges = np.maximum(below, 0.0), CLIP * (2.0 * np.arange(FINE + 1) / FINE - 1.0)
@@ -90,7 +94,10 @@ def quantiles_of(counts: Floats, bins: int) -> Floats:
 
 @dataclass(frozen=True)
 class FeatureCounts(Counts):
-    """The counts of each feature's values between ``edges [D, bins - 2]`` and of its missing values, ``[D, bins]``."""
+    """The number of a hospital's values in each bin of each feature, ``[D, bins]``.
+
+    The bins of a feature lie between its ``edges [D, bins - 2]``, and the last bin counts its missing values.
+    """
 
     columns: int
     bins: int
@@ -106,14 +113,18 @@ class FeatureCounts(Counts):
 
 
 def feature_counts(view: FederationView, bins: int) -> Floats:
-    """Return hospitals' histograms of features over common quantile bins and a bin for missing values, ``[N, D, bins +
-    1]``."""
+    """Return a histogram of each of D features at each of N hospitals, ``[N, D, bins + 1]``.
+
+    All hospitals use the same ``bins``, which have about equally many values over all hospitals. The last bin counts
+    missing values.
+    """
     counts = FeatureCounts(view.columns, bins + 1, view.noisy(FeatureCounts.name))
     return np.maximum(statistics_of(view, counts, edges=feature_edges(view, bins)), 0.0)
 
 
 def feature_edges(view: FederationView, bins: int) -> Floats:
-    """Call all hospitals for quantiles, and return the common edges, ``[D, bins - 1]``."""
+    """Return the edges between a feature's bins that all hospitals use, ``[D, bins - 1]``, from hospitals'
+    quantiles."""
     if view.noisy(FeatureQuantiles.name):
         quantiles = np.stack([quantiles_of(counts, bins) for counts in statistics_of(view, FineCounts(view.columns))])
     else:
@@ -122,9 +133,10 @@ def feature_edges(view: FederationView, bins: int) -> Floats:
 
 
 def common_edges(stacked: Floats, bins: int) -> Floats:
-    """Return the quantiles ``k / bins``, k = 1 to ``bins - 1``, of all hospitals' values, ``[D, bins - 1]``.
+    """Estimate the quantiles of order ``k / bins``, k = 1 to ``bins - 1``, over all hospitals, ``[D, bins - 1]``.
 
-    ``stacked [N, bins + 1, D]`` are hospitals' :class:`FeatureQuantiles`. Unrecorded features have edges at 0.
+    ``stacked [N, bins + 1, D]`` has the :class:`FeatureQuantiles` of each hospital. A feature that no hospital recorded
+    has all its edges at 0.
     """
     quantiles, recorded_rows = stacked[:, :bins], stacked[:, bins:]
     columns = stacked.shape[2]

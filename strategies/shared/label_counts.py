@@ -11,9 +11,10 @@ from raysim.strategies.base import Context, Counts, FederationView, Floats, Ids,
 
 @dataclass(frozen=True)
 class LabelCounts(Counts):
-    """The number of rows of each of ``classes``, ``[1, C]``, each with Laplace noise of scale ``1 / privacy_epsilon``.
+    """The number of a hospital's training rows in each of ``classes`` classes, ``[1, C]``.
 
-    ``privacy_epsilon`` is the ε of differential privacy for adding or removing one row; None means no such noise.
+    Each number has Laplace noise of scale ``1 / privacy_epsilon``. ``privacy_epsilon`` is the ε of differential privacy
+    for adding or removing one row; None means no Laplace noise.
     """
 
     classes: int
@@ -40,7 +41,7 @@ LEAST_EPSILON = 1e-6
 
 
 def check_epsilon(epsilon: float | None) -> None:
-    """Raise ``ValueError`` for an ε without a valid noise distribution."""
+    """Raise ``ValueError`` if ``epsilon`` is infinite, or too small for the scale of the Laplace noise."""
     if epsilon is not None and not LEAST_EPSILON <= epsilon < np.inf:
         raise ValueError(
             f"privacy_epsilon: {epsilon} is not at least {LEAST_EPSILON:g} and finite; leave it out for exact counts"
@@ -48,12 +49,14 @@ def check_epsilon(epsilon: float | None) -> None:
 
 
 def check_classes(field: str, classes: int, remedy: str) -> None:
-    """Raise ``ValueError`` naming ``field`` for a label that is a number (``classes`` 0)."""
+    """Raise ``ValueError`` if the label is a number (``classes`` is 0). The message names ``field``, and the
+    ``remedy``."""
     if not classes:
         raise ValueError(f"{field} needs the classes of a label, but this label is a number; {remedy}")
 
 
 def label_counts(view: FederationView, privacy_epsilon: float | None) -> Floats:
-    """Return every hospital's label counts, ``[N, C]``; counts with noise are limited to at least 0."""
+    """Return the number of training rows of each class at each hospital, ``[N, C]``; negative noisy counts are set to
+    0."""
     program = LabelCounts(view.classes, view.noisy(LabelCounts.name), privacy_epsilon)
     return np.maximum(statistics_of(view, program)[:, 0], 0.0)

@@ -1,10 +1,12 @@
 """Steps after the last round of any strategy: fine-tuning of a model, and recalibration of its predicted risks.
 
-Fine-tuning gives every hospital its own model, without traffic. Recalibration lets every hospital fit ``logit p' = a +
-b logit p`` to the headline model's predictions of its validation rows; the ranking of its patients does not change.
+In fine-tuning, every hospital continues to train the strategy's model on its own rows. The result is the hospital's own
+model; nothing is sent. In recalibration, every hospital fits ``logit p' = a + b logit p``, where ``p`` are the
+predictions that the model to report (the headline model) makes for the hospital's validation rows. The ranking of its
+patients does not change. Each hospital needs labelled rows that were not used for training.
 
-Traffic of recalibration: none, except for ``eb``. With ``eb`` each hospital sends the histogram of its validation rows'
-scores by class and receives two numbers. Each hospital needs labelled rows that were not used for training.
+Recalibration has no traffic, except with ``method: eb``. Each hospital then sends a histogram of the scores of its
+validation rows for each class, and receives two numbers.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ class Personalization(Settings):
 
 @dataclass(frozen=True)
 class Recalibration:
-    """How each hospital recalibrates the headline model; see :mod:`raysim.statistics.clinical.recalibration`."""
+    """How each hospital recalibrates the model to report (the headline model); see
+    :mod:`raysim.statistics.clinical.recalibration`."""
 
     method: Literal["eb", "intercept", "logistic", "closed"] = "eb"
     """The method. ``eb`` shrinks each hospital's ``a`` towards the mean over hospitals. ``intercept`` fits ``a``, and
@@ -61,9 +64,9 @@ class LastSteps:
 
 
 def fine_tune(start: Ids, how: Personalization, proximal: tuple[Proximal, ...] = ()) -> LocalProblem:
-    """Return the problem in which every hospital trains from model row ``start [N]`` and stores the result.
+    """Return the local training in which every hospital fine-tunes a model and stores the result; nothing is sent.
 
-    Nothing is sent.
+    ``start [N]`` has, for each hospital, the row of the strategy's models from which it starts.
     """
     training = LocalTraining(epochs=how.epochs, learning_rate=how.learning_rate, keep=True)
     return LocalProblem(start=start, objective=Objective(proximal), training=training)

@@ -16,7 +16,8 @@ OF_HOSPITALS = Needs.of_hospitals("trains with its own client program")
 
 @dataclass(frozen=True)
 class DeltaTraining(Program):
-    """A program whose hospitals receive ``theta [P]`` and send their delta."""
+    """A client program: a hospital receives the parameters ``theta [P]``, trains, and sends the change of the
+    parameters."""
 
     size: int
     """The number of parameters, P."""
@@ -28,7 +29,10 @@ class DeltaTraining(Program):
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramAverage(Weighted):
-    """A strategy whose global model moves by the weighted mean of the deltas of its ``program``."""
+    """A strategy whose global model moves by the weighted mean of the changes that participants send.
+
+    Participants train by the strategy's own client program, :meth:`program`.
+    """
 
     needs = OF_HOSPITALS
 
@@ -44,11 +48,11 @@ class ProgramAverage(Weighted):
 
 
 def alike(ids: Ids, program: Program) -> LocalProblem:
-    """Return the problem of hospitals that run ``program`` and have equal weights."""
+    """Return the local problem in which hospitals ``ids`` run ``program``, and are averaged with equal weights."""
     return LocalProblem(np.zeros_like(ids), Upload(np.full(len(ids), 1.0 / max(len(ids), 1))), program=program)
 
 
 def check_plain(training: Training, name: str) -> None:
-    """Raise ``ValueError`` unless hospitals take plain gradient steps; ``name`` is the strategy's name."""
+    """Raise ``ValueError`` unless hospitals train with plain SGD. ``name`` is the strategy's name in the message."""
     if training.optimizer != "sgd":
         raise ValueError(f"training.optimizer: {name} is defined for sgd, not for {training.optimizer}; use sgd")

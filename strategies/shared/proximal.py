@@ -10,7 +10,10 @@ from raysim.strategies.base import FederationView, Floats, Ids, Proximal
 
 
 def global_proximal(view: FederationView, ids: Ids, mu: float, by_hospital: Mapping[str, float]) -> Proximal:
-    """Return the terms ``mu/2 * |theta - theta_global|^2``; hospitals named in ``by_hospital`` have another mu."""
+    """Return the proximal terms ``mu/2 * |theta - theta_global|^2`` in the training losses of hospitals ``ids``.
+
+    ``by_hospital`` has another mu for the hospitals that it names.
+    """
     weight: float | Floats = mu
     if by_hospital:
         weight = np.array([by_hospital.get(view.names[i], mu) for i in ids])

@@ -3,8 +3,8 @@ hospitals.
 
 D. M. Jimenez-Gutierrez, M. Hassanzadeh, A. Anagnostopoulos, I. Chatzigiannakis, A. Vitaletti: *Clust-PSI-PFL: A
 Population Stability Index Approach for Clustered Non-IID Personalized Federated Learning*, arXiv:2512.20363, 2025. The
-paper has PSI over classes. PSI over quantile bins of features (:func:`feature_terms`) and over sizes
-(:func:`size_terms`) are additions. The engine's own non-IID metrics use this module, too.
+paper computes PSI over classes. We added PSI over quantile bins of features (:func:`feature_terms`) and over hospitals'
+sizes (:func:`size_terms`). The metrics of how much hospitals' data differ use this module, too.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ def check_smoothing(epsilon: Smoothing) -> None:
 
 
 def psi_terms(counts: NDArray[Any], reference: NDArray[Any] | None = None, epsilon: Smoothing = EPSILON) -> Floats:
-    """Return ``(P_c - p_ic) ln(P_c / p_ic)`` of each hospital i and bin c, in the shape of ``counts``: ``[H, C]`` or
-    ``[H, D, C]``.
+    """Return the term ``(P_c - p_ic) ln(P_c / p_ic)`` of each hospital i and bin c; a hospital's PSI is its terms' sum.
 
-    ``P`` are the shares of all hospitals' counts, or of ``reference`` (``counts`` without its first axis), so that test
-    rows can be compared with the training rows' shares. Shares are smoothed by ``epsilon``. The terms of bins that are
-    empty in ``P`` are 0, and so are the terms of a hospital without counts. Terms are unsigned, so that opposite skews
-    can look alike.
+    ``counts`` has each hospital's number of rows in each bin, ``[H, C]``, or for each of D features, ``[H, D, C]``. The
+    result has the same shape. ``p_ic`` is the share of bin c at the hospital, and ``P_c`` its share over all hospitals.
+    With ``reference`` (counts without the axis of hospitals), ``P_c`` is the share in ``reference``; test rows
+    can thus be compared with training rows. Shares are smoothed by ``epsilon``. Terms are 0 for bins with ``P_c = 0``
+    and for hospitals without rows. Terms are never negative, so that opposite differences can look alike.
     """
     rows = np.asarray(counts, dtype=np.float64)
     pool = rows.sum(axis=0) if reference is None else np.asarray(reference, dtype=np.float64)
@@ -56,8 +56,11 @@ def psi_terms(counts: NDArray[Any], reference: NDArray[Any] | None = None, epsil
 
 
 def _smoothed(counts: NDArray[Any], pool: NDArray[Any], epsilon: Smoothing) -> Floats:
-    """Return the shares of ``counts [..., C]``, all above 0. With ``epsilon: counts``, only bins with counts in ``pool
-    [..., C]`` enter the total."""
+    """Return the shares of ``counts [..., C]``, smoothed so that all are above 0.
+
+    If ``epsilon`` is a number, it is added to each share. "counts" adds half a row to each bin; bins that are empty in
+    ``pool [..., C]`` then do not count in the total.
+    """
     totals = counts.sum(axis=-1, keepdims=True)
     if isinstance(epsilon, str):
         bins = (pool > 0).sum(axis=-1, keepdims=True)
@@ -67,32 +70,38 @@ def _smoothed(counts: NDArray[Any], pool: NDArray[Any], epsilon: Smoothing) -> F
 
 
 def psi_rows(terms: Floats) -> Floats:
-    """Return for each hospital its PSI (the sum of its ``terms [H, C]``), then its terms, ``[H, 1 + C]``."""
+    """Return each hospital's PSI followed by the C terms of which it is the sum, ``[H, 1 + C]``, from ``terms [H,
+    C]``."""
     return np.column_stack([terms.sum(axis=1), terms])
 
 
 def feature_terms(counts: NDArray[Any], epsilon: Smoothing = EPSILON, reference: NDArray[Any] | None = None) -> Floats:
-    """Return the PSI of each hospital and feature, ``[H, D]``, from ``counts [H, D, B]`` over the feature's bins;
-    ``reference`` as in :func:`psi_terms`."""
+    """Return the PSI of each hospital and feature, ``[H, D]``, from ``counts [H, D, B]`` over the feature's B bins.
+
+    ``epsilon`` and ``reference`` are as in :func:`psi_terms`.
+    """
     return np.asarray(psi_terms(counts, reference, epsilon).sum(axis=2))
 
 
 def size_terms(sizes: Ids, mean: float | None = None) -> Floats:
-    """Return ``|x_i - 1| ln x_i`` with ``x_i = n_i / mean n``, ``[H]``, for hospitals that have rows.
+    """Return a signed measure of how far each hospital's number of rows is from the mean, ``[H]``.
 
-    ``mean`` is the mean size of the hospitals to compare with; None means the mean of ``sizes``.
+    The measure is ``|x_i - 1| ln x_i`` with ``x_i = n_i / mean n``, where ``n_i`` are the numbers of rows in
+    ``sizes``, all above 0. ``mean`` is the mean number of rows with which ``sizes`` are compared; None means the mean
+    of ``sizes``.
 
-    The mean of the absolute values is the PSI between hospitals' shares of rows and equal shares. The values are
-    signed, because unsigned values of the smallest and the largest hospitals could be equal.
+    The mean of the absolute values is the PSI between hospitals' shares of all rows and equal shares. The values are
+    signed, because absolute values could be equal for the smallest and the largest hospitals.
     """
     ratio = sizes / (sizes.mean() if mean is None else mean)
     return np.asarray(np.abs(ratio - 1.0) * np.log(ratio))
 
 
 def bin_indices(X: NDArray[Any], observed: NDArray[np.bool_], edges: Floats) -> NDArray[np.int64]:
-    """Return the bin of each value, ``[n, D]``: 0 to Q by ``edges [D, Q]`` (ascending), and Q + 1 for a missing value.
+    """Return the bin of each value, ``[n, D]``: 0 to Q between the ascending ``edges [D, Q]``, and Q + 1 if it is
+    missing.
 
-    The first D columns of ``X [n, >= D]`` are values; a value on an edge is in the bin above it.
+    The values are the first D columns of ``X``. A value on an edge is in the bin above the edge.
     """
     columns = len(edges)
     index = np.zeros((len(X), columns), dtype=np.int64)
@@ -102,8 +111,10 @@ def bin_indices(X: NDArray[Any], observed: NDArray[np.bool_], edges: Floats) -> 
 
 
 def bin_counts(index: NDArray[np.int64], home: Ids, hospitals: int, bins: int) -> NDArray[np.int64]:
-    """Count each hospital's values in each bin, ``[H, D, bins]``, from the bins ``index [n, D]`` and the hospital of
-    each row, ``home [n]``."""
+    """Count each hospital's values of each feature in each bin, ``[H, D, bins]``.
+
+    ``index [n, D]`` has the bin of each value, and ``home [n]`` the hospital of each row.
+    """
     columns = index.shape[1]
     flat = (home[:, None] * columns + np.arange(columns)) * bins + index
     return np.bincount(flat.ravel(), minlength=hospitals * columns * bins).reshape(hospitals, columns, bins)

@@ -1,8 +1,9 @@
 """Hospitals' signatures: summaries of their data by which the server clusters hospitals.
 
-CHiP-FL (Zhou), section 4: size, label prevalence, missingness rates, feature means and standard deviations. A signature
-of ``1 + (C - 1) + 3 D`` scalars is sent once. It reveals the number of a hospital's training rows and its prevalence.
-For a numeric label, the mean and the deviation replace prevalence: ``1 + 2 + 3 D`` scalars.
+CHiP-FL (Zhou), section 4: a signature has the number of training rows, the label's prevalence, and the missing rate,
+mean and standard deviation of each feature. Each hospital sends its signature once: ``1 + (C - 1) + 3 D`` numbers for C
+classes and D features. It reveals how many training rows the hospital has, and the prevalence. For a numeric label, the
+mean and the standard deviation of the label replace the prevalence: ``1 + 2 + 3 D`` numbers.
 """
 
 from __future__ import annotations
@@ -37,15 +38,16 @@ BLOCKS: tuple[Block, ...] = ("size", "prevalence", "missingness", "mean", "std")
 
 @dataclass(frozen=True)
 class Signature(Statistic):
-    """The signature of a hospital: ``log n``, the share of each class but the first, and for each value column the
-    missing rate, the mean and the population standard deviation.
+    """The signature of a hospital: a summary of its data, by which the server clusters hospitals.
 
-    For a real label, its mean and population standard deviation replace the shares. Means and deviations are over
-    observed values, and NaN for a column without them. All values are NaN for a hospital without rows.
+    It has ``log n`` for n training rows, the share of each class but the first, and for each of the first ``columns``
+    features the missing rate, the mean and the population standard deviation. For a numeric label, the label's mean and
+    population standard deviation replace the shares. Means and deviations are over observed values; they are NaN for a
+    feature that the hospital never observed. All numbers are NaN for a hospital without rows.
 
-    With noise, the program sends the sums over rows that the ``blocks`` need. These are the number of rows, the number
-    of rows of each class but the first, and for each column the number of values, their sum and the sum of their
-    squares. Values are in units of ``CLIP``.
+    With the noise of differential privacy, the program sends sums over rows, as far as ``blocks`` need them: the number
+    of rows, the number of rows of each class but the first, and for each feature the number of values, their sum and
+    the sum of their squares. Values are first clipped to ``CLIP`` and divided by it.
     """
 
     classes: int
@@ -64,7 +66,11 @@ class Signature(Statistic):
 
     @property
     def powers(self) -> int:
-        """Return how many of the values' powers 0, 1 and 2 are summed, because the blocks need them."""
+        """Return how many sums per feature the noisy signature needs: the count of values, their sum, and the sum of
+        squares.
+
+        It is 0 to 3: 1 means the count, 2 the count and the sum, and 3 all three.
+        """
         needs: dict[Block, int] = {"missingness": 1, "mean": 2, "std": 3}
         return max((needs.get(block, 0) for block in self.blocks), default=0)
 
@@ -74,14 +80,15 @@ class Signature(Statistic):
         return at.cache(self.name, lambda: exact_signature(at.rows, self.classes))
 
     def _rows(self, rows: Rows) -> Floats:
-        """Return each row's terms of the sums of the noisy signature."""
+        """Return what each row adds to the sums that the hospital sends with noise, one row of numbers per row."""
         label = np.eye(self.classes)[:, 1:]
         values = np.where(rows.observed, np.clip(rows.X[:, : self.columns].astype(np.float64), -CLIP, CLIP) / CLIP, 0.0)
         parts = [np.ones((len(rows.y), 1)), label[rows.y]]
         return np.concatenate([*parts, *[rows.observed, values, values * values][: self.powers]], axis=1)
 
     def from_sums(self, sums: Floats) -> Floats:
-        """Return a signature from noisy sums ``[K]``; unused blocks are NaN."""
+        """Estimate the signature from the noisy ``sums``; features' numbers that these sums do not determine are
+        NaN."""
         columns, label = self.columns, label_scalars(self.classes)
         n = max(float(sums[0]), 1.0)
         parts = [np.array([math.log(n)]), np.clip(sums[1 : 1 + label] / n, 0.0, 1.0)]
@@ -98,7 +105,8 @@ class Signature(Statistic):
 
 
 def exact_signature(rows: Rows, classes: int) -> Floats:
-    """Return the exact :class:`Signature` of a hospital's rows. Without labels, values about the label are NaN."""
+    """Return the :class:`Signature` of a hospital's rows without noise. If no row has a label, its numbers on the label
+    are NaN."""
     n, columns = rows.observed.shape
     if n == 0:
         return np.full(1 + label_scalars(classes) + 3 * columns, np.nan)
@@ -117,26 +125,27 @@ def exact_signature(rows: Rows, classes: int) -> Floats:
 
 
 def signatures(view: FederationView, blocks: Sequence[Block] = BLOCKS) -> Floats:
-    """Return every hospital's signature, ``[N, D']``."""
+    """Return the :class:`Signature` of each of the N hospitals, one per row."""
     program = Signature(view.classes, view.columns, tuple(blocks), view.noisy(Signature.name))
     sent = statistics_of(view, program)
     return np.stack([program.from_sums(sums) for sums in sent]) if program.noisy else sent
 
 
 def label_scalars(classes: int) -> int:
-    """Return the number of scalars of a signature that describe the label (``classes`` 0: a real label)."""
+    """Return how many numbers of a signature describe the label; ``classes`` is 0 for a numeric label."""
     return classes - 1 if classes else 2
 
 
 def signature_matrix(
     rows: Floats, classes: int, blocks: Sequence[Block] = BLOCKS, block_scale: bool = False, among: Floats | None = None
 ) -> NDArray[np.float64]:
-    """Return the hospitals' signatures ``rows [N, D]`` as comparable rows ``[N, D']``.
+    """Return hospitals' signatures on a common scale ``[N, D']``, so that distances between them are meaningful.
 
-    If a hospital never observed a column, its value is the average of the other hospitals. Each column is standardised
-    over the hospitals (population standard deviation; a constant column becomes 0). ``block_scale`` divides each block
-    by the square root of its length, so that many features do not outweigh prevalence and size. ``among [M, D]`` are
-    the signatures of the hospitals whose averages and deviations count; None: ``rows``.
+    ``rows [N, D]`` has one signature per hospital, and the result has only its parts in ``blocks``. If a hospital never
+    observed a feature, the average of the other hospitals replaces the missing number. Each column is standardised over
+    hospitals (population standard deviation; a constant column becomes 0). ``block_scale`` divides each block by the
+    square root of its length, so that many features do not outweigh prevalence and size. ``among [M, D]`` has the
+    signatures from which averages and standard deviations are computed; None means ``rows``.
     """
     among = rows if among is None else among
     label = label_scalars(classes)
@@ -154,8 +163,10 @@ def signature_matrix(
 
 
 def fill_with_column_means(rows: Floats, among: Floats | None = None) -> Floats:
-    """Replace NaN by the mean of the column's entries in ``among`` (None: in ``rows``), or by 0 if these are all
-    NaN."""
+    """Replace each NaN in ``rows`` by the mean of its column in ``among``, or by 0 if that column has only NaN.
+
+    If ``among`` is None, the mean is over ``rows``.
+    """
     among = rows if among is None else among
     observed = ~np.isnan(among)
     sums = np.where(observed, among, 0.0).sum(axis=0)
@@ -163,8 +174,10 @@ def fill_with_column_means(rows: Floats, among: Floats | None = None) -> Floats:
 
 
 def standardise(rows: Floats, among: Floats | None = None) -> Floats:
-    """Subtract each column's mean over ``among`` (None: ``rows``) and divide by its population standard deviation; a
-    constant column becomes 0."""
+    """Subtract from each column of ``rows`` its mean, and divide by its population standard deviation.
+
+    Both are computed over ``among``; None means over ``rows``. A column that is constant in ``among`` becomes 0.
+    """
     among = rows if among is None else among
     spread = among.std(axis=0)
     # A column of equal numbers can have a deviation of a few ulp, which must not be scaled to 1.
@@ -176,8 +189,8 @@ def standardise(rows: Floats, among: Floats | None = None) -> Floats:
 class NearestSignature(Newcomers):
     """The rule for a hospital that did not take part: it joins the cluster whose mean signature is nearest to its own.
 
-    Distances are in the standardised space of the participants. Values and missing rates are computed on all rows of
-    the hospital, the description of the label on its labelled rows.
+    A signature summarises a hospital's data; signatures are standardised over the hospitals that took part. Numbers on
+    features are computed from all rows of the hospital, and numbers on the label from its labelled rows.
     """
 
     participants: Floats
@@ -189,7 +202,11 @@ class NearestSignature(Newcomers):
     block_scale: bool
 
     def row(self, X: NDArray[Any], observed: NDArray[np.bool_], labels: NDArray[Any]) -> int | None:
-        """See :class:`raysim.strategies.base.Newcomers`."""
+        """Return the model row of the cluster whose mean signature is nearest, or None if the hospital has no rows.
+
+        It is also None if the only known numbers describe the label, and no row has a label. Arguments are as in
+        :meth:`raysim.strategies.base.Newcomers.row`.
+        """
         known = [block for block in self.blocks if len(labels) or block != "prevalence"]
         if not known or not len(X):
             return None
@@ -202,8 +219,11 @@ class NearestSignature(Newcomers):
 
 
 def nearest_cluster(own: Floats, rows: Floats, cluster: Ids) -> int:
-    """Return the label in ``cluster [h]`` whose mean of ``rows [h, D']`` is nearest to ``own [D']``; ties go to the
-    smallest label."""
+    """Return the label of the cluster whose mean signature is nearest to the signature ``own [D']``.
+
+    ``rows [h, D']`` has the signatures of the clustered hospitals, and ``cluster [h]`` their clusters' labels. Of
+    equally near clusters, the one with the smallest label is returned.
+    """
     clusters = np.unique(cluster)
     centres = np.stack([rows[cluster == k].mean(axis=0) for k in clusters])
     return int(clusters[np.linalg.norm(centres - own, axis=1).argmin()])

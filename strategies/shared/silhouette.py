@@ -22,10 +22,12 @@ SAMPLE = 2000
 
 
 def mean_silhouette(distances: Floats, labels: Ids) -> float:
-    """Return the mean over points of ``(b - a) / max(a, b)``, from ``distances [N, N]`` and ``labels [N]`` 0, 1, ...
+    """Return the mean silhouette ``(b - a) / max(a, b)`` of N points.
 
-    ``a`` is a point's mean distance to the rest of its cluster, ``b`` the smallest mean distance to another cluster.
-    The value is 0 for a point alone in its cluster, and for ``a = b = 0``. A single cluster, or N clusters, give -1.
+    ``distances [N, N]`` are between points, and ``labels [N]`` are the points' clusters 0, 1, ... ``a`` is a point's
+    mean distance to the other points of its cluster, and ``b`` the smallest mean distance to another cluster. A point
+    that is alone in its cluster, or has ``a = b = 0``, counts 0. The result is -1 for a single cluster and for N
+    clusters.
     """
     from sklearn.metrics import silhouette_score  # a second to import, and only clustering needs it
 
@@ -35,10 +37,10 @@ def mean_silhouette(distances: Floats, labels: Ids) -> float:
 
 
 def best_labels(rows: Floats, candidates: Sequence[Ids], rng: np.random.Generator) -> int:
-    """Return the index of the ``candidates`` with the largest mean silhouette; ties go to the first.
+    """Return the index of the clustering in ``candidates`` with the largest mean silhouette; the first of equal ones.
 
-    Each candidate has labels ``[N]`` of ``rows [N, D]``. The time grows with N^2. Above ``SAMPLE`` rows, silhouettes
-    are therefore computed on a sample of this size from ``rng``.
+    Each candidate has the cluster labels ``[N]`` of the points ``rows [N, D]``. The time grows with N^2. With more than
+    ``SAMPLE`` points, silhouettes are therefore computed on a random sample of ``SAMPLE`` points, drawn with ``rng``.
     """
     if len(candidates) == 1:
         return 0
@@ -53,14 +55,15 @@ def best_labels(rows: Floats, candidates: Sequence[Ids], rng: np.random.Generato
 def best_clusters(
     rows: Floats, rng: Callable[[int], np.random.Generator], *, allow_one: bool, search_sample: int
 ) -> Ids:
-    """Return labels ``[N]`` of k-means on ``rows [N, D]``, for the number of clusters with the largest mean silhouette.
+    """Cluster points by k-means, choose the number of clusters by the mean silhouette, and return the labels ``[N]``.
 
-    Numbers from 2 to N - 1 are tried; ``rng(k)`` seeds the k-means with k clusters. Fewer than three rows, or rows that
-    are all alike, form one cluster. With ``allow_one`` the result is one cluster if no number of clusters has a
-    silhouette above 0.
+    ``rows [N, D]`` has one point per row. Numbers of clusters from 2 to N - 1 are tried; ``rng(k)`` seeds k-means with
+    k clusters. Fewer than three points, or points that are all equal, form one cluster. With ``allow_one``, all points
+    form one cluster if no number of clusters has a mean silhouette above 0.
 
-    Trying one number takes time proportional to N^2, and about N numbers are tried. Above ``search_sample`` rows, the
-    number is therefore searched on a sample of this size from ``rng(0)``. All rows are then clustered with it.
+    Trying one number takes time proportional to N^2, and about N numbers are tried. With more than ``search_sample``
+    points, the number is therefore chosen on a random sample of ``search_sample`` points, drawn with ``rng(0)``. Then
+    all points are clustered with that number of clusters.
     """
     n = len(rows)
     if n <= search_sample:

@@ -25,9 +25,9 @@ Weighting = Literal["samples", "uniform", "floor"]
 
 @dataclass(frozen=True, kw_only=True)
 class Weighted(Strategy):
-    """A strategy with settings for the weights of hospitals' deltas in its averages.
+    """A strategy with settings for the weights of hospitals in its averages of model changes.
 
-    All hospitals start from the global model unless the strategy has another ``problem``.
+    All hospitals start from the global model, unless a subclass overrides :meth:`problem`.
     """
 
     weights: Weighting = "samples"
@@ -42,20 +42,24 @@ class Weighted(Strategy):
         return LocalProblem(start=np.zeros_like(ids), upload=Upload(self.weigh(view.sizes[ids])))
 
     def weigh(self, sizes: Ids) -> Floats:
-        """Return weights that sum to one over hospitals with ``sizes [H]`` training rows."""
+        """Return the weight of each hospital in an average, with sum 1; ``sizes [H]`` are numbers of training rows."""
         return hospital_weights(sizes, self.weights, self.minimum_weight)
 
     def weigh_groups(self, sizes: Ids, group: Ids) -> Floats:
-        """Return weights ``[H]`` that sum to one inside each group; ``group [H]`` are the hospitals' groups."""
+        """Return the weight of each hospital in the average of its group, ``[H]``; the weights of a group sum to 1.
+
+        ``sizes [H]`` are numbers of training rows, and ``group [H]`` the hospitals' groups.
+        """
         return group_weights(sizes, group, self.weights, self.minimum_weight)
 
 
 def hospital_weights(sizes: Ids, weighting: Weighting, minimum: float = 0.0) -> Floats:
-    """Return weights that sum to one over hospitals with ``sizes [H]`` training rows.
+    """Return the weight of each hospital in an average, ``[H]``, with sum 1; ``sizes [H]`` are numbers of training
+    rows.
 
-    ``samples``: in proportion to rows. ``uniform``: equal. ``floor``: in proportion to rows, but at least ``minimum``
-    before they are renormalised, so that small sites have an influence. ``minimum`` 0 equals ``samples``, and 1 or more
-    equals ``uniform``.
+    ``samples`` are weights in proportion to rows. ``uniform`` weights are equal. ``floor`` weights are in proportion to
+    rows but at least ``minimum`` before they are scaled to sum 1, so that small hospitals have an influence. ``floor``
+    with ``minimum`` 0 equals ``samples``, and with 1 or more it equals ``uniform``.
     """
     if weighting == "uniform":
         return np.full(len(sizes), 1.0 / max(len(sizes), 1))
@@ -67,7 +71,11 @@ def hospital_weights(sizes: Ids, weighting: Weighting, minimum: float = 0.0) -> 
 
 
 def group_weights(sizes: Ids, group: Ids, weighting: Weighting = "samples", minimum: float = 0.0) -> Floats:
-    """Return :func:`hospital_weights` within each group, ``[H]``, from ``sizes [H]`` and ``group [H]``."""
+    """Return the weight of each hospital in the average of its group, ``[H]``; the weights of a group sum to 1.
+
+    ``sizes [H]`` are numbers of training rows, and ``group [H]`` the hospitals' groups. Weights are computed as in
+    :func:`hospital_weights`.
+    """
     weights = np.empty(len(sizes))
     for label in np.unique(group):
         weights[group == label] = hospital_weights(sizes[group == label], weighting, minimum)

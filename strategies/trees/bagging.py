@@ -1,15 +1,17 @@
 """Bagging of trees: in each round every hospital grows a tree, and all of them are added to the model.
 
-The method follows Flower (``xgboost-comprehensive``) and NVFlare (tree-based XGBoost). Starting from the common
-margins, each hospital grows K trees on its own rows: one tree, or one for each of more than two classes. All trees are
-appended to the model. Because their values add up, each value is multiplied by a factor (``scale``): 1 over the number
-of hospitals (Flower's ``scaled_lr``), the hospital's share of the rows (NVFlare's option for uneven sizes), or 1.
+The method follows Flower (``xgboost-comprehensive``) and NVFlare (tree-based XGBoost). Starting from the predictions of
+all trees so far, each hospital grows K trees on its own rows: one tree, or one per class if there are more than two
+classes. The server appends the trees of all hospitals to the model. Because the values of trees are added up, the
+values of each new tree are multiplied by a factor (``scale``). It is 1 over the number of hospitals (Flower's
+``scaled_lr``), the hospital's share of all training rows (NVFlare's option for uneven sizes), or 1.
 
-``model.trees`` counts the trees of the final model, as for all strategies: H hospitals need trees / H rounds. The
-server receives whole trees of single hospitals, whose leaves may contain few patients. Use ``federated_trees`` if this
-is not acceptable.
+``model.trees`` counts the trees of the final model, as for all strategies. With H hospitals there are therefore
+``model.trees / H`` rounds. The server receives whole trees of single hospitals, whose leaves may contain few patients.
+Use ``federated_trees`` if this is not acceptable.
 
-Traffic of a round and hospital: the trees of the previous round down, K trees up, 8 bytes for each number of a tree.
+Traffic of a round: each hospital receives the trees that all hospitals grew in the previous round, and sends K trees. A
+tree takes 8 bytes for each of its numbers.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ _STEP = 0x9E3779B97F4A7C15
 
 @dataclass(frozen=True, eq=False)
 class TreesState(State):
-    """The state of boosted trees. Row 0 of the models contains the trees."""
+    """The state of boosted trees. Row 0 of ``models`` contains the trees."""
 
     edges: tuple[Floats, ...] = ()
     """The edges of each column's bins, as ``F`` arrays; empty before the first round."""
@@ -31,7 +31,7 @@ class TreesState(State):
 
 
 class Trees(Strategy):
-    """A strategy that grows trees. All hospitals take part, and there are no gradient steps."""
+    """A strategy that grows trees. All hospitals with training rows take part, and there are no gradient steps."""
 
     takes_trees: ClassVar[bool] = True
 
@@ -72,7 +72,7 @@ class Trees(Strategy):
         return [(array, everyone) for array in last.values()]
 
     def last(self, state: TreesState, row: int) -> dict[str, NDArray[Any]] | None:
-        """Return the trees that the last round added to the model ``row``, in the form in which they are sent."""
+        """Return the trees that the last round added to the model in ``row``, as arrays made by :func:`sent`."""
         return state.last
 
     def facts(self, view: FederationView, state: State) -> dict[str, float]:
@@ -80,25 +80,30 @@ class Trees(Strategy):
 
 
 def task_of(view: FederationView) -> TreeTask:
-    """Return the task of the trees. Raises ``TypeError`` if the model is not boosted trees."""
+    """Return the settings and the label's kind for growing trees. Raises ``TypeError`` for other models."""
     if view.trees is None:
         raise TypeError("the model is not boosted trees")
     return view.trees
 
 
 def forest_of(view: FederationView, state: State) -> Forest:
-    """Return the trees so far."""
+    """Return the trees that the model has so far."""
     return Shape(task_of(view)).forest(own_state(state, TreesState).models[0])
 
 
 def steps_of(view: FederationView, state: State) -> int:
-    """Return the number of boosting steps so far."""
+    """Return the number of boosting steps so far.
+
+    A step adds one tree, or one per class if there are more than two classes.
+    """
     return Shape(task_of(view)).count(own_state(state, TreesState).models[0]) // task_of(view).outputs
 
 
 def sent(trees: Sequence[Grown]) -> dict[str, NDArray[Any]]:
-    """Return ``K`` finished or growing trees in the form in which they are sent. A tree has the column of each split,
-    the bins that go left as bits, and the value of each leaf.
+    """Return the arrays by which trees are sent: ``column``, ``left`` and ``value``, each with the trees as first axis.
+
+    For each tree they have the column of each split, the bins that go to the left child (as packed bits), and the value
+    of each node.
     """
     return {
         "column": np.stack([tree.column for tree in trees]),
@@ -108,13 +113,16 @@ def sent(trees: Sequence[Grown]) -> dict[str, NDArray[Any]]:
 
 
 def unpacked(received: Mapping[str, NDArray[Any]]) -> list[tuple[NDArray[Any], NDArray[np.bool_]]]:
-    """Return the splits of each received tree with I inner nodes: ``column [I]``, and ``left [I, L]`` for L bins."""
+    """Return the splits of each received tree as two arrays, with an entry for each of its I inner nodes.
+
+    ``column [I]`` is the column of the split, and ``left [I, L]`` whether each of L bins goes to the left child.
+    """
     left = np.unpackbits(received["left"], axis=2).astype(np.bool_)
     return list(zip(received["column"], left, strict=True))
 
 
 def columns_of(view: FederationView, tree: int) -> Mask | None:
-    """Return a mask ``[F]`` of the columns by which trees of boosting step ``tree`` may split; None: all columns."""
+    """Return which of the F columns the trees of boosting step ``tree`` may use in splits, ``[F]``; None means all."""
     task = task_of(view)
     share, F = task.settings.column_share, len(task.levels)
     if share >= 1:
@@ -125,24 +133,24 @@ def columns_of(view: FederationView, tree: int) -> Mask | None:
 
 
 def rows_key(view: FederationView) -> int:
-    """Return the key of the random choice of the rows on which each tree is grown."""
+    """Return the seed for choosing the rows on which each tree is grown."""
     return int(view.rng("rows of trees").integers(2**62))
 
 
 def taken(task: TreeTask, key: int, tree: int, numbers: Callable[[], NDArray[np.uint64]]) -> Mask | None:
-    """Return a mask ``[n]`` of the rows on which the trees of boosting step ``tree`` are grown; None means all rows.
+    """Return which of n rows are used to grow the trees of boosting step ``tree``, ``[n]``; None means all rows.
 
-    ``numbers()`` returns the rows' numbers, ``[n]``.
+    The choice is random with the seed ``key``. ``numbers()`` returns a number for each row that depends only on its
+    content (:func:`row_numbers`).
     """
     share = task.settings.row_share
     return None if share >= 1 else hashed(key, tree, numbers()) < share
 
 
 def row_numbers(X: NDArray[Any], y: NDArray[Any]) -> NDArray[np.uint64]:
-    """Return a number for each of the rows ``X [n, F]`` with labels ``y [n]``, ``[n]``, that depends only on their
-    content.
+    """Return a number for each row that depends only on its features ``X [n, F]`` and its label ``y [n]``, ``[n]``.
 
-    The number does not depend on the hospital or on the row's position. Equal rows have the same number.
+    It depends neither on the hospital nor on the row's position. Equal rows have the same number.
     """
     columns = X.astype(np.float32) + np.float32(0)  # -0 is 0
     columns[np.isnan(columns)] = np.nan  # one bit pattern for all
@@ -153,14 +161,15 @@ def row_numbers(X: NDArray[Any], y: NDArray[Any]) -> NDArray[np.uint64]:
 
 
 def hashed(key: int, tree: int, numbers: NDArray[Any]) -> Floats:
-    """Hash each entry of ``numbers [n]``, with the key and the tree, to a number between 0 and 1."""
+    """Return a pseudo-random number between 0 and 1 for each of ``numbers [n]``, which depends on ``key`` and
+    ``tree``."""
     with np.errstate(over="ignore"):
         z = numbers.astype(np.uint64) + np.uint64((key + tree * _STEP) % 2**64)
     return _finished(z).astype(np.float64) / 2.0**64
 
 
 def _mixed(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return the next number after each number of ``z`` (splitmix64)."""
+    """Return, for each state in ``z``, the next output of the generator SplitMix64."""
     with np.errstate(over="ignore"):
         return _finished(z + np.uint64(_STEP))
 

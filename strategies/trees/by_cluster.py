@@ -17,8 +17,10 @@ from raysim.strategies.trees.federated import FederatedTrees, Lost, prepared
 
 @dataclass(frozen=True, eq=False)
 class ClusterTreesState(TreesState):
-    """The state of trees by cluster. Row k of the models contains the trees of cluster k (1, 2, ...); row 0 has
-    none."""
+    """The state of boosted trees for clusters of hospitals.
+
+    Clusters are numbered 1, 2, ... Row k of ``models`` has the trees of cluster k; row 0 has no trees.
+    """
 
     lasts: tuple[dict[str, Any], ...] = ()
     """Each cluster's :attr:`TreesState.last`; empty before the first round."""
@@ -28,7 +30,8 @@ class ClusterTreesState(TreesState):
 class ClusterTrees(FederatedTrees):
     """Boosted trees for each cluster of the strategy ``clustering``.
 
-    All clusters share the edges of bins and the margins before the first tree. These are computed from all hospitals.
+    All clusters use the same edges between features' bins, and the same prediction before the first tree. They are
+    computed from the rows of all hospitals.
     """
 
     title: ClassVar[str] = "Boosted trees by cluster"

@@ -7,16 +7,17 @@ second derivatives gains ``GL^2/(HL + l2) + GR^2/(HR + l2) - G^2/(H + l2)``; a l
 l2)``. Rules for ties, missing values and categories are in :mod:`raysim.trees.splits`, edges of bins in
 :mod:`raysim.trees.edges`.
 
-The first round also finds the edges (four sums of counts, or eight for exact edges) and how many rows each class has.
-Each round grows one tree, or one for each of more than two classes, level by level. For each node, column and bin,
-hospitals add up the number of rows and the sums of their gradients and second derivatives as whole numbers. No row,
-margin or leaf of a single hospital is sent. All hospitals with training rows take part; a round is repeated if the
-answer of one is lost.
+In the first round, the server also computes the edges between bins, from four sums of counts over hospitals (eight for
+exact edges), and the number of rows of each class. Each round grows one tree level by level, or one tree per class if
+there are more than two classes. For each node, column and bin, three sums over hospitals are computed: of the number of
+rows, of their gradients and of their second derivatives, as whole numbers. No row, prediction or leaf of a single
+hospital is sent. All hospitals with training rows take part; if the answer of one is lost, the round is repeated.
 
-Traffic of a round, per tree and hospital. W is the number of bins of all columns, with bins for missing values. Up: 24
-W bytes for each histogram, at most ``2^(depth - 1)``: one of the root, and one of each pair of children that can be
-split further. Down: up to 2 + (bins + 1)/8 bytes for each split so far, and 8 bytes for each leaf of the previous tree.
-With early stopping, hospitals receive the finished tree for their validation rows, and not again in the next round.
+Traffic of a round, for each tree and hospital: a hospital sends at most ``2^(depth - 1)`` histograms, each with 24 W
+bytes, where W is the number of bins of all columns, including the bins for missing values. One histogram is of the
+root, and one of each pair of children that can be split further. A hospital receives at most 2 + (bins + 1)/8 bytes for
+each split so far, and 8 bytes for each leaf of the previous tree. With early stopping, hospitals receive each finished
+tree for their validation rows, and not again in the next round.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from raysim.trees.stored import Shape
 
 
 class Lost(Exception):
-    """Raised when a hospital did not answer, so that the round must be repeated."""
+    """Raised when a hospital did not answer a call, so that the round must be repeated."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,10 @@ class FederatedTrees(Trees):
         return found
 
     def grown(self, view: FederationView, own: TreesState, ids: Ids) -> Generator[Call, Answers, TreesState]:
-        """Return the state with K more trees."""
+        """Grow the trees of one boosting step with hospitals ``ids``, and return the state with them.
+
+        A step grows one tree, or one per class if there are more than two classes.
+        """
         task, forest = task_of(view), forest_of(view, own)
         tree, bins = len(forest) // task.outputs, Bins.between(own.edges, task.levels)
         columns, key = columns_of(view, tree), rows_key(view)
@@ -93,7 +97,7 @@ class FederatedTrees(Trees):
 
 
 def asked(call: Call) -> Generator[Call, Answers, Mapping[str, Any]]:
-    """Make a call and return its sums. Raises :class:`Lost` if a hospital did not answer."""
+    """Send a call to hospitals and return the sums of their answers. Raises :class:`Lost` if one did not answer."""
     answers = yield call
     if len(answers.ids) < len(call.ids):
         raise Lost
@@ -101,7 +105,7 @@ def asked(call: Call) -> Generator[Call, Answers, Mapping[str, Any]]:
 
 
 def prepared(view: FederationView, own: TreesState, ids: Ids) -> Generator[Call, Answers, TreesState]:
-    """Return the state with edges and the margins before the first tree."""
+    """Compute the edges between bins and the prediction before the first tree, and return the state with them."""
     task = task_of(view)
     scale = 0
     if task.loss == "squared":
@@ -116,7 +120,7 @@ def prepared(view: FederationView, own: TreesState, ids: Ids) -> Generator[Call,
 
 
 def common_bins(view: FederationView, ids: Ids) -> Generator[Call, Answers, Bins]:
-    """Return the bins of all hospitals' rows."""
+    """Return the bins into which the values of each column are sorted, from the values of hospitals ``ids``."""
     finding = find_bins(task_of(view))
     try:
         prefixes = next(finding)
@@ -130,13 +134,13 @@ def common_bins(view: FederationView, ids: Ids) -> Generator[Call, Answers, Bins
 
 
 def _splits(trees: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the splits of growing trees. Hospitals need nothing else, because no leaf has a value yet."""
+    """Return the parts of unfinished trees that hospitals need: the splits, because no leaf has a value yet."""
     return {name: trees[name] for name in ("column", "left")}
 
 
 @dataclass(frozen=True)
 class PooledTrees(FederatedTrees):
-    """Boosted trees on the pooled rows of all hospitals; they equal the trees of :class:`FederatedTrees`."""
+    """Boosted trees on the pooled rows of all hospitals. They equal the trees that :class:`FederatedTrees` grows."""
 
     title: ClassVar[str] = "Pooled training"
     needs: ClassVar[Needs] = Needs.more("sends every row")

@@ -27,7 +27,10 @@ SCALES = 64
 
 @dataclass(frozen=True)
 class ValueCounts(Program):
-    """The number of rows with values that begin with each received prefix; see :mod:`raysim.trees.edges`."""
+    """For each received prefix, the number of a hospital's rows whose value in a column, in binary, begins with it.
+
+    The server computes the edges between bins from these counts; see :mod:`raysim.trees.edges`.
+    """
 
     entries: int
     name: str = "counts of values"
@@ -51,7 +54,10 @@ class ValueCounts(Program):
 
 @dataclass(frozen=True)
 class LabelScales(Program):
-    """The number of hospitals for each power of two of their largest label. The largest power scales the labels."""
+    """The smallest power of two that bounds a hospital's labels, as a vector with a 1 at its exponent.
+
+    Summed over hospitals, the vector shows the largest power, by which all labels are divided.
+    """
 
     name: str = "scales of labels"
 
@@ -67,7 +73,7 @@ class LabelScales(Program):
 
 @dataclass(frozen=True)
 class LabelSums(Program):
-    """The number of rows of each class, or the sum of labels after division by ``2^scale``."""
+    """The number of a hospital's rows of each class; for a numeric label, the sum of labels divided by ``2^scale``."""
 
     classes: int
     scale: int = 0
@@ -89,11 +95,12 @@ class LabelSums(Program):
 
 @dataclass(frozen=True, eq=False)
 class Histograms(Program):
-    """The histograms of a level of boosting step ``tree``, for ``nodes [m]`` of its trees ``which [m]``.
+    """A hospital's histograms of gradients, from which one level of the trees of boosting step ``tree`` is grown.
 
-    The call for the first level also sends the trees of the previous round, whose values each hospital adds to its
-    stored margins. Before the first tree a row's margin is ``base [K]``. The hospital receives the splits so far of the
-    growing trees.
+    There is a histogram for each of m nodes: node ``nodes [m]`` of tree ``which [m]``. The hospital receives the splits
+    of the unfinished trees. At the first level it receives the trees of the previous round, and adds their values to
+    the margins that it stores: for each row, the sum of the values of all trees so far, or ``base [K]`` before the
+    first tree. K is the number of trees of a boosting step.
     """
 
     task: TreeTask
@@ -156,7 +163,7 @@ class Histograms(Program):
         return [Added({"histograms": made}, len(contexts))], memories
 
     def _margins(self, contexts: Sequence[Context], rows: _Together) -> Ints:
-        """Return the margins of all rows, ``[n, K]``, including the trees of earlier rounds."""
+        """Return the sums of the values of all trees so far (margins) for n rows and K trees at a time, ``[n, K]``."""
         if all("margins" in at.memory for at in contexts):
             margins = np.concatenate([at.memory["margins"] for at in contexts])
         else:
@@ -176,12 +183,12 @@ class Histograms(Program):
 
 
 def _names(contexts: Sequence[Context]) -> str:
-    """Return a digest of the ids of the hospitals."""
+    """Return a digest of the hospitals' ids, as part of a key in the cache."""
     return hashlib.blake2b(np.array([at.hospital for at in contexts]).tobytes(), digest_size=12).hexdigest()
 
 
 class _Together:
-    """The concatenated rows of several hospitals, prepared for histograms."""
+    """The rows of several hospitals, concatenated, and arrays for their histograms that are cached per process."""
 
     def __init__(self, contexts: Sequence[Context], bins: Bins) -> None:
         self._contexts, self._bins = contexts, bins
@@ -189,31 +196,32 @@ class _Together:
         self._names = who, f"{bins.digest} {who}"
 
     def _made(self, name: str, of: Callable[[Context], NDArray[Any]]) -> NDArray[Any]:
-        """Return the results of ``of`` at all hospitals, concatenated. They are computed once per process."""
+        """Return the results of ``of`` for all hospitals, concatenated. They are computed once per process, for
+        ``name``."""
         who = self._names[0]
         return self._contexts[0].cache(f"{name} {who}", lambda: np.concatenate([of(at) for at in self._contexts]))
 
     def _in_bins(self, name: str, make: Callable[[], NDArray[Any]], of: bytes = b"") -> NDArray[Any]:
-        """Return a result of ``make`` that depends on the bins. It is computed once per process."""
+        """Return the result of ``make``, which depends on the edges of the bins. It is computed once per process."""
         return self._contexts[0].cache(f"{name} {self._names[1]}", make, of)
 
     @cached_property
     def codes(self) -> NDArray[np.uint8]:
-        """Return the bin of each value, ``[n, F]``."""
+        """Return the bin of each value of n rows and F columns, ``[n, F]``."""
         return self._in_bins("codes", lambda: self._bins.codes(np.concatenate([at.rows.X for at in self._contexts])))
 
     @cached_property
     def binned(self) -> Binned:
-        """Return the rows with their values replaced by bins."""
+        """Return the rows with each value replaced by the number of its bin."""
         codes = self.codes
         made = Binned(self._bins, codes)
         # The cells of few rows are never needed.
         return made if len(codes) < FEW else Binned(self._bins, codes, self._in_bins("cells", made.cells))
 
     def reached(self, k: int, column: NDArray[Any], left: NDArray[np.bool_], levels: int) -> NDArray[np.uint16]:
-        """Return the node of each row after ``levels`` levels of splits of the ``k``-th tree, ``[n]``.
+        """Return the node of the ``k``-th tree that each of n rows reaches after ``levels`` levels of splits, ``[n]``.
 
-        The nodes of the previous level are cached, and the computation continues from them.
+        Results are cached, so that only the last level is computed if the level above it was requested before.
         """
         if not levels:
             return np.zeros(len(self.codes), np.uint16)
@@ -226,7 +234,10 @@ class _Together:
         )
 
     def gradients(self, make: Callable[[], tuple[Floats, Floats]], before: bytes) -> NDArray[Any]:
-        """Return the gradients and second derivatives of the rows after the trees ``before``, ``[2, n, K]``."""
+        """Return the gradients and the second derivatives of the loss, ``[2, n, K]``, for n rows and K trees at a time.
+
+        ``make`` computes them. They are cached until ``before``, the digest of the trees so far, changes.
+        """
         return self._contexts[0].cache(f"gradients {self._names[0]}", lambda: np.stack(make()), before)
 
     @cached_property
@@ -240,10 +251,13 @@ class _Together:
         return self._made("labels", lambda at: at.rows.y)
 
     def numbers(self) -> NDArray[np.uint64]:
-        """Return a number for each row, ``[n]``, which depends on the row's content."""
+        """Return a number for each of n rows that depends only on the row's content, ``[n]``."""
         return self._made("numbers of rows", lambda at: row_numbers(at.rows.X, at.rows.y))
 
 
 def scaled(sums: Floats, classes: int) -> Floats:
-    """Return label sums in the scale that :func:`raysim.trees.losses.base` expects."""
+    """Return :class:`LabelSums` as numbers of rows of each class, or as the sum of scaled labels.
+
+    ``classes`` is 0 for a numeric label, whose ``sums`` are in steps of a grid.
+    """
     return sums if classes else sums / GRID

@@ -2,24 +2,28 @@
 
 S. Maddock, G. Cormode, T. Wang, C. Maple, S. Jha: *Federated Boosted Decision Trees with Differential Privacy*, CCS
 2022 (random splits, leaves by noisy sums). The columns and thresholds of a tree follow from the seed and from the
-limits in ``data.ranges``, without any row. Each node has a random column and a side for missing values. A numeric
-column is split at one of ``model.bins - 1`` thresholds at equal distances in its range, a categorical column into
-random halves of its categories. All nodes above ``model.depth`` are split. The leaves of a tree need one sum over
-hospitals: the gradients and second derivatives of the rows in each leaf. The first tree has no split: its one leaf, at
-rate 1, is the initial margin of all rows.
+limits in ``data.ranges``, and do not depend on any row. Each node is split by a random column; rows in which it is
+missing go to a random side. A numeric column is split at one of ``model.bins - 1`` thresholds at equal distances in its
+range. A categorical column is split into two random halves of its categories. All nodes above level ``model.depth`` are
+split. For the leaves of a tree, the server needs sums over hospitals: of the gradients and of the second derivatives of
+the rows in each leaf. The first tree has no split: the value of its one leaf, with learning rate 1, is the initial
+margin (the sum of the trees' values) of all rows.
 
-**Norm of a row's contribution.** A row with the residual ``a = |y - p|`` adds ``a`` and ``c a (1 - a)`` to its leaf.
-The norm of both together is at most 1 for ``c <= phi^2.5 = 3.33``, with the golden ratio ``phi``: the second derivative
-adds nothing to the gradient's privacy cost. With more than two classes a row adds both for each class; with ``c <= sqrt
-3`` the norm is at most ``sqrt 2``. If ``privacy.clip`` is smaller, rows are clipped to it. One tree, or one for each of
-more than two classes, is one release.
+**Norm of a row's contribution.** A row with the residual ``a = |y - p|`` adds two numbers to the sums of its leaf: the
+gradient ``a`` in absolute value, and ``c`` times the second derivative ``a (1 - a)``. The norm of the pair is at most 1
+for ``c <= phi^2.5 = 3.33``, with the golden ratio ``phi``. The second derivative therefore adds nothing to the privacy
+cost of the gradient. With more than two classes, a row adds such a pair for each class, and with ``c <= sqrt 3`` the
+norm of all pairs is at most ``sqrt 2``. If ``privacy.clip`` is smaller, contributions are clipped to it. All trees of a
+round (one, or one per class if there are more than two) count as one release of noisy sums in the privacy guarantee.
 
 **Leaves.** A leaf with sums ``G`` and ``H`` has the value ``-rate G / (max(H, 0) + l2 + 3 s)``, where ``s`` is the
-standard deviation of the noise on ``G`` (0 without a guarantee). The factor 3 had the best AUROC among 0, 1 and 3, on
-one synthetic population and on new rows of it. Larger factors were not tried. The value is 0 if ``H`` is below
-``min_rows / 4``, the largest ``H`` of ``min_rows`` rows: such a leaf is mostly noise or has few patients.
+standard deviation of the noise on ``G`` (0 without a privacy guarantee). The factor 3 had the best AUROC among 0, 1 and
+3, on one synthetic population and on new rows of it. Larger factors were not tried. The value is 0 if ``H`` is below
+``min_rows / 4``, which is the largest possible ``H`` of ``min_rows`` rows: such a leaf is mostly noise or has few
+patients.
 
-Traffic of a round and hospital: the model down; up, ``2^(depth + 1)`` numbers for each of the K trees, 8 bytes each.
+Traffic of a round: each hospital receives the model and the splits of the new trees. For each new tree, it sends
+``2^(depth + 1)`` numbers of 8 bytes.
 """
 
 from __future__ import annotations
@@ -69,7 +73,8 @@ Ranges = tuple[tuple[float, float] | None, ...]
 
 
 def bound_of(task: TreeTask) -> tuple[float, float]:
-    """Return the largest norm of a row's contribution, and the factor of its second derivatives."""
+    """Return the largest norm of a row's contribution to the sums of leaves, and the factor of its second
+    derivatives."""
     if task.outputs > 1:
         return math.sqrt(2.0), math.sqrt(3.0)
     return 1.0, ((1.0 + math.sqrt(5.0)) / 2.0) ** 2.5
@@ -77,7 +82,10 @@ def bound_of(task: TreeTask) -> tuple[float, float]:
 
 @dataclass(frozen=True, eq=False)
 class LeafSums(Program):
-    """The sums of each leaf of K trees with ``depth`` levels, at the margins of the received model."""
+    """The sums of gradients and second derivatives over a hospital's rows in each leaf of the new trees.
+
+    The trees have ``depth`` levels of splits. Gradients are computed at the predictions of the received model.
+    """
 
     task: TreeTask
     bins: Bins
@@ -159,8 +167,11 @@ class RandomTrees(Trees):
 
 
 def values(task: TreeTask, G: Floats, H: Floats, noise: float, rate: float) -> Floats:
-    """Return the values of leaves with sums ``G`` and ``H``, in margin units; ``noise`` is the standard deviation of
-    the noise on ``G``."""
+    """Return the values of leaves as whole multiples of the smallest step of a margin (a sum of trees' values).
+
+    ``G`` and ``H`` are the leaves' sums of gradients and of second derivatives, and ``noise`` the standard deviation of
+    the noise on ``G``. ``rate`` is the learning rate.
+    """
     settings = task.settings
     raised = np.maximum(H, 0.0) + settings.l2 + SHRINKING * noise
     found = np.divide(-rate * G, raised, out=np.zeros_like(G), where=(raised > 0) & (settings.min_rows / 4 <= H))
@@ -168,13 +179,14 @@ def values(task: TreeTask, G: Floats, H: Floats, noise: float, rate: float) -> F
 
 
 def public_bins(task: TreeTask, ranges: Ranges) -> Bins:
-    """Return bins of equal width within the declared limits of each column."""
+    """Return bins of equal width between the declared limits of each numeric column."""
     numbers = {f: limits for f, limits in enumerate(ranges) if limits is not None and not task.levels[f]}
     return Bins.of(task, {f: np.linspace(*limits, task.settings.bins + 1)[1:-1] for f, limits in numbers.items()})
 
 
 def random_tree(view: FederationView, bins: Bins, tree: int, k: int, depth: int) -> Grown:
-    """Return tree ``k`` of boosting step ``tree`` without leaf values; all its ``depth`` levels are split randomly."""
+    """Return tree ``k`` of boosting step ``tree`` with random splits at all its ``depth`` levels, and without leaf
+    values."""
     rng, made = view.rng("random splits", tree, k), Grown.empty(depth, bins)
     able = bins.sizes > 1
     if (chosen := columns_of(view, tree)) is not None and (able & chosen).any():

@@ -1,6 +1,7 @@
 """Rounds in which hospitals send whole trees: the common part of bagging and cyclic training.
 
-Edges and first margins are computed from sums, as in :mod:`raysim.strategies.trees.federated`.
+The edges between bins, and the prediction before the first tree, are computed from sums over hospitals, as in
+:mod:`raysim.strategies.trees.federated`.
 """
 
 from __future__ import annotations
@@ -53,10 +54,11 @@ SENDS_TREES = Needs.more("sends each hospital's trees")
 
 @dataclass(frozen=True, eq=False)
 class NextTrees(Program):
-    """K more trees, which a hospital grows on its own rows and then sends.
+    """The trees of one boosting step, which a hospital grows on its own rows and then sends.
 
-    The new trees continue from the margins of all trees so far. The hospital receives the trees that its stored margins
-    lack: the last ``lacking`` of the ``tree`` boosting steps. Before the first tree a row's margin is ``base [K]``.
+    They correct the predictions of all trees so far. For each row, the hospital stores the sum of the trees' values
+    (its margins; ``base`` before the first tree). The stored margins lack the trees of the last ``lacking`` of ``tree``
+    boosting steps. The hospital receives these trees.
     """
 
     task: TreeTask
@@ -97,15 +99,18 @@ class NextTrees(Program):
 
 
 def sized(task: TreeTask, steps: int) -> TreeTask:
-    """Return the task of growing K trees ``steps`` times, with the other settings of ``task``."""
+    """Return ``task`` with another number of boosting steps, and without trees for fine-tuning."""
     return replace(task, settings=replace(task.settings, trees=max(steps, 1), own_trees=0))
 
 
 class SentWhole(Trees):
-    """A strategy whose hospitals send whole trees."""
+    """A strategy whose hospitals send whole trees, not sums for growing common trees."""
 
     def ready(self, view: FederationView, state: State) -> Generator[Call, Answers, TreesState]:
-        """Return the state with edges and first margins. Raises ``Lost`` if a hospital did not answer."""
+        """Return the state with the edges between bins and the prediction before the first tree.
+
+        Both are computed once, in the first round. Raises ``Lost`` if a hospital did not answer.
+        """
         own = own_state(state, TreesState)
         if own.edges:
             return own
@@ -114,10 +119,10 @@ class SentWhole(Trees):
     def next_of(
         self, view: FederationView, state: TreesState, ids: Ids, lacking: int
     ) -> Generator[Call, Answers, list[Forest]]:
-        """Return the next K trees of each hospital. The hospitals' margins lack the trees of the last ``lacking``
-        steps.
+        """Let hospitals ``ids`` grow the trees of one boosting step each, and return the trees of each hospital.
 
-        Raises ``Lost`` if a hospital did not answer.
+        ``lacking`` is the number of last boosting steps whose trees are not yet part of the predictions that hospitals
+        store. Raises ``Lost`` if a hospital did not answer.
         """
         task, forest = task_of(view), forest_of(view, state)
         tree = len(forest) // task.outputs
@@ -140,11 +145,11 @@ class SentWhole(Trees):
         return [shape.forest(vector) for vector in answers.each["trees"]]
 
     def vector(self, task: TreeTask, forest: Forest, steps: int) -> Floats:
-        """Return the trees of the last ``steps`` boosting steps, as a vector in the form in which they are sent."""
+        """Return the trees of the last ``steps`` boosting steps, as the vector by which they are sent to hospitals."""
         return Shape(sized(task, steps)).vector(forest.last(steps * task.outputs))
 
     def extended(self, view: FederationView, state: TreesState, forest: Forest) -> TreesState:
-        """Return the state with ``forest``, which has the trees so far and the trees of this round."""
+        """Return the state after a round; ``forest`` has all trees so far, including the trees of the round."""
         task = task_of(view)
         new = len(forest) // task.outputs - steps_of(view, state)
         return replace(state, models=Shape(task).vector(forest)[None], last={"trees": self.vector(task, forest, new)})

@@ -32,13 +32,13 @@ from raysim.trees.stored import Shape
 
 
 def grown_alone(task: TreeTask, at: Context, key: int, stop: Stop | None) -> Forest:
-    """Grow trees on one hospital's rows, with the hospital's own edges.
+    """Grow trees on one hospital's rows; the edges between bins are computed from these rows alone.
 
-    With ``stop`` the hospital's validation rows decide how many trees are grown and kept, if there are enough of them
-    (:func:`raysim.trees.boosting.enough`).
+    With ``stop``, the loss on the hospital's validation rows decides how many trees are grown and kept, if it has
+    enough such rows (:func:`raysim.trees.boosting.enough`).
 
-    If a class has no rows, no tree is grown: each prediction is the log-odds of the class shares, with half a row added
-    to each class.
+    If a class has no rows, no tree is grown. The model then predicts the shares of the classes for every row, with half
+    a row added to each class.
     """
     X, y = at.rows.X, at.rows.y
     if task.classes and (np.bincount(y, minlength=task.classes) == 0).any():
@@ -63,7 +63,7 @@ def grown_alone(task: TreeTask, at: Context, key: int, stop: Stop | None) -> For
 
 @dataclass(frozen=True)
 class OwnTrees(Program):
-    """A hospital's own trees, which stay at the hospital."""
+    """A program that grows trees on one hospital's rows. The trees stay at the hospital."""
 
     task: TreeTask
     key: int
@@ -90,8 +90,8 @@ class OwnTrees(Program):
 class LocalTrees(Trees):
     """Local training of trees: every hospital grows the model's trees on its own rows, in one round.
 
-    With ``training.stop`` the loss on a hospital's own validation rows decides how many trees it grows, if there are
-    enough of these rows (:func:`raysim.trees.boosting.enough`).
+    With ``training.stop``, the loss on a hospital's validation rows decides how many trees it grows, if it has enough
+    such rows (:func:`raysim.trees.boosting.enough`).
     """
 
     title: ClassVar[str] = "Training alone"

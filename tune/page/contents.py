@@ -29,7 +29,7 @@ MOST_ROWS = 60
 
 @dataclass(frozen=True)
 class Setting:
-    """The facts about a search and its data that are printed at the foot of the page."""
+    """The facts about a sweep and its data that are printed at the foot of its page."""
 
     data: str
     """The fingerprint of the data."""
@@ -60,10 +60,10 @@ class Setting:
 def sweep_page(
     name: str, choice: Choice, space: Space, setting: Setting, tested: Tested | None, counts: Mapping[str, int]
 ) -> Page:
-    """Build the page.
+    """Build the page of the sweep ``name``.
 
-    - ``tested``: the figures of the recommended trial on test rows; None if it was not tested.
-    - ``counts``: the number of trials by state, and the planned number in ``total``.
+    - ``tested``: the metrics of the recommended trial on test rows; None if it was not evaluated on them.
+    - ``counts``: the number of trials by status, such as ``completed``, and the planned number in ``total``.
     """
     keys = [dimension.key for dimension in space]
     recommended = choice.recommended
@@ -106,7 +106,10 @@ def sweep_page(
 
 
 def gives_up(choice: Choice) -> list[str]:
-    """Return how far the recommended trial is from the best in each objective; empty if there was no choice."""
+    """Return a sentence per objective on how far the recommended trial is from the best trial.
+
+    The list is empty if no trial is recommended.
+    """
     if choice.knee is None or choice.recommended is None:
         return []
     sentences = []
@@ -128,7 +131,7 @@ def gives_up(choice: Choice) -> list[str]:
 
 
 def counted(choice: Choice, counts: Mapping[str, int]) -> str:
-    """Return a text on how many trials there were, and how they ended."""
+    """Return a text on how many trials ran all rounds, were stopped early or failed, and how many are left."""
     ended = sum(counts[state] for state in ("completed", "stopped", "failed"))
     text = f"{words.counted(counts['completed'], 'trial')} ran all rounds"
     text += f", {counts['stopped']} were stopped early" if counts["stopped"] else ""
@@ -138,8 +141,10 @@ def counted(choice: Choice, counts: Mapping[str, int]) -> str:
 
 
 def objective_rows(choice: Choice, tested: Tested | None) -> list[Row]:
-    """Return one row per objective: the recommended trial on validation and test rows, and the best trial of the Pareto
-    set."""
+    """Return one table row per objective.
+
+    A row has the recommended trial's value on validation rows and on test rows, and the best trial of the Pareto set.
+    """
     trial, knee = choice.recommended, choice.knee
     if trial is None or knee is None:
         return []
@@ -160,8 +165,11 @@ def objective_rows(choice: Choice, tested: Tested | None) -> list[Row]:
 
 
 def trial_rows(choice: Choice, keys: Sequence[str]) -> list[Row]:
-    """Return the rows of the recommended trial, the Pareto set, and the other trials by their first objective; at most
-    :data:`MOST_ROWS`."""
+    """Return one table row per trial, at most :data:`MOST_ROWS`, with the searched ``keys`` as columns.
+
+    The recommended trial is first, then the Pareto set, then all other trials. The latter two are sorted by the first
+    objective, best first.
+    """
     best = -1 if choice.knee is None else choice.knee.index
     first = np.nan_to_num(signed(choice.values, choice.sweep.larger)[:, 0], nan=-np.inf)
     order = np.lexsort((-first, ~choice.front, np.arange(len(first)) != best))
@@ -177,7 +185,7 @@ def trial_rows(choice: Choice, keys: Sequence[str]) -> list[Row]:
 
 
 def trial_data(choice: Choice, keys: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the data of each trial for the page's script, in the order of the numbers in figures."""
+    """Return the data of each trial for the page's script, in the order in which charts number their marks."""
     trials = []
     for i, trial in enumerate(choice.trials):
         values = {

@@ -1,9 +1,9 @@
 """Importances of searched keys: the share of the variance between trials that each key explains (functional ANOVA).
 
-Hutter, Hoos and Leyton-Brown, "An efficient approach for assessing hyperparameter importance" (ICML 2014): a forest of
-regression trees is fitted to the trials, which are points of a box. A tree is constant on each of its leaves, which are
-boxes too. The mean of a tree over all coordinates but one, and the variance of this mean, are therefore sums over
-leaves.
+Hutter, Hoos and Leyton-Brown, "An efficient approach for assessing hyperparameter importance" (ICML 2014): a random
+forest predicts an objective from the searched keys. The trials are points in a box with one axis per key, and each leaf
+of a tree is a smaller box with one prediction. The mean of a tree's prediction over all axes but one, and the variance
+of this mean along that axis, are therefore sums over leaves.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ noise."""
 
 
 def importances(choice: Choice, space: Space) -> tuple[list[str], Floats] | None:
-    """Return keys ``[K]``, the most important first, and their importances ``[K, d]``, which sum to 1 for each
-    objective.
+    """Return K searched keys, the most important first, and their importances for each of d objectives, ``[K, d]``.
 
-    Only keys that all trials have and that vary are used. An objective that is equal in all trials has NaN. The result
-    is None with fewer than two such keys, or fewer than :data:`ENOUGH` trials with all objectives defined.
+    Importances sum to 1 for each objective; they are NaN for an objective that is equal in all trials. Only trials with
+    all objectives defined are used, and only keys that all of these trials have and that vary. The result is None with
+    fewer than two such keys, or fewer than :data:`ENOUGH` such trials.
     """
     defined: NDArray[np.bool_] = np.logical_and.reduce(np.isfinite(choice.values), axis=1)
     trials = [trial for trial, all_defined in zip(choice.trials, defined, strict=True) if all_defined]
@@ -53,10 +53,10 @@ def importances(choice: Choice, space: Space) -> tuple[list[str], Floats] | None
 
 
 def _encoded(dimensions: Sequence[Dimension], params: Sequence[Params]) -> tuple[Floats, Floats, list[list[int]]]:
-    """Encode trials' values as points ``[n, D]``; also return their sampling box ``[D, 2]`` and each dimension's
-    columns.
+    """Encode the values of n trials as points ``[n, D]``.
 
-    A key with listed values has one column for each value. The column is 1 where a trial has that value, otherwise 0.
+    A key with listed values has one column for each value, which is 1 where a trial has that value, otherwise 0. All
+    other keys have one column. Also return the ends of each column's range, ``[D, 2]``, and the columns of each key.
     """
     points: list[Floats] = []
     box: list[tuple[float, float]] = []
@@ -77,7 +77,7 @@ def _encoded(dimensions: Sequence[Dimension], params: Sequence[Params]) -> tuple
 
 
 def varied(choice: Choice, space: Space) -> Sequence[str]:
-    """Return the searched keys with different values in completed trials."""
+    """Return the searched keys of which not all completed trials have the same value."""
     return [
         dimension.key
         for dimension in space
@@ -90,12 +90,12 @@ TREES, DEPTH, SEED = 64, 64, 0
 
 
 def shares(points: Floats, response: Floats, box: Floats, coordinates: Sequence[Sequence[int]]) -> Floats:
-    """Compute the shares ``[K]`` of the variance that each of ``coordinates`` explains, scaled to the sum 1. A
-    coordinate is one or several columns of ``points [n, D]``.
+    """Compute the share of the variance of ``response`` that each of K ``coordinates`` explains, ``[K]``, with sum 1.
 
-    ``response [n]`` is the response at each point, and ``box [D, 2]`` has the ends of the columns. Shares are means
-    over the trees that are not constant. If no coordinate explains any variance, or all trees are constant, all shares
-    are equal.
+    ``response [n]`` is the response at each of ``points [n, D]``. A coordinate is one or several columns of ``points``,
+    and ``box [D, 2]`` has the ends of each column's range. A random forest predicts the response, and shares are means
+    over its trees, without trees that are constant. If no coordinate explains any variance, or all trees are constant,
+    all shares are equal.
     """
     from sklearn.ensemble import RandomForestRegressor
 
@@ -112,7 +112,11 @@ def shares(points: Floats, response: Floats, box: Floats, coordinates: Sequence[
 
 
 def _leaves(tree: Any, box: Floats) -> tuple[Floats, Floats]:
-    """Return the predictions of a scikit-learn tree on its leaves ``[L]``, and their boxes, ``[L, D, 2]``."""
+    """Return the prediction in each of the L leaves of a scikit-learn tree, ``[L]``, and the leaves' boxes ``[L, D,
+    2]``.
+
+    A leaf's box is the part of ``box [D, 2]`` whose points reach it: the ends of its range in each of D columns.
+    """
     boxes = np.empty((tree.node_count, *box.shape))
     boxes[0] = box
     splits = np.flatnonzero(tree.feature >= 0)  # nodes come before their children
@@ -125,7 +129,11 @@ def _leaves(tree: Any, box: Floats) -> tuple[Floats, Floats]:
 
 
 def _marginal(values: Floats, leaves: Floats, box: Floats, columns: Sequence[int]) -> float:
-    """Compute the variance over ``columns`` of a tree's mean over all other columns, from the tree's leaves."""
+    """Average a tree's prediction over all columns but ``columns``, and return the variance of this mean over
+    ``columns``.
+
+    ``values`` are the predictions in the tree's leaves, ``leaves`` their boxes, and ``box`` the box of all points.
+    """
     others = np.delete(leaves, columns, axis=1)
     room = np.prod(np.diff(np.delete(box, columns, axis=0), axis=1))
     share = np.prod(others[:, :, 1] - others[:, :, 0], axis=1) / room

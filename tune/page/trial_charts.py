@@ -35,7 +35,7 @@ STEPS = 300
 
 
 def figures(choice: Choice, space: Space) -> list[Figure]:
-    """Return the page's figures, in order, except those for which there are too few objectives, keys or trials."""
+    """Return the charts of a sweep's page, in order. Charts that need more objectives, keys or trials are left out."""
     if not choice.front.any():
         return []
     keys = varied(choice, space)
@@ -50,7 +50,7 @@ def figures(choice: Choice, space: Space) -> list[Figure]:
 
 
 def pareto_figure(choice: Choice) -> Figure:
-    """Plot trials by every pair of objectives, with the recommended trial's interval over seeds."""
+    """Plot trials by every pair of objectives, with 95 % intervals over seeds for the recommended trial."""
     names = choice.sweep.names
     pairs = list(combinations(range(len(names)), 2))
     wide = WIDTH if len(pairs) == 1 else 1.25 * PANEL
@@ -86,7 +86,7 @@ def pareto_figure(choice: Choice) -> Figure:
 
 
 def slices(choice: Choice, keys: Sequence[str], space: Space) -> list[Figure]:
-    """For each objective, plot trials by each single key."""
+    """Plot each objective of the trials against each of the searched ``keys``; one figure per objective."""
     plots = []
     for j, name in enumerate(choice.sweep.names):
         charts = []
@@ -105,7 +105,7 @@ def slices(choice: Choice, keys: Sequence[str], space: Space) -> list[Figure]:
 
 
 def parallel(choice: Choice, keys: Sequence[str], space: Space) -> Figure:
-    """Plot parallel coordinates: one line per trial, through its keys and its objectives."""
+    """Plot parallel coordinates: one line per trial, through its values of the searched ``keys`` and its objectives."""
     rows = [*keys, *(title(choice, j) for j in range(len(choice.sweep.names)))]
     columns, ends = [], []
     for key in keys:
@@ -145,7 +145,7 @@ def parallel(choice: Choice, keys: Sequence[str], space: Space) -> Figure:
 
 
 def hypervolume(choice: Choice) -> Figure:
-    """Plot the hypervolume after each completed trial."""
+    """Plot the hypervolume of the Pareto set after each completed trial."""
     count = len(choice.trials)
     after = np.unique(np.linspace(1, count, min(count, STEPS)).astype(int))
     larger, reference = choice.sweep.larger, choice.reference
@@ -189,14 +189,17 @@ def _importances(choice: Choice, keys: Sequence[str], shares: Floats) -> Figure:
 
 
 def interval(trial: Finished | None, name: str) -> tuple[float, float]:
-    """Return Student's 95 % interval of a trial's objective over its seeds; NaN for one seed."""
+    """Return Student's 95 % confidence interval of the mean over seeds of a trial's objective; NaN for one seed."""
     if trial is None:
         return math.nan, math.nan
     return student(*trial.figures[name], len(trial.finals))
 
 
 def student(mean: float, spread: float, seeds: int) -> tuple[float, float]:
-    """Return Student's 95 % interval of a mean over seeds from their standard deviation; NaN for one seed."""
+    """Return Student's 95 % confidence interval of a mean over seeds; NaN for one seed.
+
+    ``spread`` is the standard deviation over seeds.
+    """
     if seeds < 2 or not math.isfinite(spread):
         return math.nan, math.nan
     reach = float(stdtrit(seeds - 1, 0.975)) * spread / math.sqrt(seeds)
@@ -204,9 +207,9 @@ def student(mean: float, spread: float, seeds: int) -> tuple[float, float]:
 
 
 def axis(choice: Choice, j: int, further: tuple[float, float] = (math.nan, math.nan)) -> Axis:
-    """Return the axis of an objective, whose title says whether more or less is better.
+    """Return the axis of objective ``j``, with a title that says whether more or less is better.
 
-    The axis includes ``further`` if this extends the range of values by at most half.
+    The axis is extended to include the interval ``further``, but by at most half of the range of values on each side.
     """
     values = choice.values[:, j]
     low, high = float(np.nanmin(values)), float(np.nanmax(values))
@@ -219,7 +222,8 @@ def axis(choice: Choice, j: int, further: tuple[float, float] = (math.nan, math.
 def scale(choice: Choice, key: str, space: Space) -> tuple[Axis, Floats]:
     """Return the axis of a searched key, and each trial's position on it.
 
-    The axis of numbers is logarithmic if ``space`` or the spacing of the numbers is. Other values are names.
+    An axis of numbers is logarithmic if the key is searched on a logarithmic scale, or if the numbers are spaced so.
+    All other values are shown as names.
     """
     values = [trial.params.get(key) for trial in choice.trials]
     given = [value for value in values if value is not None]
@@ -241,7 +245,7 @@ def _ends(low: float, high: float, values: Floats) -> tuple[str, str]:
 
 
 def _dots(chart: Chart, choice: Choice, x: Floats, y: Floats) -> None:
-    """Draw dominated trials first, then the Pareto set, and the recommended trial on top."""
+    """Draw a dot for each trial: dominated trials first, then the Pareto set, and the recommended trial on top."""
     on = choice.front
     best = np.zeros(len(on), dtype=bool)
     if choice.knee is not None:
@@ -262,7 +266,7 @@ def _look(choice: Choice, i: int) -> tuple[Style, str]:
 
 
 def _plotted(choice: Choice) -> list[int]:
-    """Return the trials of the parallel coordinates. The recommended trial is last."""
+    """Return the indices of the trials that are drawn as parallel coordinates; the recommended trial is last."""
     others = np.flatnonzero(~choice.front & np.isfinite(choice.values).all(axis=1))
     room = max(MOST_LINES - int(choice.front.sum()), 0)
     if len(others) > room:

@@ -27,20 +27,20 @@ from raysim.tune.trial import Report, continued
 
 
 class TrialListener(Protocol):
-    """An object that is notified when trials start and finish."""
+    """An object that is notified when trials start and end."""
 
     def started(self, number: int) -> None:
-        """Handle the start of a trial."""
+        """Handle the start of trial ``number``."""
 
     def finished(self, trial: Finished) -> None:
         """Handle the end of a trial, which is already in the journal."""
 
 
 class TrialCallback(Callback):  # type: ignore[misc]
-    """A callback that collects the reports of trials, writes ended trials to the journal and notifies the
-    ``listeners``.
+    """A Ray Tune callback that collects the reports of trials, and writes trials to the journal when they end.
 
-    ``unwritten`` is the error of writing the journal, which ends the sweep.
+    It then notifies the ``listeners``. If the journal cannot be written, ``unwritten`` is the error, and the sweep
+    ends.
     """
 
     def __init__(self, journal: Journal, listeners: list[TrialListener], heartbeats: Heartbeats) -> None:
@@ -53,8 +53,7 @@ class TrialCallback(Callback):  # type: ignore[misc]
         self._numbers: dict[str, int] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return no state. Ray Tune writes its callbacks to disk, but all results of this callback are in the
-        journal."""
+        """Return no state for Ray Tune to write to disk, because all results of this callback are in the journal."""
         return {}
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
@@ -147,10 +146,10 @@ def drive(
     listeners: Sequence[TrialListener],
     silence: float,
 ) -> None:
-    """Run the trials that are missing in the journal in ``places``.
+    """Run the trials that are not in the journal, in the processes ``places``.
 
-    Return when all are done, or after one Ctrl-C. A trial that ends no round for ``silence`` seconds is considered
-    lost. Raises ``OSError`` if the journal cannot be written.
+    Return when all have ended, or after one Ctrl-C. If a trial completes no round for ``silence`` seconds, its process
+    is ended and the trial is tried again. Raises ``OSError`` if the journal cannot be written.
     """
     numbers = [number for number in range(1, plan.trials() + 1) if number not in journal.trials]
     if not numbers:
@@ -218,7 +217,10 @@ def _here() -> str:
 
 
 class Proposals(Searcher):  # type: ignore[misc]
-    """A searcher that passes the trials of ``numbers`` to Ray Tune in order, as ``{trial: {number, params}}``."""
+    """A searcher that passes the trials ``numbers`` to Ray Tune in order, with hyper-parameters from ``source``.
+
+    A trial is passed as ``{trial: {number, params}}``.
+    """
 
     def __init__(self, source: ProposalSource, numbers: Sequence[int], names: Sequence[str]) -> None:
         super().__init__()
@@ -241,7 +243,7 @@ class Proposals(Searcher):  # type: ignore[misc]
         self._source.learn(self._running.pop(trial_id), values)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return no state. Ray Tune writes its searcher to disk, but a resumed sweep uses the journal instead."""
+        """Return no state for Ray Tune to write to disk, because a resumed sweep uses the journal."""
         return {}
 
     def save(self, checkpoint_path: str) -> None:

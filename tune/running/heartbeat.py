@@ -1,6 +1,7 @@
 """Heartbeats of trials. A trial that sends no heartbeat for too long is ended, because Ray Tune would wait forever.
 
-A trial touches its file after every round. It runs on the driver's node, and the driver checks the files.
+A trial touches a file of its own after every round. Trials run on the same machine as the driver, the process that
+starts them and checks the files.
 """
 
 from __future__ import annotations
@@ -23,29 +24,29 @@ nothing."""
 
 
 class Pulse:
-    """A trial's heartbeat: the file that it touches. ``trial`` is the trial's name in Ray Tune."""
+    """The file that a trial touches as its heartbeat. ``trial`` is the trial's name in Ray Tune."""
 
     def __init__(self, folder: Path, trial: str) -> None:
         self._path = folder / trial
 
     def beat(self) -> None:
-        """Signal that the trial is alive."""
+        """Touch the trial's file, to signal that the trial is alive."""
         with contextlib.suppress(OSError):  # the sweep may have ended and removed its folder
             self._path.touch()
 
 
 @dataclass
 class _LastSign:
-    """The last heartbeat, and the seconds for which the driver has found no newer one."""
+    """The time of a trial's last heartbeat, and the seconds for which the driver has found no newer one."""
 
     sign: int = 0
     silent: float = 0.0
 
 
 class Heartbeats(Callback):  # type: ignore[misc]
-    """A callback that ends the process of a trial without a heartbeat in ``folder`` for ``seconds``.
+    """A Ray Tune callback that ends the process of a trial that has touched no file in ``folder`` for ``seconds``.
 
-    Ray Tune treats it as a trial whose process died, and tries it again up to ``sweep.retries`` times.
+    Ray Tune treats the trial as one whose process died, and tries it again up to ``sweep.retries`` times.
     """
 
     def __init__(self, folder: Path, seconds: float) -> None:
@@ -55,7 +56,7 @@ class Heartbeats(Callback):  # type: ignore[misc]
         self._ended: set[str] = set()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return no state. Ray Tune writes its callbacks to disk."""
+        """Return no state for Ray Tune to write to disk."""
         return {}
 
     def on_trial_start(self, iteration: int, trials: Sequence[Any], trial: Any, **info: Any) -> None:
@@ -72,7 +73,7 @@ class Heartbeats(Callback):  # type: ignore[misc]
                 self._listen(trial, min(passed, COUNTED_SECONDS))
 
     def reason(self, trial: str) -> str | None:
-        """Return the reason why this callback ended a trial; None for other trials."""
+        """Return why this callback ended the process of ``trial``; None if it did not."""
         return f"silent for {self._seconds:g} s; its process was ended" if trial in self._ended else None
 
     def _listen(self, trial: Any, passed: float) -> None:

@@ -1,7 +1,7 @@
 """The processes that compute trials: shared hospital actors, or one process for each trial.
 
-For small runs one process per trial is faster, because messages to actors take longer than the rounds. Results are the
-same.
+If runs are small, one process per trial is faster, because messages to actors take longer than the computation of a
+round. Results are the same in both cases.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from raysim.tune.plan import SweepPlan
 
 @dataclass(frozen=True, eq=False)
 class Hospitals:
-    """The hospitals of a trial, as they are sent to its process."""
+    """The hospitals of a trial, as its process receives them."""
 
     shared: Pool | None
     """The hospital actors that all trials share; None if the trial's process contains all hospitals."""
@@ -32,7 +32,7 @@ class Hospitals:
     resources: ResourcesSection
 
     def pool(self) -> Pool:
-        """Return the pool of hospitals for a trial in this process."""
+        """Return the hospitals of a trial that runs in this process."""
         if self.shared is not None:
             return self.shared
         return InProcess(self.rows, self.resources.model_copy(update={"device": "cpu"})).pool
@@ -60,9 +60,10 @@ class Places:
 def open_places(
     plan: SweepPlan, resources: ResourcesSection, federation: Federation, left: int, verbose: bool
 ) -> Iterator[Places]:
-    """Open the processes for the ``left`` remaining trials of a sweep on federations like ``federation``.
+    """Start the processes that compute the ``left`` remaining trials of a sweep.
 
-    They end when the context exits. Raises ``ResourceError`` if the requested resources do not exist.
+    Their number depends on the size of ``federation``, the data of one seed. They end when the context exits. Raises
+    ``ResourceError`` if the requested resources do not exist.
     """
     rows, asked = federation.totals, plan.sweep.concurrent
     with connected(verbose, resources.dashboard), contextlib.ExitStack() as standing:

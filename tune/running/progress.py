@@ -20,7 +20,7 @@ PLAIN_SECONDS = 5.0
 
 
 class SweepProgress:
-    """The progress display of ``total`` trials, of which ``finished`` had ended before this command."""
+    """The display of a sweep's progress. Of its ``total`` trials, ``finished`` had ended before this command."""
 
     def __init__(self, console: Console, sweep: Sweep, total: int, finished: Iterable[Finished]) -> None:
         self._console = console
@@ -48,12 +48,12 @@ class SweepProgress:
             say(self._console, self._line())
 
     def started(self, number: int) -> None:
-        """Report that a trial has started."""
+        """Show that trial ``number`` has started."""
         self._running.add(number)
         self._show()
 
     def finished(self, trial: Finished) -> None:
-        """Report that a trial has ended."""
+        """Show that ``trial`` has ended."""
         self._here += 1
         self._running.discard(trial.number)
         self._count(trial)

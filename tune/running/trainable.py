@@ -27,9 +27,9 @@ STATE = "standing-{}.safetensors"
 
 
 class TrialProcess(Trainable):  # type: ignore[misc]
-    """The coordinator of the trial that ``config`` describes: ``{trial: {number, params}}``.
+    """The Ray Tune trainable that runs the trial in ``config``: ``{trial: {number, params}}``.
 
-    ``folders`` are searched for the user's modules; heartbeats are in the folder ``alive``.
+    The user's own modules are imported from ``folders``. The trial's heartbeat is a file in the folder ``alive``.
     """
 
     def setup(
@@ -57,7 +57,10 @@ class TrialProcess(Trainable):  # type: ignore[misc]
         )
 
     def step(self) -> dict[str, Any]:
-        """Return new results of the trial: ``report`` for the driver, and the objectives by name for the scheduler."""
+        """Execute the trial up to its next report, and return its new results.
+
+        They are the ``report`` for the process that runs the sweep, and the objectives by name for the scheduler.
+        """
         report = self._trial.step()
         for seed, news in report.rounds.items():
             self._rounds[seed] = continued(self._rounds.get(seed, []), news)
@@ -73,7 +76,8 @@ class TrialProcess(Trainable):  # type: ignore[misc]
         }
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
-        """Save the state for population-based training, so that another trial can continue from it."""
+        """Save the state of each seed's run, so that another trial can continue from it in population-based
+        training."""
         for i, (job, state) in enumerate(zip(self._trial.jobs, self._trial.states(), strict=True)):
             if state is not None:
                 Path(checkpoint_dir, STATE.format(i)).write_bytes(encode(state, "", job.strategy))

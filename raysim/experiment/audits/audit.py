@@ -3,11 +3,13 @@
 Three questions:
 
 - Does a model reveal whose rows it was trained on? The loss-threshold attack compares training rows with test rows.
-  LiRA runs the same job on ``shadows`` federations; each row is in a shadow federation with probability one half.
-- How large is epsilon at least? A fair coin decides whether each canary is added. The number of coins that an auditor
-  guesses right gives a lower bound (:mod:`raysim.audit.one_run`). If the run guarantees privacy, the auditor knows as
-  much as that guarantee's adversary (:mod:`raysim.experiment.audits.canary_audit`). If the run guarantees none,
-  canaries are rows of random signs with random labels, and the auditor has only the last model.
+  LiRA trains ``shadows`` more models, each on a random half of the rows, and compares a row's confidence between models
+  that were trained with it and without it.
+- How large is epsilon at least? A fair coin decides whether each canary, an artificial row or hospital, is added. The
+  number of coins that an auditor guesses right gives a lower bound (:mod:`raysim.audit.one_run`). For a run with a
+  privacy guarantee, the auditor knows as much as the guarantee's adversary
+  (:mod:`raysim.experiment.audits.canary_audit`). For a run without a guarantee, canaries are rows of random signs with
+  random labels, and the auditor sees only the last model.
 - What does the update of one row reveal? For a linear model, the row itself (:mod:`raysim.audit.inversion`).
 """
 
@@ -53,7 +55,8 @@ def audit(
 ) -> Path:
     """Run the attacks on ``config``, write ``audit.json``, ``membership.csv`` and ``inversion.csv``; return the folder.
 
-    ``say`` prints warnings; ``progress`` reports progress. Raises ``ConfigError`` for settings that cannot be audited.
+    ``shadows`` and ``canaries`` are the numbers of shadow models and of canaries. ``say`` prints warnings; ``progress``
+    receives lines on progress. Raises ``ConfigError`` for settings that cannot be audited.
     """
     if shadows and shadows < FEWEST_SHADOWS:
         raise ConfigError(f"--shadows: {shadows} are too few to fit densities; name 0 or at least {FEWEST_SHADOWS}")
@@ -99,9 +102,10 @@ EXACT = 1e-6
 
 
 def reading(inverted: pd.DataFrame, *, protected: bool) -> dict[str, Any]:
-    """Return, for ``audit.json``, how far the reconstructed row of ``inversion.csv`` is from the patient's row.
+    """Return, for ``audit.json``, how far the row reconstructed from an update is from the patient's row.
 
-    ``protected``: whether the run adds noise to updates, or sums them securely.
+    ``inverted`` is the content of ``inversion.csv``. ``protected``: whether the run adds noise to updates, or sums them
+    securely.
     """
     most = float((inverted["patient"] - inverted["read_from_update"]).abs().max())
     largest = max(1.0, float(inverted["patient"].abs().max()))
@@ -114,7 +118,7 @@ def reading(inverted: pd.DataFrame, *, protected: bool) -> dict[str, Any]:
 
 
 def _check(result: Audit, folder: Path) -> None:
-    """Raise :class:`PrivacyBroken` if the canaries refute the epsilon that the run claims."""
+    """Raise :class:`PrivacyBroken` if the lower bound from canaries exceeds the epsilon that the run claims."""
     bound = result.summary.get("one_run", {})
     claimed = bound.get("epsilon_claimed")
     if claimed is not None and bound["epsilon_at_least"] > claimed:

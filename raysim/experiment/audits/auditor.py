@@ -42,7 +42,7 @@ CANARY = 3.0
 
 @dataclass(frozen=True, eq=False)
 class Audit:
-    """The findings of an audit."""
+    """The results of an audit's attacks."""
 
     membership: pd.DataFrame
     """One row per attack and hospital, and one row per attack for all hospitals together: see ``docs/audit.md``."""
@@ -54,7 +54,7 @@ class Audit:
 
 
 class Auditor:
-    """Runs one job on variants of its federation."""
+    """Trains one job on variants of its data (random halves, or with canaries), and attacks the trained models."""
 
     def __init__(
         self, job: Job, federation: Federation, opened: Opened, folder: Path, say: Callable[[str], None]
@@ -66,7 +66,8 @@ class Auditor:
         self._federation, self._opened, self._folder, self._say = federation, opened, folder, say
 
     def audit(self, shadows: int, canaries: int) -> Audit:
-        """Run all attacks."""
+        """Run all attacks, with ``shadows`` shadow models and ``canaries`` canaries; 0 leaves out the respective
+        attack."""
         federation, none = self._federation, Added.none(self._federation)
         members = trained_on(federation)
         margins, labels, _ = self._played(members, none, "target", self._job.work.seed)
@@ -87,9 +88,10 @@ class Auditor:
     def _played(
         self, trained: NDArray[np.bool_], added: Added, name: str, seed: int
     ) -> tuple[NDArray[Any], NDArray[Any], Outcome]:
-        """Train on the rows ``trained`` of the federation's ``N`` rows and the ``k`` rows ``added``.
+        """Train on the rows marked in ``trained [N]`` of the federation's ``N`` rows, and on the ``k`` rows ``added``.
 
-        Returns the headline model's outputs for all rows ``[N + k]``, their labels, and the outcome.
+        Returns the headline model's outputs for all rows ``[N + k]``, their labels, and the outcome. ``name`` is the
+        subfolder for the data of this training.
         """
         folder = self._folder / name
         folder.mkdir()
@@ -107,7 +109,7 @@ class Auditor:
     def _shadows(self, count: int) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """Compute LiRA's score of every row under every shadow model, and whether that model was trained on the row.
 
-        Both arrays are ``[count, N]``.
+        Both arrays are ``[count, N]``: one row per shadow model, and one column per row of the federation.
         """
         federation, seed = self._federation, self._job.work.seed
         members = np.stack([random_half(federation, stream(seed, "shadow", j)) for j in range(count)])
@@ -120,14 +122,18 @@ class Auditor:
         return scores, members
 
     def _tested(self, members: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return which rows a membership attack is evaluated on, ``[N]``: all rows except validation rows."""
+        """Return which of the federation's rows a membership attack is evaluated on, ``[N]``: all except validation
+        rows.
+
+        ``members [N]`` marks the training rows.
+        """
         judged = members.copy()
         for _, _, validation, stop in self._federation.bounds.tolist():
             judged[validation:stop] = True
         return judged
 
     def _canaries(self, count: int) -> dict[str, Any]:
-        """Compute the lower bound of epsilon from ``count`` canaries and the last model alone."""
+        """Compute a lower bound of epsilon from ``count`` canaries, for an auditor who sees only the last model."""
         federation, seed = self._federation, self._job.work.seed
         rng = stream(seed, "canary")
         with_rows = np.flatnonzero(federation.sizes("train"))
@@ -157,9 +163,11 @@ class Auditor:
     def _table(
         self, attack: str, scores: NDArray[np.float64], members: NDArray[np.bool_], judged: NDArray[np.bool_]
     ) -> pd.DataFrame:
-        """Evaluate how well ``scores [..., N]`` identify members among the rows ``judged``.
+        """Evaluate how well ``scores [..., N]`` separate ``members`` from other rows, among the rows marked in
+        ``judged``.
 
-        Returns one row per hospital, then one row for all hospitals.
+        Returns one row per hospital, then one row for all hospitals together. ``attack`` is the attack's name in the
+        table.
         """
         federation = self._federation
         rows = []
@@ -191,9 +199,10 @@ class Auditor:
         } | {f"found_at_{share:g}": caught for share, caught in detected.at.items()}
 
     def _of_sums(self) -> dict[str, Any] | None:
-        """Count the rows that can be reconstructed from the sums that hospitals send for a two-class regression.
+        """Count the rows that can be reconstructed from the sums over rows that hospitals send for a two-class
+        regression.
 
-        Returns None if the run sends no such sums.
+        Returns None if the strategy sends no such sums, or if the label does not have two classes.
         """
         federation, strategy = self._federation, self._job.strategy
         clear = getattr(strategy, "sums", None) == "clear"
@@ -218,7 +227,8 @@ class Auditor:
     def _inverted(self) -> pd.DataFrame | None:
         """Reconstruct one patient's row from the update of a hospital that trains on this row alone.
 
-        Returns None if not all of the model's layers are dense.
+        The result has one row per feature: the patient's value, and the reconstructed value. None if not all of the
+        model's layers are dense.
         """
         work, federation = self._job.work, self._federation
         model: Model = work.model.bind(federation, "cpu", "float64")
@@ -244,7 +254,10 @@ class Auditor:
 
 
 def _federation_figures(rows: pd.DataFrame) -> dict[str, Any]:
-    """Return the attack's figures over all rows, and whether the attack does better at small hospitals."""
+    """Return the figures of a membership attack over all rows, and how they depend on hospital size.
+
+    ``rows`` has one row per hospital, then one row for all hospitals together.
+    """
     everywhere, each = rows.iloc[-1], rows.iloc[:-1]
     # DeLong's variance shrinks as AUROC grows, which would bias the slope; under chance it depends on counts alone.
     chance = (each["members"] + each["others"] + 1.0) / (12.0 * each["members"] * each["others"])

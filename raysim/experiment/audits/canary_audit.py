@@ -1,9 +1,10 @@
 """Canary audit of a privacy guarantee: a lower bound of epsilon, with the knowledge of the guarantee's adversary.
 
-A fair coin decides whether each canary is in the data. Each canary has model parameters that no other row changes. The
-update of a canary hospital, and the gradient of a canary patient, have norms far above the clipping norm. Everything
-else equals the audited run: data, strategy, coins, clipping norm, noise and sums. The auditor adds up, over all rounds,
-what was released in the direction of each canary.
+Canaries are artificial hospitals or patients. A fair coin decides whether each canary is in the data. Each canary has
+model parameters that no other row changes. The update of a canary hospital, and the gradient of a canary patient, have
+norms far above the clipping norm. Everything else is as in the audited run: data, strategy, sampling, clipping norm,
+noise and sums. For each canary, the auditor adds up the noisy updates in the direction of its parameters over all
+rounds.
 """
 
 from __future__ import annotations
@@ -36,15 +37,16 @@ LENGTH = 100.0
 
 
 def can_hold_canaries(job: Job, federation: Federation) -> bool:
-    """Return whether canaries can be added: the first of the dense layers must have one column for each feature."""
+    """Return whether canaries can be added: the model's first layer must be dense with one input per feature."""
     model = job.work.model.bind(federation, "cpu", job.work.precision)
     return isinstance(model, Traceable) and model.layout.shapes[0][1:] == federation.X.shape[1:]
 
 
 def canary_bound(job: Job, federation: Federation, opened: Opened, folder: Path, count: int) -> dict[str, Any]:
-    """Run ``job``, which guarantees privacy, with ``count`` canaries; return a lower bound of epsilon and its figures.
+    """Run ``job``, which has a privacy guarantee, with ``count`` canaries; return a lower bound of its epsilon.
 
-    Files go to ``folder``, which must exist.
+    The result also has the figures behind the bound. The data with canaries are written to ``folder``, which must
+    exist.
     """
     section = job.privacy
     if section is None:
@@ -109,17 +111,20 @@ def _played(
 
 
 def _canary_parameters(layout: Layout, columns: int) -> Ids:
-    """Return the parameters of each of the last ``columns`` features in the first layer, ``[columns, outputs]``."""
+    """Return the indices of the first layer's parameters for each of the last ``columns`` features.
+
+    The result is ``[columns, outputs]``, with one entry per output of the layer.
+    """
     outputs, features = layout.shapes[0]
     column = features - columns + np.arange(columns)
     return column[:, None] + features * np.arange(outputs)
 
 
 def _relative_noise(job: Job, section: PrivacySection, federation: Federation) -> Floats:
-    """Return the relative noise of each hospital's local update, ``[N]``; 1 where noise is added to a sum.
+    """Return the noise of each hospital's local update relative to its sampled rows, ``[N]``, one entry per hospital.
 
-    The audit divides the scores of canaries by this noise. Otherwise hospitals with much noise would hide the canaries
-    of hospitals with little noise.
+    All are 1 if noise is added to a sum of updates instead. The audit divides the scores of canaries by this noise.
+    Otherwise hospitals with much noise would hide the canaries of hospitals with little noise.
     """
     if not section.own_steps:
         return np.ones(len(federation.hospitals))

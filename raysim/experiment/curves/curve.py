@@ -6,9 +6,9 @@ The configuration is a configuration for ``compare`` with one more section:
 
     curve: {field: clusters, values: [3, 4, 5], figure: log_loss}
 
-Each strategy that does not set ``field`` itself is run with each of the values and becomes a curve. A strategy that
-sets ``field``, or has no such field, becomes a horizontal line. The plot has the mean and the variance of one figure
-over hospitals.
+The example varies the number of clusters. Each strategy that has the setting ``field`` and does not set it itself is
+run with each of the values, and becomes a curve. Every other strategy is run once, and becomes a horizontal line. The
+plot shows the mean and the variance of the metric ``figure`` over hospitals.
 """
 
 from __future__ import annotations
@@ -83,9 +83,10 @@ def begin(
     in_process: bool,
     verbose: bool,
 ) -> Path:
-    """Run the curve's comparison; its folder then also has ``curve.csv`` and ``plots/curve.svg``. Returns the folder.
+    """Run a comparison over the values of a curve, and write ``curve.csv`` and the plot. Returns the comparison's
+    folder.
 
-    With ``of``, nothing is run: the table and the plots are made from the comparison in that folder.
+    With ``of``, nothing is run: the table and the plot are made from the finished comparison in the folder ``of``.
     """
     from raysim.experiment import scores
     from raysim.experiment.unseen.folds import refuse
@@ -110,7 +111,7 @@ def go_on(folder: Path, config: Config, console: Console, *, in_process: bool, v
 
 
 def _begun(path: Path) -> tuple[Curve, Lines]:
-    """Read the section ``curve`` and the lines of the plot from the ``curve.json`` of a curve that was started."""
+    """Read the ``curve.json`` of a curve that was started: its section ``curve``, and the lines of the plot."""
     try:
         tree = bounded.read_json(path)
         lines = {str(label): (str(line), value) for label, (line, value) in tree["lines"].items()}
@@ -161,9 +162,9 @@ def _play(
 
 
 def figures_of(task: TaskKind, part: str) -> list[str]:
-    """Return the columns of ``hospitals.csv`` with the figures of this kind of label.
+    """Return the columns of ``hospitals.csv`` that a curve can show, for a kind of label.
 
-    The name of a count, such as ``n``, includes the evaluated ``part``.
+    They are metrics, and counts such as ``n_test``, whose names end in the evaluated ``part``.
     """
     return [f"{name}_{part}" if name in ("n", *task.counts) else name for name in task.figures]
 
@@ -171,8 +172,8 @@ def figures_of(task: TaskKind, part: str) -> list[str]:
 def read(source: Source, overrides: Sequence[str]) -> tuple[Config, Curve, dict[str, tuple[str, float | None]]]:
     """Read the configuration of a curve.
 
-    Returns the comparison, the section ``curve``, and each strategy's line and value by label. The value is None for a
-    horizontal line.
+    Returns the comparison's configuration, the section ``curve``, and for each strategy label the name of its line in
+    the plot and its value of the varied setting. The value is None for a horizontal line.
     """
     tree = reading.read_tree(source, overrides)
     if "curve" not in tree:
@@ -202,9 +203,9 @@ def read(source: Source, overrides: Sequence[str]) -> tuple[Config, Curve, dict[
 def write_curve(
     out: Manifest, hospitals: pd.DataFrame, curve: Curve, lines: Lines, part: str, titles: Mapping[str, str]
 ) -> tuple[Figure, Found]:
-    """Write ``curve.csv``, its plot and its answer; return the figure and the findings.
+    """Write the table of a curve, its plot and its answer; return the plot and the findings.
 
-    ``titles``: the readable name of each label.
+    ``hospitals`` is the content of the comparison's ``hospitals.csv``. ``titles``: the readable name of each label.
     """
     from raysim.experiment.curves.found import found
     from raysim.report.figures.curve import curve_figure
@@ -221,14 +222,17 @@ def write_curve(
 
 
 def _titles(config: Config) -> dict[str, str]:
-    """Return the readable name of each label of a comparison."""
+    """Return the readable name of each strategy of a comparison, by label."""
     from raysim.experiment.entries import entries
 
     return {entry.label: entry.title for entry in entries(reading.compared(config))}
 
 
 def _finished(folder: Path, curve: Curve, lines: Lines, part: str) -> pd.DataFrame:
-    """Read the hospitals of a finished comparison. Raises ``ConfigError`` if it does not match the curve."""
+    """Read the ``hospitals.csv`` of a finished comparison.
+
+    Raises ``ConfigError`` if the comparison does not have the curve's strategies and values.
+    """
     from raysim.report.tables import read_csv
 
     try:
@@ -252,10 +256,10 @@ def _finished(folder: Path, curve: Curve, lines: Lines, part: str) -> pd.DataFra
 
 
 def curve_table(hospitals: pd.DataFrame, curve: Curve, lines: Lines) -> pd.DataFrame:
-    """Return one row per line, value and seed: unweighted ``mean`` and ``variance`` of the figure over hospitals.
+    """Return one row per line of the plot, value and seed: ``mean`` and ``variance`` of the figure over hospitals.
 
-    A strategy that uses several models is represented by its last model, the headline. Hospitals without the figure are
-    excluded; ``hospitals`` counts those included.
+    Every hospital has equal weight. A strategy that uses several models is represented by its last model, the headline
+    model. Hospitals at which the figure is undefined are left out; the column ``hospitals`` counts the others.
     """
     rows = []
     for label, (line, value) in lines.items():

@@ -1,9 +1,9 @@
 """The findings of a curve: each strategy's best value, whether intervals demonstrate it, and whether it is at an edge.
 
-All pairs of a strategy's values are compared by the unweighted mean of the curve's figure over hospitals, at the same
-hospitals and seeds (:func:`raysim.statistics.differences.paired.paired`). The intervals are simultaneous
-(:func:`raysim.statistics.differences.simultaneous.adjusted`). With one seed, the comparison is between trained models
-and not between values.
+All pairs of a strategy's values are compared by the unweighted mean of the curve's metric over hospitals, at the same
+hospitals and seeds (:func:`raysim.statistics.differences.paired.paired`). The confidence intervals are simultaneous
+over all pairs (:func:`raysim.statistics.differences.simultaneous.adjusted`). With one seed, a difference may be due to
+the random numbers of training, and says nothing about the values in general.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NAN = math.nan
 
 @dataclass(frozen=True)
 class Point:
-    """One value of the hyper-parameter, with its results."""
+    """One value of the hyper-parameter for one strategy, with its results."""
 
     value: float | None
     """The value; None for a strategy that does not have the hyper-parameter, or sets it itself."""
@@ -53,7 +53,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Line:
-    """The values of one strategy, in ascending order."""
+    """The results of one strategy for each value of the hyper-parameter, in ascending order of the values."""
 
     name: str
     """The strategy's name on pages."""
@@ -63,13 +63,13 @@ class Line:
 
     @property
     def best(self) -> Point | None:
-        """The point with the best mean; None if no value is the best."""
+        """The value with the best mean, with its results; None if no value is the best."""
         return next((point for point in self.points if point.verdict == "best"), None)
 
 
 @dataclass(frozen=True)
 class Found:
-    """The findings of a curve."""
+    """What a curve shows: which value of the hyper-parameter is best for each strategy."""
 
     field: str
     figure: str
@@ -78,12 +78,16 @@ class Found:
 
     @property
     def headline(self) -> str:
-        """One or two sentences for each strategy that has the hyper-parameter."""
+        """One or two sentences on the best value of each strategy that has the hyper-parameter."""
         varied = [line for line in self.lines if len(line.points) > 1]
         return " ".join(self._sentence(line) for line in varied) or f"{self.field} took one value: nothing to compare."
 
     def rows(self) -> list[list[str]]:
-        """Return table rows: all values of a single curve, or each curve's best value; horizontal lines come last."""
+        """Return the rows of a table of results.
+
+        A single curve has one row per value; of several curves, each has one row, for its best value. Strategies
+        without the hyper-parameter come last.
+        """
         varied = [line for line in self.lines if len(line.points) > 1]
         digits = _digits([point.mean for line in self.lines for point in line.points])
         end = "lowest" if self.figure in SMALLER else "highest"
@@ -106,7 +110,7 @@ class Found:
 
     @staticmethod
     def read(tree: Mapping[str, Any]) -> Found:
-        """Restore the findings from the content of ``curve_answer.json``."""
+        """Restore a ``Found`` from the content of ``curve_answer.json``."""
         lines = [Line(each["name"], tuple(map(_point, each["points"])), each["edge"]) for each in tree["lines"]]
         return Found(tree["field"], tree["figure"], tuple(lines), tree["seeds"])
 
@@ -142,10 +146,13 @@ def found(
     lines: Mapping[str, tuple[str, float | None]],
     names: Mapping[str, str],
 ) -> Found:
-    """Compare the values of ``field`` by the figure ``name`` of the evaluated ``hospitals``.
+    """Compare the values of the hyper-parameter ``field`` by the metric ``name`` of ``hospitals``.
 
-    ``lines``: each strategy's line and value, by label. ``names``: the readable names of lines. A strategy that uses
-    several models is represented by its last model, the headline.
+    - ``hospitals``: the content of ``hospitals.csv``.
+    - ``lines``: for each strategy label, the name of its line in the plot, and its value (None for a horizontal line).
+    - ``names``: the readable name of each line.
+
+    A strategy that uses several models is represented by its last model, the headline model.
     """
     by_line: dict[str, dict[float | None, pd.DataFrame]] = {}
     for label, (line, value) in lines.items():
@@ -182,7 +189,10 @@ def _line(title: str, field: str, name: str, tables: Mapping[float | None, pd.Da
 
 
 def _pair(first: pd.DataFrame, second: pd.DataFrame) -> Paired:
-    """Compute the difference over the hospitals and seeds that are in both tables. Every hospital has equal weight."""
+    """Compute the paired difference of two tables over the hospitals and seeds that both have.
+
+    Every hospital has equal weight.
+    """
     ours, theirs = first.align(second, join="inner")
     return paired(ours, theirs, np.ones(ours.shape))
 
@@ -192,7 +202,8 @@ def _mean(point: Point) -> float:
 
 
 def _digits(means: Sequence[float]) -> int:
-    """Return the number of decimals: 3 if no mean exceeds 1, otherwise enough for three digits of the largest mean."""
+    """Return with how many decimals to print ``means``: 3 if none exceeds 1, else as many as show three digits of the
+    largest."""
     largest = max((abs(mean) for mean in means if math.isfinite(mean)), default=0.0)
     return 3 if largest <= 1 else max(0, 2 - math.floor(math.log10(largest)))
 

@@ -27,7 +27,7 @@ NUMBERS = ("probability", "margin")
 
 
 def read(path: Path) -> tuple[pd.DataFrame, tuple[str, ...]]:
-    """Read the table of predictions at ``path``, in any format that data may have.
+    """Read the table of predictions at ``path``, in any file format that raysim reads data from.
 
     Also returns remarks on unusual properties of the file. Raises ``DataError`` if the table cannot be read.
     """
@@ -42,7 +42,8 @@ def read(path: Path) -> tuple[pd.DataFrame, tuple[str, ...]]:
 
 
 def _column(name: str, column: pa.ChunkedArray) -> pd.Series[Any]:
-    """Convert a column to pandas. Columns other than names become numbers if all of their values are numbers."""
+    """Convert a column to pandas. A column of texts becomes numbers if all its texts are numbers, unless it has
+    names."""
     if name == "hospital" and is_text(column.type):
         column = whole_names(column)
     elif name not in NAMES and is_text(column.type):

@@ -30,7 +30,7 @@ _ORDER = {*RANKS, "mean_unweighted", "worst_decile", "p10", "gini", "std", "size
 
 @dataclass(eq=False)
 class _Nothing:
-    """A placeholder for the traffic between hospitals and server, which is unknown."""
+    """An empty record of traffic, because the traffic of models from other frameworks is unknown."""
 
     ledger: Ledger
 
@@ -38,9 +38,10 @@ class _Nothing:
 def results_of(
     predictions: Predictions, section: EvaluationSection, rows_in: Path, folder_of: Callable[[str, int], Path]
 ) -> list[Result]:
-    """Make a result for each model and seed; its files belong in ``folder_of(model, seed)``.
+    """Make a comparison's result for each model and seed in a table of predictions.
 
-    The judged rows are written to ``rows_in``, which must exist as long as the results.
+    The evaluated rows are written to ``rows_in``, which must exist as long as the results. ``folder_of(model, seed)``
+    is the folder for the result's files.
     """
     results = []
     hospitals = tuple(predictions.frame["hospital"].unique())
@@ -78,7 +79,7 @@ def results_of(
 
 
 def _all_rows(rows: pd.DataFrame, hospitals: tuple[str, ...]) -> NDArray[np.int64] | None:
-    """Return each hospital's number of rows, if the predictions have it."""
+    """Return each hospital's total number of rows; None if the table of predictions does not have it."""
     if "all_rows" not in rows or rows["all_rows"].isna().any():
         return None
     known: NDArray[np.int64] = rows.groupby("hospital")["all_rows"].first().reindex(list(hospitals)).to_numpy()
@@ -86,8 +87,10 @@ def _all_rows(rows: pd.DataFrame, hospitals: tuple[str, ...]) -> NDArray[np.int6
 
 
 def _margins(rows: pd.DataFrame, order: Mapping[int, int]) -> Iterator[tuple[str, NDArray[np.floating[Any]]]]:
-    """Iterate over the models used with their margins, for one strategy and seed, in the order of the federation's
-    rows."""
+    """Iterate over the models of one strategy and seed, each with its name and its outputs before the sigmoid.
+
+    The outputs are in the order of the federation's rows; ``order`` maps the identity of a row to its index there.
+    """
     for served, theirs in rows.groupby("served", sort=False):
         values = theirs["margin"].to_numpy()
         margins = np.full_like(values, np.nan, shape=len(order))
@@ -96,7 +99,7 @@ def _margins(rows: pd.DataFrame, order: Mapping[int, int]) -> Iterator[tuple[str
 
 
 def _federation(rows: pd.DataFrame, predictions: Predictions, hospitals: tuple[str, ...], folder: Path) -> Federation:
-    """Make a federation of one seed's judged rows. All are test rows, without features."""
+    """Make a federation of the rows that are evaluated with one seed. All are test rows, and have no features."""
     each = rows.drop_duplicates("identity")
     home = pd.Categorical(each["hospital"], categories=list(hospitals)).codes
     each = each.iloc[np.argsort(home, kind="stable")]
@@ -127,7 +130,7 @@ def _federation(rows: pd.DataFrame, predictions: Predictions, hospitals: tuple[s
 
 
 def _attribute(values: pd.Series) -> NDArray[Any]:
-    """Return an attribute of patients: numbers, such as ages, or texts. An empty value is unknown."""
+    """Return a patient attribute as numbers, such as ages, or as texts. An empty value becomes unknown."""
     if pd.api.types.is_numeric_dtype(values):
         return values.to_numpy(np.float64)
     return values.fillna("").astype(str).to_numpy(str)
@@ -142,9 +145,10 @@ def outcome_of(
     tests_groups: bool,
     all_rows: NDArray[np.int64] | None = None,
 ) -> Outcome:
-    """Make the outcome of a run whose models make these predictions.
+    """Make the outcome of a run from predictions, as if the run's models had made them.
 
-    ``all_rows [N]`` are the hospitals' numbers of rows, if hospitals have more rows than the judged ones.
+    ``served`` has each model's outputs for all test rows. ``all_rows [N]`` has each hospital's total number of rows, if
+    some of them have no prediction.
     """
     everyone, ledger = np.arange(len(federation.hospitals)), Ledger()
     evaluation = Evaluation(
@@ -175,7 +179,7 @@ def outcome_of(
 
 
 def only_ranks(outcome: Outcome, federation: Federation) -> None:
-    """Remove the figures that are undefined for a score that is not a probability; ranking metrics remain."""
+    """Remove the metrics that need probabilities, for a score that only ranks patients; ranking metrics remain."""
     task = federation.task
     columns = [i for i, name in enumerate(task.figures) if name not in ("n", *task.counts, *RANKS)]
     outcome.scores.clear()

@@ -47,7 +47,7 @@ PART = "test"
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Judged:
-    """The findings on predictions."""
+    """The results of evaluating a table of predictions."""
 
     folder: Path
     """The folder with ``answer.json``, ``hospitals.csv``, ``comparison.csv`` and the page."""
@@ -64,11 +64,13 @@ class Judged:
 
     @property
     def content(self) -> dict[str, Any]:
-        """The content of ``answer.json``: a comparison's answer, and ``search``."""
+        """The content of ``answer.json``: the answer of a comparison, and the correction for the number of models
+        tried."""
         return self.answer.as_json() | ({} if self.search is None else {"search": self.search.as_json()})
 
     def __repr__(self) -> str:
-        """Return the answer as text. The tables are left out, because a notebook would print all of their rows."""
+        """Return the headline of the answer. The tables are left out, because a notebook would print all of their
+        rows."""
         return f"<judged: {self.answer.card.headline}>"
 
     def __str__(self) -> str:
@@ -86,13 +88,15 @@ def judge(
     out: Path | None = None,
     remarks: Sequence[str] = (),
 ) -> Judged:
-    """Judge ``table``, which has one row per model, seed and test row, as a comparison judges its strategies.
+    """Evaluate a ``table`` of predictions, with one row per model, seed and test row, in the same way as a comparison.
 
     - ``reference``: the model that others are compared with.
-    - ``tried``: how many other models were tried, whether or not they are in the table (None: the number in the table).
-    - ``predicts``: the event in words.
-    - ``name``: the name of the page, and of the folder below ``runs/`` without ``out``.
-    - ``remarks``: remarks on the table's file, for the warnings.
+    - ``tried``: how many models other than the reference were tried, in the table or not (None: the number in the
+      table).
+    - ``reading``: how probabilities are written, and which rows are evaluated.
+    - ``predicts``: the predicted event in words.
+    - ``name``: the name of the page, and, if ``out`` is None, of the new folder in ``runs``.
+    - ``remarks``: remarks on the table's file, which are added to the warnings.
 
     Raises one-line ``DataError`` and ``ConfigError``.
     """
@@ -188,7 +192,8 @@ def _write(
 def _known(frame: pd.DataFrame, hospitals: pd.DataFrame, rows: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return ``frame`` and ``hospitals`` without the columns that are unknown for predictions, such as seconds.
 
-    Bytes and training rows are added if the predictions have them.
+    The bytes that a method exchanged and the hospitals' training rows are added if the table of predictions, ``rows``,
+    has them.
     """
     unknown = ("seconds", "bytes_down", "bytes_up", "bytes_setup_down", "bytes_setup_up")
     frame = frame.drop(columns=[column for column in unknown if column in frame])
@@ -204,7 +209,7 @@ def _known(frame: pd.DataFrame, hospitals: pd.DataFrame, rows: pd.DataFrame) -> 
 
 
 def _backwards(hospitals: pd.DataFrame) -> list[str]:
-    """Return a clause on each model that ranks worse than chance at every hospital."""
+    """Return a clause on each model whose AUROC is below 0.5 at every hospital."""
     notes = []
     for model, of in hospitals.groupby("strategy", sort=False):
         defined = of[of["auroc"].notna()]
@@ -215,7 +220,7 @@ def _backwards(hospitals: pd.DataFrame) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class Search:
-    """The gain of the best model, corrected for the number of models tried."""
+    """The difference between the best model and the reference, corrected for the number of models tried."""
 
     reference: str
     names: tuple[str, ...]
@@ -230,7 +235,7 @@ class Search:
 
     @property
     def sentence(self) -> str:
-        """The corrected gain in one or two sentences."""
+        """The corrected difference between the best model and the reference, in one or two sentences."""
         found, limits = self.found, self.found.limits[self.found.best]
         gain = with_interval(found.estimate, *limits, 3, sign=True)
         text = (
@@ -242,7 +247,7 @@ class Search:
         return text
 
     def as_json(self) -> dict[str, object]:
-        """Return the content of ``search`` in ``answer.json``."""
+        """Return the comparison of the models with the reference, after correction, as JSON for ``answer.json``."""
         found = self.found
         return {
             "tried": found.tried,
@@ -258,10 +263,10 @@ class Search:
 
 
 def _searched(evidence: Evidence, panel: Panel, tried: int) -> Search | None:
-    """Correct the best model's gain for the number of models tried.
+    """Correct the best model's difference from the reference for the number of models ``tried``.
 
-    Returns None without a reference, a second model or a second hospital, and with one seed, which cannot compare
-    training methods.
+    Returns None without a reference or another model, and if there is only one hospital or one seed. One seed cannot
+    compare training methods.
     """
     others = [entry for i, entry in enumerate(evidence.entries) if i != evidence.base]
     if evidence.base is None or not others or evidence.one_seed:

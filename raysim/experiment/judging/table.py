@@ -1,13 +1,20 @@
 """The table to be judged: the columns it needs, and the checks on them.
 
-A row is the prediction of one model, trained with one seed, for one test row. Required columns are ``hospital``,
-``label`` (two values), ``model``, ``seed``, ``probability``, and ``row`` or ``patient``. Optional columns are
-``margin`` (log-odds, in place of probabilities), ``part``, ``train_rows`` and ``all_rows`` of the hospital, ``bytes``
-that the method exchanged, ``role`` (:data:`ROLES`), ``learner`` (the family of the model; families first occur in the
-order of their complexity), and ``group_*``. The table that a comparison writes has a column ``strategy``; its column
-``model`` is the model used.
+Each row is the prediction of one model, trained with one seed, for one test row. Required columns are ``hospital``,
+``label`` (with two values), ``model``, ``seed``, ``probability``, and at least one of ``row`` and ``patient``. Optional
+columns:
 
-An error is one line: the first wrong row, counted from 1 below the header, and the remedy.
+- ``margin``: log-odds, in place of ``probability``.
+- ``part``: the part of the split; only test rows are evaluated.
+- ``train_rows`` and ``all_rows``: the hospital's numbers of training rows and of all rows.
+- ``bytes``: the bytes that the method exchanged.
+- ``role``: one of :data:`ROLES`.
+- ``learner``: the family of the model; families must first occur in the order of their complexity.
+- ``group_*``: attributes of patients.
+
+The table that a comparison writes has a column ``strategy``; its column ``model`` names one of the strategy's models.
+
+An error message is one line. It names the first wrong row, counted from 1 below the header, and the remedy.
 """
 
 from __future__ import annotations
@@ -47,7 +54,7 @@ FEW_VALUES = 5
 
 @dataclass(frozen=True)
 class Reading:
-    """The format of probabilities, and the choice of judged rows."""
+    """How probabilities and labels are written in a table of predictions, and which rows are evaluated."""
 
     logits: bool = False
     """Whether probabilities are written as log-odds."""
@@ -61,7 +68,7 @@ class Reading:
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """A checked table whose rows can be judged."""
+    """A checked table of predictions, ready for evaluation."""
 
     frame: pd.DataFrame
     """One row per model, seed and judged row. Columns: ``hospital``, ``model``, ``served``, ``seed``, ``event`` (0 or
@@ -83,7 +90,10 @@ class Predictions:
 
 
 def checked(table: pd.DataFrame, reading: Reading, reference: str) -> Predictions:
-    """Check ``table`` and return it as :class:`Predictions`. Raises one-line ``DataError`` or ``ConfigError``."""
+    """Check a table of predictions and return it as :class:`Predictions`.
+
+    ``reference`` is the model that others are compared with. Raises one-line ``DataError`` or ``ConfigError``.
+    """
     warnings: list[str] = []
     frame = _named(table, warnings)
     frame = _evaluated(frame)
@@ -172,7 +182,10 @@ def _named(table: pd.DataFrame, warnings: list[str]) -> pd.DataFrame:
 
 
 def _evaluated(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of the test part, if parts are named. A model must not be judged on its training rows."""
+    """Return the rows whose ``part`` is ``test``, or all rows without such a column.
+
+    A model must not be evaluated on its training rows, so a table without test rows raises ``DataError``.
+    """
     if "part" not in frame:
         return frame
     part = frame["part"].astype(str).str.strip().str.lower()
@@ -183,7 +196,7 @@ def _evaluated(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _events(label: pd.Series, event: str | None) -> tuple[NDArray[np.int64], str]:
-    """Return which rows have the event, and the event's name."""
+    """Return for each row whether its label is the event (1 or 0), and the event's name."""
     texts = label.astype(str).str.strip()
     if texts.isin(("0", "1", "0.0", "1.0")).all():
         texts = texts.str[:1]
@@ -242,7 +255,7 @@ def _margins(frame: pd.DataFrame, reading: Reading, warnings: list[str]) -> NDAr
 
 
 def _given(frame: pd.DataFrame, name: str) -> NDArray[np.float64]:
-    """Return a column as numbers, with NaN for missing values. Raises ``DataError`` for a text."""
+    """Return the column ``name`` as numbers, with NaN for missing values. Raises ``DataError`` for a text."""
     numbers = pd.to_numeric(frame[name], errors="coerce")
     texts = numbers.isna() & frame[name].notna() & ~frame[name].astype(str).str.strip().isin(MISSING)
     if texts.any():
@@ -253,7 +266,7 @@ def _given(frame: pd.DataFrame, name: str) -> NDArray[np.float64]:
 
 
 def _identify(frame: pd.DataFrame, warnings: list[str]) -> None:
-    """Number rows and patients; the numbers are the same in every seed and model."""
+    """Add columns that number rows and patients; a row has the same number with every seed and model."""
     of_model = ["model", "served", "seed"]
     if "row" in frame:
         frame["identity"] = _numbers(frame["row"], frame["hospital"])
@@ -276,8 +289,10 @@ def _identify(frame: pd.DataFrame, warnings: list[str]) -> None:
 
 
 def _numbers(values: pd.Series, within: pd.Series | None = None) -> NDArray[np.int64]:
-    """Return a number for each value: the value itself if all are whole and each belongs to one hospital of
-    ``within``."""
+    """Return whole numbers that identify values: the values themselves if all are whole, not negative and unambiguous.
+
+    With ``within``, the hospital of each value, equal values of different hospitals are different identities.
+    """
     whole = pd.api.types.is_integer_dtype(values) and values.ge(0).all()
     if whole and (within is None or not (within.groupby(values).nunique() > 1).any()):
         return values.to_numpy(np.int64)
@@ -286,10 +301,10 @@ def _numbers(values: pd.Series, within: pd.Series | None = None) -> NDArray[np.i
 
 
 def _pair_seeds(frame: pd.DataFrame, reference: str, warnings: list[str]) -> None:
-    """Renumber the seeds that a model does not share with ``reference`` to the reference's unmatched seeds, in order.
+    """Renumber the seeds of a model that ``reference`` lacks to the seeds that only the reference has, in order.
 
-    The pairing is arbitrary: unshared seeds are independent, and the variance between seeds contains the variance of
-    both models.
+    The pairing is arbitrary, because runs with different seeds are independent. The variance of the difference over
+    seeds therefore contains the variance of both models.
     """
     theirs = sorted(set(frame.loc[frame["model"] == reference, "seed"]))
     for model, of in frame.groupby("model", sort=False):
@@ -301,9 +316,9 @@ def _pair_seeds(frame: pd.DataFrame, reference: str, warnings: list[str]) -> Non
 
 
 def _same_rows(frame: pd.DataFrame, common: bool) -> tuple[pd.DataFrame, int]:
-    """Return the rows that every model has in a seed, and the number of other rows.
+    """Return the predictions for the rows that every model has with a seed, and the number of rows left out.
 
-    Without ``common``, other rows raise ``DataError``.
+    Unless ``common`` is set, ``DataError`` is raised if rows would be left out.
     """
     models = frame.groupby("seed")[["model", "served"]].apply(lambda each: len(each.drop_duplicates()))
     present = frame.groupby(["seed", "identity"]).size()
@@ -330,7 +345,7 @@ def _same_rows(frame: pd.DataFrame, common: bool) -> tuple[pd.DataFrame, int]:
 def _same(frame: pd.DataFrame, column: str, name: str, remedy: str) -> None:
     """Raise ``DataError`` if a row's value in ``column`` differs between models or seeds.
 
-    The error has the user's ``name`` of the column, and the ``remedy``.
+    The message calls the column ``name``, as the user does, and ends with the ``remedy``.
     """
     differs = frame.groupby("identity")[column].transform("nunique", dropna=False) > 1
     if differs.any():

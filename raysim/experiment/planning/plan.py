@@ -1,7 +1,7 @@
 """Plans a run without executing it: placement of hospitals, memory of each actor, bytes of a round.
 
-Nothing is trained. The strategy is set up in this process, and its first round's messages are made and planned. The
-planned bytes therefore equal the bytes of a run.
+Nothing is trained. The messages of the strategy's first round are made in this process with placeholder values and
+measured, so that the planned bytes equal the bytes of a run.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ WORKING_COPIES = 2
 
 @dataclass(frozen=True)
 class PlannedTraffic:
-    """Bytes of one round: exchanged by the simulated hospitals, and moved by Ray."""
+    """Bytes of one round: those between hospitals and server that are simulated, and those that Ray moves."""
 
     cohort: int
     """Number of hospitals that take part."""
@@ -80,7 +80,8 @@ class PlannedTraffic:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The plan of a run of ``config`` on ``machines``. ``traffic`` has one round's bytes by the strategy's label."""
+    """The plan of a run of ``config`` on ``machines``. ``traffic`` has the bytes of one round for each strategy
+    label."""
 
     config: Config
     federation: Federation
@@ -91,12 +92,12 @@ class Plan:
     """A text on the cost of leaving hospitals out; empty if none are left out."""
 
     def actors(self) -> list[PlannedActor]:
-        """Return the hospitals and needs of each actor."""
+        """Return the hospitals and needed resources of each actor."""
         return [_actor(self, actor) for actor in range(len(self.placement.served))]
 
 
 class PlannedActor(NamedTuple):
-    """The plan of one actor, or of all actors of a node together."""
+    """The hospitals and needed resources of one actor, or of all actors of a node together."""
 
     node: int
     """Index of the node among the plan's machines."""
@@ -115,7 +116,10 @@ class PlannedActor(NamedTuple):
 
 
 def make_plan(config: Config, nodes: str | None) -> Plan:
-    """Return the plan of a configuration on ``nodes``, in the form of ``--nodes``. Raises ``RaysimError``."""
+    """Return the plan of a run of ``config``. Raises ``RaysimError``.
+
+    ``nodes`` describes the machines in the form of the option ``--nodes``; None stands for those that exist.
+    """
     source = plugins.build_source(config.data)
     seed = (config.seeds or (config.seed,))[0]
     federation = plugins.build_federation(config, source, seed)
@@ -149,14 +153,18 @@ def _job(entry: Entry, federation: Federation, seed: int) -> Job:
 
 
 def _planned_configs(config: Config) -> tuple[Config, ...]:
-    """Return the configuration of each planned strategy: ``strategy`` if only that is set, otherwise ``strategies``."""
+    """Return the configuration of each planned strategy: of ``strategy`` if only this key is set, else of
+    ``strategies``."""
     if "strategy" in config.model_fields_set and "strategies" not in config.model_fields_set:
         return (resolve(config),)
     return compared(config)
 
 
 def available(nodes: str | None) -> tuple[Node, ...]:
-    """Return the nodes of ``--nodes``, else the nodes of the cluster at ``RAY_ADDRESS``, else this machine."""
+    """Return the nodes that ``nodes`` (the option ``--nodes``) describes.
+
+    If it is None, they are the nodes of the cluster at ``RAY_ADDRESS``, or this machine if there is no cluster.
+    """
     if nodes is not None:
         try:
             return parse_nodes(nodes)
@@ -171,7 +179,7 @@ def available(nodes: str | None) -> tuple[Node, ...]:
 
 
 def weigh(job: Job, placement: Placement) -> PlannedTraffic:
-    """Measure the bytes of ``job``'s rounds. Hospitals' replies have invented values; only their sizes are real."""
+    """Measure the bytes of one round of ``job``. Hospitals' replies have placeholder values of the true size."""
     pool = _DryRunPool(placement)
     # Noise adds no bytes, and its calibration depends on the number of rounds.
     quick = replace(job, rounds=2, evaluation=job.evaluation.model_copy(update={"every": 0}), privacy=None)
@@ -201,7 +209,10 @@ def weigh(job: Job, placement: Placement) -> PlannedTraffic:
 
 
 def memory(federation: Federation, served: Ids, traffic: Sequence[PlannedTraffic], *, torch: bool, pooled: bool) -> int:
-    """Estimate an actor's bytes: for its hospitals (plus all training rows if ``pooled``), and a round."""
+    """Estimate the bytes of memory that an actor needs for the hospitals ``served`` and for a round.
+
+    ``pooled``: whether the actor also holds the training rows of all other hospitals.
+    """
     row = sum(array.itemsize * array[:1].size for array in (federation.X, federation.y, federation.observed))
     rows = int(federation.totals[served].sum())
     if pooled:
@@ -213,14 +224,12 @@ def memory(federation: Federation, served: Ids, traffic: Sequence[PlannedTraffic
 
 
 class _Measured(Exception):
-    """Raised when all messages to be measured have passed."""
+    """Raised to stop the dry run as soon as all messages to be measured have been made."""
 
 
 class _DryRunPool:
-    """A pool whose hospitals answer calls but do not train.
-
-    Plans are stored, and the results of training are invented.
-    """
+    """A pool whose hospitals reply with placeholder values in place of training, and that stores the plans of
+    rounds."""
 
     def __init__(self, placement: Placement) -> None:
         self.served = placement.served
@@ -248,7 +257,11 @@ class _DryRunPool:
         return LocalPool(self._placement, "cpu")
 
     def partial(self, plan: RoundPlan, served: Ids, pools: bool) -> PartialResult:
-        """Return an actor's reply, with small numbers in place of results."""
+        """Return an actor's reply to a round for the hospitals ``served``, with small numbers in place of training
+        results.
+
+        ``pools``: whether this actor also trains on the pooled rows of all hospitals, if the round does.
+        """
         result, problem = PartialResult(), plan.problem
         if problem is not None:
             mine = plan.ids[np.isin(plan.ids, served) | ((plan.ids == POOLED) & pools)]
@@ -275,7 +288,10 @@ class _DryRunPool:
 
 
 def _up(plan: RoundPlan, placement: Placement, pool: _DryRunPool) -> tuple[int, int]:
-    """Return the bytes of replies to the coordinator on the first node, and of sums between nodes."""
+    """Return the bytes that Ray moves in a round for replies and sums.
+
+    The first number is for actors' replies to the coordinator on the first node, the second for sums between nodes.
+    """
     nodes = placement.nodes
     apart = set(node_sums.with_sums(plan, placement.served)) if len(set(nodes)) > 1 else set()
     size, arriving, between = node_sums.sums_bytes(plan), set(apart), 0
@@ -289,12 +305,12 @@ def _up(plan: RoundPlan, placement: Placement, pool: _DryRunPool) -> tuple[int, 
 
 
 def _size(message: object) -> int:
-    """Return the bytes of a message in Ray's object store."""
+    """Return the number of bytes that a message takes in Ray's object store."""
     return len(pickle.dumps(message, protocol=5))
 
 
 def _partial_size(partial: PartialResult) -> int:
-    """Return the bytes of an actor's reply; its large arrays are counted without a copy."""
+    """Return the bytes of an actor's reply. Its large arrays are counted without copying them."""
     hollow = replace(
         partial,
         units=None if partial.units is None else partial.units[:, :0],

@@ -25,7 +25,7 @@ NARROW = 110
 
 
 def render(plan: Plan, console: Console) -> None:
-    """Print the nodes, their actors, and the bytes of a round."""
+    """Print a plan: the nodes, the actors on each node, and the bytes of a round."""
     console.print(f"nodes: {inventory(plan.machines)}", highlight=False, markup=False)
     console.print(_actors(plan, narrow=console.width < NARROW))
     console.print(_rounds(plan, narrow=console.width < NARROW))
@@ -35,7 +35,7 @@ def render(plan: Plan, console: Console) -> None:
 
 
 def fits(plan: Plan) -> str:
-    """Return a summary line: whether memory suffices on every node, and the bytes of the costliest round."""
+    """Return a summary line: whether memory suffices on every node, and the largest number of bytes in a round."""
     needed: dict[int, int] = {}
     for actor in plan.actors():
         needed[actor.node] = needed.get(actor.node, 0) + actor.memory
@@ -57,7 +57,7 @@ def fits(plan: Plan) -> str:
 
 
 def as_json(plan: Plan) -> dict[str, Any]:
-    """Return the plan in plain values; bytes and rows are whole numbers."""
+    """Return the plan as values for JSON; bytes and rows are whole numbers."""
     names = [node.name for node in plan.machines]
     return {
         "nodes": [{"name": node.name, "cpus": node.cpus, "gpus": node.gpus} for node in plan.machines],

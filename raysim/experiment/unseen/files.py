@@ -20,7 +20,7 @@ HOSPITALS, SUMMARY, DIFFERENCE = "unseen.csv", "unseen_summary.csv", "unseen_dif
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """The results at hospitals that took no part: the content of the three files, as data frames."""
+    """The results at hospitals that took no part in training: the content of the three files, as data frames."""
 
     hospitals: pd.DataFrame
     summary: pd.DataFrame
@@ -28,7 +28,10 @@ class Found:
 
 
 def write(out: Manifest, config: Config, results: Sequence[Result], left_out: Sequence[Judged]) -> Found | None:
-    """Write the three files; return their frames, or None if no hospital was left out."""
+    """Write ``unseen.csv``, ``unseen_summary.csv`` and ``unseen_difference.csv``.
+
+    Returns their data frames, or None if no hospital was left out.
+    """
     if not left_out:
         return None
     clinical, federation = config.evaluation.clinical, results[0].federation

@@ -29,7 +29,7 @@ MOST = 40
 
 
 def lines(found: Found, clinical: ClinicalSection | None) -> dict[Key, Line]:
-    """Return the line of a card, by strategy and model used."""
+    """Return the decision card's line on hospitals that took no part in training, for each strategy and model."""
     by_key, act_at = {}, np.nan if clinical is None else clinical.act_at
     for key, of in found.summary.groupby(["strategy", "model"], sort=False):
         strategy, model = map(str, key)
@@ -43,12 +43,12 @@ def lines(found: Found, clinical: ClinicalSection | None) -> dict[Key, Line]:
 
 
 def mean(pooled: Mapping[Any, Any], digits: int) -> str:
-    """Return a figure's mean over hospitals with its interval, as text."""
+    """Return the mean of a figure over hospitals with its confidence interval, as text."""
     return with_interval(pooled["estimate"], pooled["low"], pooled["high"], digits)
 
 
 def next_one(pooled: Mapping[Any, Any], digits: int) -> str:
-    """Return a clause with the prediction interval for the next hospital; empty if unknown."""
+    """Return a clause with the figure's prediction interval for a further hospital; empty if it is unknown."""
     if not np.isfinite(pooled["next_low"]):
         return ""
     return f"; at the next hospital {interval(pooled['next_low'], pooled['next_high'], digits)}"
@@ -102,11 +102,11 @@ def _taking_part(differences: pd.DataFrame, strategy: str, model: str) -> str:
 
 
 def plots(found: Found, models: Mapping[Key, str], looks: Mapping[Key, Style]) -> Sequence[Figure]:
-    """Plot the left-out hospitals under the first of ``models`` as a forest, and the gain from labelled rows under all
-    of them.
+    """Plot performance at hospitals that were left out of training, and the gain from labelled rows of such hospitals.
 
-    ``models`` are models used with their readable names: the recommended model first, then training alone. ``looks``
-    are the styles of the page's models.
+    The forest plot of hospitals shows the first of ``models``; the gain is plotted for all of them. ``models`` maps
+    models to their readable names: the recommended model first, then the model of training alone. ``looks`` are the
+    models' styles.
     """
     table = found.hospitals
     if AUROC not in table:
@@ -132,8 +132,10 @@ def _of(table: pd.DataFrame, key: Key) -> pd.DataFrame:
 
 
 def _joining(table: pd.DataFrame, models: Mapping[Key, str], styles: Mapping[Key, Style]) -> Sequence[Figure]:
-    """Plot the gain from labelled rows of a joining hospital: means over the hospitals that have rows for every
-    step."""
+    """Plot how performance at a new hospital improves with the number of its labelled rows.
+
+    The means are over the hospitals that have enough rows for every number.
+    """
     steps = list(dict.fromkeys(table["k"].astype(str)))
     table = table.assign(
         step=table["k"].astype(str),
@@ -175,10 +177,12 @@ def _joining(table: pd.DataFrame, models: Mapping[Key, str], styles: Mapping[Key
 def _means(
     table: pd.DataFrame, ways: Mapping[Key, str], column: str, steps: Sequence[str]
 ) -> tuple[dict[str, pd.Series], int]:
-    """Return the mean of ``column`` by step for each model in ``ways``, and the number of hospitals.
+    """Return for each model the mean of ``column`` over hospitals, by number of labelled rows, and the number of
+    hospitals.
 
-    A model's steps at which it is undefined at all hospitals are left out. Means are over the hospitals at which every
-    model is defined at all its other steps.
+    ``ways`` maps models to their names, and ``steps`` lists the numbers of labelled rows. A number at which a model is
+    undefined at all hospitals is left out for this model. Means are over the hospitals at which no model is undefined
+    for any of its other numbers.
     """
     wide = {}
     for key, name in ways.items():
@@ -195,8 +199,8 @@ def forests(
 ) -> Sequence[Figure]:
     """Return two forest plots, of AUROC and of observed over expected events.
 
-    The plots have the hospitals with the most rows, and below them the mean and the next hospital of the ``summary``;
-    ``look`` is the style of the model.
+    The plots show the hospitals with the most rows. Below them are the mean over hospitals and the prediction interval
+    for a further hospital, from ``summary``. ``look`` is the style of the model.
     """
     of = table[table[AUROC].notna()].sort_values("rows", ascending=False).head(MOST)
     if of.empty:

@@ -33,15 +33,14 @@ FEWEST = 3
 
 @dataclass(frozen=True)
 class Fold:
-    """Hospitals that are left out together."""
+    """Hospitals that are left out of training together."""
 
     number: int
     """The fold's number, from 1."""
     held: tuple[str, ...]
 
     def of(self, config: Config) -> Config:
-        """Return ``config`` for the runs without these hospitals. The runs' models predict every row of these
-        hospitals."""
+        """Return ``config`` for the runs without the fold's hospitals. All rows of these hospitals become test rows."""
         section = config.evaluation.unseen
         trained_on = config.data.split.trained_on if section is None else section.trained_on
         split = config.data.split.model_copy(update={"unseen": self.held, "trained_on": trained_on})
@@ -52,7 +51,7 @@ class Fold:
 
 
 class LeftOut(NamedTuple):
-    """A run in which the hospitals of a fold took no part."""
+    """A run from whose training the hospitals of a fold were left out."""
 
     fold: Fold
     config: Config
@@ -61,7 +60,7 @@ class LeftOut(NamedTuple):
 
 
 def check(config: Config) -> None:
-    """Raise ``ConfigError`` if ``config`` does not allow hospitals to be left out."""
+    """Raise ``ConfigError`` if other settings of ``config`` do not allow hospitals to be left out in turn."""
     if config.evaluation.unseen is None:
         return
     if config.tune is not None:
@@ -82,13 +81,13 @@ def check(config: Config) -> None:
 
 
 def refuse(config: Config, command: str) -> None:
-    """Raise ``ConfigError`` if ``config`` leaves hospitals out, for a ``command`` that cannot do so."""
+    """Raise ``ConfigError`` if ``config`` leaves hospitals out in turn, which ``command`` cannot do."""
     if config.evaluation.unseen is not None:
         raise ConfigError(f"evaluation.unseen: raysim {command} leaves no hospital out; use raysim compare")
 
 
 def cost(folds: Sequence[Fold], strategies: int, seeds: int) -> str:
-    """Return the cost of leaving hospitals out, as a line for the user."""
+    """Return a line for the user on the number of additional runs that leaving hospitals out in turn takes."""
     runs = len(folds) * strategies * seeds
     line = f"hospitals are left out in {counted(len(folds), 'fold')}: {runs:,} more runs"
     if len(folds) <= MANY:
@@ -97,8 +96,10 @@ def cost(folds: Sequence[Fold], strategies: int, seeds: int) -> str:
 
 
 def folds_of(section: UnseenSection, federation: Federation, seed: int) -> list[Fold]:
-    """Return the folds of a run with ``seed``. Raises ``ConfigError`` if too few hospitals would take part in a
-    fold."""
+    """Divide the hospitals into folds, each of which is left out of training once.
+
+    Raises ``ConfigError`` for folds without enough other hospitals, or if these have training rows of only one class.
+    """
     names = natural(federation.hospitals)
     if section.onboarding != (0,) and section.joining == "recalibrate" and not federation.sizes("validation").any():
         raise ConfigError(
@@ -149,7 +150,7 @@ def folds_of(section: UnseenSection, federation: Federation, seed: int) -> list[
 
 
 def _with_class(federation: Federation) -> NDArray[np.bool_]:
-    """Return whether each hospital has training rows of each class, ``[H, C]``."""
+    """Return whether each of ``H`` hospitals has training rows of each of ``C`` classes, ``[H, C]``."""
     present = np.zeros((len(federation.hospitals), len(federation.classes)), np.bool_)
     if federation.classes:
         for h in range(len(present)):

@@ -1,6 +1,6 @@
 """What a joining hospital does with its labelled rows, other than recalibrating its model.
 
-The step depends on the strategy:
+A hospital that was left out of training joins with some labelled rows. What it does depends on the strategy:
 
 - If hospitals train alone, the hospital trains a model on these rows.
 - If models share a body, it fits its own head.
@@ -48,7 +48,7 @@ NOBODY = "nobody"
 
 
 class Joined(NamedTuple):
-    """The model of a hospital after it has joined."""
+    """The predictions of a hospital's model after the hospital has joined, and the model's name."""
 
     margins: NDArray[Any]
     """The model's outputs for all rows of the hospital, ``[n]`` or ``[n, C]``."""
@@ -58,11 +58,11 @@ class Joined(NamedTuple):
 def joined(
     run: LeftOut, served: str, h: int, rows: NDArray[np.int64], how: str, *, defined: bool = True
 ) -> Joined | None:
-    """Return the model ``served`` of hospital ``h`` after the hospital has used its labelled ``rows``.
+    """Return hospital ``h``'s predictions after the model ``served`` was adapted to the hospital's labelled ``rows``.
 
-    The step follows from the strategy if hospitals train alone or have their own heads. Otherwise the step is ``how``;
-    only ``fine_tune`` gives a new model here. ``defined``: whether a model can be used at the hospital without labelled
-    rows. Returns None if the step gives no model.
+    If hospitals train alone, a model is trained on these rows; if they have their own heads, a head is fitted.
+    Otherwise the model is fine-tuned if ``how`` is ``fine_tune``. ``defined``: whether ``served`` can be used at the
+    hospital without labelled rows. Returns None if there is no adapted model.
     """
     if run.result.alone:
         return trained_alone(run, served, h, rows)
@@ -72,10 +72,10 @@ def joined(
 
 
 def trained_alone(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> Joined | None:
-    """Train the strategy for hospital ``h`` on the rows ``joined`` among its test rows, as for a participant.
+    """Train hospital ``h``'s own model on its test rows ``joined``, as a participant trains alone.
 
-    There are no validation rows, so training does not stop early. Returns None for rows of one class, and if the
-    strategy has no model ``served`` there.
+    There are no validation rows, so training does not stop early. Returns None for rows of one class, or if the
+    strategy has no model ``served`` for hospitals that train alone.
     """
     config, federation, seed = run.config, run.result.federation, run.result.seed
     rows = np.arange(len(federation.y))[federation.rows(h, "test")]
@@ -97,11 +97,11 @@ def trained_alone(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) 
 
 
 def with_head(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> Joined | None:
-    """Fit the head of hospital ``h`` to the rows ``joined`` among its test rows, with the shared body unchanged.
+    """Fit the model head of hospital ``h`` to its test rows ``joined``; the shared body of the model does not change.
 
-    The body's outputs are standardised over these rows, and the head's weights on them have a ridge of :data:`RIDGE`.
-    Returns None for rows of one class and for more than two classes. Also returns None if the model's output is not
-    linear in the head, for example if the head has several layers.
+    The head's inputs are standardised over these rows, and its weights have an L2 penalty of :data:`RIDGE`. Returns
+    None for rows of one class and for more than two classes. Also returns None if the model's output is not linear in
+    the head, for example if the head has several layers.
     """
     row, private, classes = _row(run, served, h), run.result.outcome.private, run.result.federation.classes
     model, X, y = _bound(run, h, "float64")
@@ -121,10 +121,10 @@ def with_head(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> J
 
 
 def _fitted(X: NDArray[Any], offset: NDArray[Any], y: NDArray[Any], link: str) -> NDArray[Any]:
-    """Return the coefficients ``[p]`` of ``X [n, p]``, whose first column is the intercept, under a ridge of
-    :data:`RIDGE` on the others.
+    """Fit a generalised linear model with ``offset`` to ``X [n, p]`` and ``y``, and return its coefficients ``[p]``.
 
-    The loss of a row is ``c(eta) - y eta`` with the cumulant ``c`` of the canonical ``link``.
+    The first column of ``X`` is the intercept; the other coefficients have an L2 penalty of :data:`RIDGE`. The loss of
+    a row is ``c(eta) - y eta``, where ``eta`` is the linear predictor and ``c`` the cumulant of the canonical ``link``.
     """
     from scipy.optimize import minimize  # imported late to start runs faster
     from scipy.special import expit
@@ -143,10 +143,12 @@ def _fitted(X: NDArray[Any], offset: NDArray[Any], y: NDArray[Any], link: str) -
 def _outputs_of_body(
     model: Model, body: NDArray[Any], head: NDArray[np.int64], X: NDArray[Any]
 ) -> tuple[NDArray[Any], NDArray[Any] | None]:
-    """Return the model's outputs for ``X [n, F]`` with a head of zeros, ``[n]``, and the head's inputs, ``[n, d]``.
+    """Divide a model into its body and its head, and return outputs of both for ``X [n, F]``.
 
-    Each parameter of ``head [q]`` multiplies an input; equal inputs are returned once. The inputs are None if the
-    output is not linear in the head.
+    The first array, ``[n]``, has the model's outputs if all parameters of the head are zero. The second, ``[n, d]``,
+    has the head's inputs, each of which is multiplied by a parameter; equal inputs are returned once. It is None if the
+    model's output is not linear in the head. ``head [q]`` has the indices of the head's parameters in the vector
+    ``body``.
     """
     constant = model.logits(body, X)
 
@@ -166,15 +168,16 @@ def _outputs_of_body(
 
 
 def _differ(y: NDArray[Any]) -> bool:
-    """Return whether the labels have more than one class or value."""
+    """Return whether the labels ``y`` have more than one class or value."""
     return bool(len(y) and (y != y[0]).any())
 
 
 def fine_tuned(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> Joined | None:
-    """Fine-tune the model ``served`` for hospital ``h`` on the rows ``joined`` among its test rows.
+    """Fine-tune the model ``served`` for hospital ``h`` on its test rows ``joined``.
 
     Epochs and learning rate are taken from the strategy's fine-tuning, or are the defaults if the strategy has none.
-    Returns None if none of the server's models is used for the hospital, or if the model was recalibrated.
+    Returns None without such rows, if the hospital does not use a single model of the server, or if its model was
+    recalibrated.
     """
     row = _chosen(run, served, h, joined)
     if row is None or not len(joined):
@@ -195,13 +198,13 @@ def fine_tuned(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> 
 
 
 def in_cluster(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> Joined | None:
-    """Return the outputs of the model of the cluster that hospital ``h`` joins with its labelled rows.
+    """Choose a cluster for hospital ``h`` with its labelled test rows ``joined``, and return its model's predictions.
 
-    Returns None if this is the model that the engine has chosen without labels.
+    Returns None if the chosen model is the one that the hospital uses without labels.
 
-    A strategy with a rule for newcomers applies this rule. If the rule needs more labels, the global model is used, if
-    there is one. Other strategies choose the cluster whose model has the lowest mean loss on the rows ``joined``.
-    The outputs are NaN if no model can be chosen.
+    A strategy with a rule for new hospitals applies this rule. If the rule needs more labels, the global model is used,
+    if there is one. Other strategies choose the cluster whose model has the lowest mean loss on the labelled rows. The
+    predictions are NaN if no model can be chosen.
     """
     after = _chosen(run, served, h, joined)
     if after == _row(run, served, h):
@@ -213,13 +216,18 @@ def in_cluster(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> 
 
 
 def name_of(served: str, row: int) -> str:
-    """Return the name of the model ``row`` in ``served_by``; the name of a cluster's model has its number, from 0."""
+    """Return the name of a model for the column ``served_by``.
+
+    ``row`` is its index among the server's models: 0 is the global model, and clusters, numbered from 0, follow.
+    """
     return f"{served} {row - 1}" if row else "global"
 
 
 def _chosen(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> int | None:
-    """Return the row of the server's models for hospital ``h`` once the rows ``joined`` are labelled; None if there is
-    none."""
+    """Return which of the server's models hospital ``h`` uses once its test rows ``joined`` are labelled.
+
+    The result is the index of the model; None if there is none.
+    """
     outcome, federation = run.result.outcome, run.result.federation
     row, cluster = _row(run, served, h), outcome.cluster
     if row is None or cluster is None or outcome.serve[served][h] not in (OWN, cluster[h]):
@@ -239,9 +247,10 @@ def _chosen(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> int
 
 
 def _row(run: LeftOut, served: str, h: int) -> int | None:
-    """Return the row of the server's models that is used for hospital ``h``; None if there is no single such row.
+    """Return the index of the server's model that hospital ``h`` uses; None if it does not use a single model of the
+    server.
 
-    With clusters, the engine uses the global model in place of a hospital's own model that was not trained.
+    In strategies with clusters, the index 0 of the global model replaces a hospital's own model that was not trained.
     """
     outcome = run.result.outcome
     serve = outcome.serve.get(served)
@@ -253,8 +262,10 @@ def _row(run: LeftOut, served: str, h: int) -> int | None:
 
 
 def _bound(run: LeftOut, h: int, precision: str = "") -> tuple[Model, NDArray[Any], NDArray[Any]]:
-    """Return the model family, in the ``precision`` of training unless another is given, and all rows of hospital
-    ``h`` with their labels."""
+    """Return the model for computations, with all features and labels of hospital ``h``.
+
+    The model computes in ``precision``, or in the precision of training if this is empty.
+    """
     federation = run.result.federation
     rows = federation.rows(h, "test")
     model = ModelSpec.of(run.config.model).bind(federation, "cpu", precision or run.config.training.precision)

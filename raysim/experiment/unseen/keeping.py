@@ -19,7 +19,7 @@ JUDGED = "judged.safetensors"
 
 
 def store(folder: Path, judged: Sequence[Judged], ticket: str) -> None:
-    """Write the results ``judged`` next to the run in ``folder``; ``ticket`` is the id of the comparison."""
+    """Write the results at left-out hospitals next to the run in ``folder``; ``ticket`` is the id of the comparison."""
     from safetensors.numpy import save
 
     arrays: Arrays = {}
@@ -29,8 +29,10 @@ def store(folder: Path, judged: Sequence[Judged], ticket: str) -> None:
 
 
 def load(folder: Path, fold: Fold, seed: int, ticket: str) -> list[Judged] | None:
-    """Return what :func:`store` wrote for this comparison; None if it wrote nothing, or if the run's files have changed
-    since."""
+    """Return the results that :func:`store` wrote for the comparison with the id ``ticket``.
+
+    Returns None if there are none, or if the run's files have changed since.
+    """
     try:
         arrays, header = read_tensors((folder / JUDGED).read_bytes())
         if header["ticket"] != ticket or (folder / PENDING_MLFLOW).exists() or Manifest.read(folder).changed():

@@ -24,7 +24,7 @@ from raysim.strategies.base import Floats
 
 @dataclass(frozen=True, eq=False)
 class Unseen:
-    """The results of one model and seed at every hospital, each left out once, after ``k`` labelled rows joined."""
+    """The results of one model and seed at every hospital, each left out of training once, with ``k`` labelled rows."""
 
     strategy: str
     model: str
@@ -56,9 +56,10 @@ class Unseen:
 def measured(
     left_out: Sequence[Judged], task: TaskKind, clinical: ClinicalSection | None, federation: Federation
 ) -> list[Unseen]:
-    """Evaluate every strategy, model used and seed for every number of labelled rows, and every existing score once.
+    """Evaluate every strategy, model and seed at left-out hospitals, for every number of labelled rows.
 
-    ``federation`` has the rows of all hospitals, which decide whether a score is a probability.
+    Existing scores are evaluated once, because labelled rows do not change them. ``federation`` has the rows of all
+    hospitals, which decide whether a score is a probability.
     """
     groups: dict[tuple[str, str, int, Joins], list[JudgedRows]] = {}
     for each in left_out:
@@ -71,7 +72,7 @@ def measured(
 def on_rows_of(
     score: str, each: Unseen, left_out: Sequence[Judged], task: TaskKind, clinical: ClinicalSection | None
 ) -> Unseen:
-    """Evaluate ``each`` only on the rows that have a value of an existing score."""
+    """Evaluate the model of ``each`` again, only on the rows that have a value of the existing score ``score``."""
     runs = [run for run in left_out if (run.strategy, run.seed) == (each.strategy, each.seed)]
     rows = [of.those(np.isfinite(of.scores[score])) for run in runs for of in run.rows[each.model, each.k]]
     return of_rows(each.strategy, each.model, each.seed, each.k, rows, task, clinical)
@@ -80,7 +81,7 @@ def on_rows_of(
 def _scores(
     left_out: Sequence[Judged], task: TaskKind, clinical: ClinicalSection | None, federation: Federation
 ) -> Iterator[Unseen]:
-    """Evaluate each existing score with each seed, on the rows that have a value."""
+    """Evaluate each existing score with each seed, on the rows of left-out hospitals that have a value."""
     runs: dict[int, dict[int, Judged]] = {}
     for each in left_out:
         runs.setdefault(each.seed, {}).setdefault(each.fold.number, each)
@@ -107,8 +108,10 @@ def of_rows(
     *,
     risks: bool = True,
 ) -> Unseen:
-    """Evaluate a model's predictions on the judged ``rows`` of every hospital. Without ``risks``, only ranking is
-    evaluated."""
+    """Evaluate a model's predictions on ``rows``, which has the test rows of each hospital.
+
+    Without ``risks``, the predictions are no probabilities, and only their ranking is evaluated.
+    """
     rows = sorted(rows, key=lambda each: each.place)
     offsets = np.concatenate([[0], np.cumsum([len(each.y) for each in rows])]).astype(np.int64)
     margins, ranked, y = (np.concatenate([getattr(each, name) for each in rows]) for name in ("margins", "ranked", "y"))

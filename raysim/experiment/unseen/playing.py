@@ -34,10 +34,10 @@ them."""
 
 
 def host_of(entry: Entry, entries: Sequence[Entry]) -> Entry:
-    """Return the strategy whose run without hospitals is used to judge ``entry``.
+    """Return the strategy whose runs also serve to evaluate ``entry`` at hospitals that are left out of training.
 
-    This is ``entry`` itself, unless its hospitals train alone. Then it needs no run, because the run of another
-    strategy has already prepared the rows of the left-out hospitals.
+    It is ``entry`` itself, unless its hospitals train alone. Training alone needs no run of its own: the run of another
+    strategy with the same preparation of data has already prepared the rows of the left-out hospitals.
     """
     alike = (
         each
@@ -48,16 +48,16 @@ def host_of(entry: Entry, entries: Sequence[Entry]) -> Entry:
 
 
 def hosts(entries: Sequence[Entry]) -> list[Entry]:
-    """Return the strategies that are trained once more for every fold and seed."""
+    """Return the strategies that must be trained again for every fold and seed."""
     return [entry for entry in entries if host_of(entry, entries) is entry]
 
 
 class FoldRuns:
-    """The runs of all strategies and seeds without the hospitals of each fold.
+    """The runs of all strategies and seeds in which the hospitals of a fold are left out of training, for every fold.
 
     The federation of a fold is made when its first run begins, and removed after its last run, because the federations
-    of many folds would fill the disk. Runs of ``together`` folds alternate; ``together`` is the number of concurrent
-    runs. No two processes therefore make the same federation.
+    of many folds would fill the disk. ``together`` is the number of concurrent runs. Concurrent runs are for different
+    folds or seeds, so that no two processes make the same federation.
     """
 
     def __init__(
@@ -73,8 +73,8 @@ class FoldRuns:
     ) -> None:
         """Make the runs of a comparison in ``folder``.
 
-        ``ticket`` is the id in the comparison's ``resume.json``. ``served`` has the names of each strategy's models
-        used.
+        ``ticket`` is the id in the comparison's ``resume.json``. ``served`` has the names of the models that each
+        strategy evaluates.
         """
         self._config, self._folder, self._ticket, self._served = config, folder, ticket, served
         self._shelf = f"{SHELF}{ticket}"
@@ -94,10 +94,10 @@ class FoldRuns:
         self.runs = [self._run(*each) for each in self._asked]
 
     def judged(self, played: Iterable[tuple[Run, Result | Exception]], out: Manifest) -> list[Judged]:
-        """Judge left-out hospitals as soon as a run has ended; the iterator ``played`` executes the runs in order.
+        """Evaluate the left-out hospitals whenever a run has ended; the iterator ``played`` executes the runs in order.
 
-        Returns the results in the order of folds, then seeds, then strategies. The runs' files are
-        listed in the manifest ``out``.
+        Returns the results in the order of folds, then seeds, then strategies. The runs' files are listed in the
+        manifest ``out``.
         """
         waiting = Counter((fold, seed) for fold, seed, _ in self._asked)
         found: dict[tuple[Fold, int, str], Judged] = {}
@@ -119,7 +119,10 @@ class FoldRuns:
         return [found[at] for at in self._order if at in found]
 
     def _judged(self, fold: Fold, entry: Entry, host: Entry, result: Result) -> Judged:
-        """Judge the hospitals of a fold by a strategy, given the ``result`` of its host's run."""
+        """Evaluate a strategy at the hospitals of a fold.
+
+        ``result`` is the result of the run of ``host``, the strategy that :func:`host_of` returns.
+        """
         section = self._config.evaluation.unseen
         assert section is not None  # there are folds
         if entry is not host:
@@ -145,9 +148,9 @@ class FoldRuns:
 
 @contextlib.contextmanager
 def _own_shelf(shelf: str) -> Iterator[None]:
-    """Lock the ``shelf`` of the cache for this comparison, and remove its entries before and afterwards.
+    """Lock the cache folder ``shelf`` for this comparison, and remove its content before and afterwards.
 
-    Shelves of comparisons that were killed are removed, too: their locks are free.
+    The cache folders of comparisons that were killed are removed, too; they are recognised by their free locks.
     """
     for lock in cache_folder().glob(f"{SHELF}*{LOCK}"):
         with contextlib.suppress(ConfigError, ResourceError, OSError), resume.held(lock):

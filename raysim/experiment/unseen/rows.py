@@ -1,6 +1,6 @@
 """The rows on which hospitals of a fold are judged, by model and number of labelled rows that join.
 
-The rows are taken from a run when it ends. The run's models and federation are not needed afterwards.
+The rows and their predictions are taken from a run when it ends. The run's models and data are not needed afterwards.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from raysim.experiment.unseen.joining import NOBODY, in_cluster, joined, name_of
 
 
 def notes_of(run: LeftOut) -> Iterator[str]:
-    """Return sentences on empty columns, and on categories that no participant has and that are therefore ignored."""
+    """Return sentences on columns that differ at left-out hospitals: empty columns, and categories unknown in
+    training."""
     federation = run.result.federation
     for name in run.fold.held:
         rows = federation.rows(federation.hospitals.index(name), "test")
@@ -54,7 +55,7 @@ MOST_NOTES = 3
 
 @dataclass(frozen=True, eq=False)
 class JudgedRows:
-    """The judged rows of one hospital under one model."""
+    """The test rows of one left-out hospital, with one model's predictions."""
 
     margins: NDArray[Any]
     ranked: NDArray[Any]
@@ -72,7 +73,7 @@ class JudgedRows:
     classes."""
 
     def those(self, mask: NDArray[np.bool_]) -> JudgedRows:
-        """Return the rows marked in ``mask [n]``."""
+        """Return only the rows marked in ``mask [n]``, one entry per row."""
         scores = {name: values[mask] for name, values in self.scores.items()}
         of = {name: getattr(self, name)[mask] for name in ("margins", "ranked", "y", "patients")}
         return replace(self, scores=scores, **of)
@@ -80,7 +81,8 @@ class JudgedRows:
 
 @dataclass(frozen=True, eq=False)
 class AllRows:
-    """All rows of a hospital that was left out, with models' predictions before any labelled row is used."""
+    """All rows of a left-out hospital with the models' predictions, for which no labelled row of the hospital was
+    used."""
 
     source_rows: NDArray[np.int64]
     """The rows' positions in the source, ``[n]``."""
@@ -90,7 +92,7 @@ class AllRows:
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """The results of a run at the hospitals of a fold that took no part in it."""
+    """The predictions of a run at the hospitals of a fold, which took no part in the run's training."""
 
     strategy: str
     seed: int
@@ -107,7 +109,7 @@ class Judged:
 
 
 def notes(left_out: Sequence[Judged]) -> list[str]:
-    """Return the notes of all folds; notes beyond the first :data:`MOST_NOTES` are only counted."""
+    """Return the notes of all folds on columns; notes beyond the first :data:`MOST_NOTES` are only counted."""
     folds = {each.fold.number: each for each in reversed(left_out)}  # all runs of a fold have the same notes
     texts = [text for fold in sorted(folds) for text in folds[fold].notes]
     more = len(texts) - MOST_NOTES
@@ -117,7 +119,7 @@ def notes(left_out: Sequence[Judged]) -> list[str]:
 
 
 def judge(run: LeftOut, section: UnseenSection) -> Judged:
-    """Judge the hospitals of a fold under every model that a run without them uses."""
+    """Take from a run the predictions of all its models for the hospitals that it left out."""
     result, federation = run.result, run.result.federation
     predictions = result.outcome.predictions
     everything = {}
@@ -185,9 +187,10 @@ def _rows(run: LeftOut, model: str, k: Joins, section: UnseenSection) -> Iterato
 def _joining(
     federation: Federation, h: int, seed: int, section: UnseenSection
 ) -> tuple[NDArray[np.int64], dict[Joins, int]]:
-    """Return the order in which a hospital's rows would join, and the number of rows at each possible step.
+    """Return the random order in which the rows of hospital ``h`` join as labelled rows, and how many join at each
+    step.
 
-    All rows of a patient join together.
+    The steps are the configured numbers of labelled rows. All rows of a patient join together, so fewer may join.
     """
     people = federation.identities[federation.rows(h, "test")]
     present, turn = np.unique(people, return_inverse=True)

@@ -49,7 +49,7 @@ net benefit leaves out hospitals at which every decision equals the default's.
 
 
 def by_hospital(unseen: Sequence[Unseen], task: TaskKind, clinical: ClinicalSection | None) -> pd.DataFrame:
-    """Make one row per strategy, model, seed, number of rows that joined, and hospital."""
+    """Make ``unseen.csv``: one row per strategy, model, seed, number of labelled rows, and left-out hospital."""
     return pd.concat([_by_hospital(each, task, clinical) for each in unseen], ignore_index=True)
 
 
@@ -86,7 +86,8 @@ def _by_hospital(each: Unseen, task: TaskKind, clinical: ClinicalSection | None)
 
 
 def summary(unseen: Sequence[Unseen], table: pd.DataFrame, clinical: ClinicalSection | None) -> pd.DataFrame:
-    """Make one row per strategy, model, figure and number of rows that joined, with means over seeds.
+    """Make ``unseen_summary.csv``: means over seeds, with one row per strategy, model, figure and number of labelled
+    rows.
 
     All seeds test the same rows. ``table`` is the result of :func:`by_hospital`.
     """
@@ -140,10 +141,10 @@ def _pooled_figures(of: Sequence[Unseen], part: pd.DataFrame, thresholds: Sequen
 
 
 def _benefits(of: Sequence[Unseen], thresholds: Sequence[float]) -> dict[str, Pooled]:
-    """Pool the net benefit minus the net benefit of the better default, acting on everyone or on no one, by threshold.
+    """Pool over hospitals how much the model's net benefit exceeds that of the better default, for each threshold.
 
-    A hospital at which no decision differs from the default has no variance. If there are many of them, the gain of the
-    others is not a mean over hospitals, and is undefined.
+    The default is to act on everyone or on no one. A hospital at which no decision differs from the default has no
+    variance. If there are many of them, the mean of the other hospitals would mislead, and the result is NaN.
     """
     counts = [each.scores for each in of if each.scores is not None]
     found: dict[str, Pooled] = {}
@@ -159,8 +160,11 @@ def _benefits(of: Sequence[Unseen], thresholds: Sequence[float]) -> dict[str, Po
 
 
 def _loss_variances(scored: Sequence[Groups]) -> NDArray[np.float64]:
-    """Return the variance of each hospital's mean log loss over its patients, ``[H]``; NaN below :data:`FEWEST_ROWS`
-    rows."""
+    """Return the sampling variance of each hospital's mean log loss, due to its patients, ``[H]``, one entry per
+    hospital.
+
+    NaN for hospitals with fewer rows than :data:`FEWEST_ROWS`.
+    """
     found = np.full(len(scored), np.nan)
     for h, (logit, _, events) in enumerate(scored):
         if len(logit) >= FEWEST_ROWS and np.isfinite(logit).all():
@@ -169,10 +173,10 @@ def _loss_variances(scored: Sequence[Groups]) -> NDArray[np.float64]:
 
 
 def _skill(each: Unseen) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return each hospital's skill of log loss and its variance over patients, ``[H]`` each.
+    """Return each hospital's skill and its sampling variance, each ``[H]``, one entry per hospital.
 
-    Skill is a ratio of means, and its variance is from the delta method. Both are NaN in the same cases as in
-    :func:`_loss_variances`.
+    Skill is 1 minus the ratio of the model's log loss to the log loss of predicting the event rate in training. The
+    variance is from the delta method. Both are NaN for hospitals with fewer rows than :data:`FEWEST_ROWS`.
     """
     found = np.full((2, len(each.hospitals)), np.nan)
     for h, ((logit, _, events), prevalence) in enumerate(zip(each.scored or (), each.prevalence, strict=True)):
@@ -195,11 +199,11 @@ def differences(
     reference: str,
     on_rows_of: Callable[[str, Unseen], Unseen],
 ) -> pd.DataFrame:
-    """Compare AUROC per strategy and model; empty unless the label has two classes.
+    """Make ``unseen_difference.csv``: differences of AUROC per strategy and model; empty unless there are two classes.
 
-    One row is the AUROC of hospitals that take part minus their AUROC when left out. Another row is the AUROC of
-    left-out hospitals minus the AUROC of the ``reference`` there. ``on_rows_of(score, model)`` evaluates a model on the
-    rows of an existing score.
+    One row is the AUROC of hospitals when they take part in training, minus their AUROC when left out. Another row is
+    the AUROC of left-out hospitals minus the AUROC of the ``reference`` there. ``on_rows_of(score, model)`` evaluates a
+    model on the rows that have a value of an existing score.
     """
     at_once = [each for each in unseen if each.k == unseen[0].k and each.pairs is not None]
     rows = []
@@ -241,14 +245,17 @@ def _between(ours: Mapping[int, Unseen], theirs: Mapping[int, Unseen]) -> Paired
 
 
 def _sums(of: Mapping[int, Unseen]) -> list[NDArray[np.float32]]:
-    """Return what hospitals sent for the covariance of AUROC, one array per seed."""
+    """Return what hospitals sent to estimate the covariance of AUROC between models, one array per seed."""
     return [each.sketched.sums for _, each in sorted(of.items()) if each.sketched is not None]
 
 
 def _seen_less_unseen(
     results: Sequence[Result], left_out: Sequence[Judged], strategy: str, model: str
 ) -> Paired | None:
-    """Compare AUROC on each hospital's test rows: the run with the hospital minus the run without it."""
+    """Return the AUROC on each hospital's test rows of the run with the hospital, minus that of the run without it.
+
+    Returns None if a run is missing.
+    """
     with_hospital = {
         result.seed: result for result in results if result.label == strategy and model in result.outcome.figures
     }
@@ -278,9 +285,9 @@ def _seen_less_unseen(
 
 
 def _without(federation: Federation, h: int, without: AllRows, model: str) -> tuple[NDArray[Any], ...]:
-    """Return the predictions of the run without hospital ``h``, for the test rows that ``h`` has in the run with it.
+    """Return the predictions of the run without hospital ``h`` for the hospital's test rows in the run with it.
 
-    Returns margins, labels and patients.
+    Returns outputs before the sigmoid, labels and patient ids.
     """
     tested = federation.rows(h, "test")
     position = {row: i for i, row in enumerate(without.source_rows.tolist())}

@@ -38,7 +38,7 @@ def page(
     summary: pd.DataFrame,
     config: str,
 ) -> str:
-    """Return the page as HTML text."""
+    """Return the validation's page as HTML text."""
     columns = [column for column in COLUMNS if column in hospitals]
     pooled = {str(row["figure"]): row for row in summary.to_dict("records")}
     rows = [
@@ -78,7 +78,7 @@ def page(
 def block(
     name: str, predicts: str, headline: str, notes: Sequence[str], hospitals: pd.DataFrame, seconds: str, report: str
 ) -> Block:
-    """Return the terminal output: the hospitals with the most rows, and the number of others."""
+    """Return the validation's terminal output: the hospitals with the most rows, and the number of the others."""
     columns = [column for column in COLUMNS if column in hospitals][:IN_BLOCK]
     largest = hospitals.sort_values("rows", ascending=False, kind="stable").head(5)
     rows = [["", "rows", *(COLUMNS[column][0] for column in columns)]]

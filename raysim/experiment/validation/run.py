@@ -1,7 +1,8 @@
 """``raysim validate``: how an existing model performs at every hospital of a federation, and at the next hospital.
 
-All rows of a hospital are judged; for a model of an earlier run, its test rows. Nothing is trained. Figures and their
-pooling are the same as for hospitals that are left out in turn (:mod:`raysim.experiment.unseen`).
+The model is evaluated on all rows of each hospital, or only on the test rows if it was trained on the same data.
+Nothing is trained. Metrics are computed and pooled in the same way as for hospitals that are left out in turn
+(:mod:`raysim.experiment.unseen`).
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ NOTHING = "is neither a folder, a file nor a column of the table"
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Validated:
-    """The results of a model at hospitals that did not contribute to its training."""
+    """The results of validating a model or score at hospitals, without training."""
 
     folder: Path
     name: str
@@ -63,7 +64,8 @@ class Validated:
 
     @property
     def headline(self) -> str:
-        """The model's performance at these hospitals, and at the next hospital."""
+        """A sentence on the model's performance: the mean over these hospitals, and the range expected at a further
+        hospital."""
         pooled = {str(row["figure"]): row for row in self.summary.to_dict("records")}
         auroc = pooled.get(tables.AUROC)
         if auroc is None or not np.isfinite(auroc["estimate"]):
@@ -77,9 +79,10 @@ class Validated:
 
 
 def validate(model: str, source: Source, overrides: Sequence[str] = (), out: Path | None = None) -> Validated:
-    """Judge ``model`` (a folder of ``raysim export``, an ONNX file, or a column) on the data of a configuration.
+    """Evaluate an existing ``model`` at every hospital of the data that a configuration names.
 
-    Raises one-line ``ConfigError`` and ``DataError``.
+    ``model`` is a folder of ``raysim export``, an ONNX file, or a column of the data. Raises one-line ``ConfigError``
+    and ``DataError``.
     """
     config, path, test = reading.resolve(source, overrides, reads=()), Path(model).expanduser(), False
     exported = Exported.open(path) if path.exists() else None
@@ -122,7 +125,10 @@ def validate(model: str, source: Source, overrides: Sequence[str] = (), out: Pat
 
 
 def _margins(exported: Exported, config: Config, federation: Federation) -> tuple[NDArray[np.float64], list[str]]:
-    """Return the log-odds of a model ``[N]``, and remarks on how the rows differ from its training rows."""
+    """Return an exported model's log-odds for each row of the federation, ``[N]``.
+
+    Also returns remarks on how the rows differ from the rows that the model was trained on.
+    """
     records = read(plugins.build_source(config.data))
     given, notes = exported.risks(records.features)
     order = federation.source_rows
@@ -133,7 +139,8 @@ def _margins(exported: Exported, config: Config, federation: Federation) -> tupl
 
 
 def _rows(federation: Federation, name: str, margins: NDArray[np.float64], test: bool) -> Iterator[JudgedRows]:
-    """Iterate over hospitals with the rows that have a prediction: among all rows, or among test rows if ``test``."""
+    """Iterate over hospitals with the rows that have a prediction, among all rows or (with ``test``) among test
+    rows."""
     for h, hospital in enumerate(federation.hospitals):
         rows = np.arange(federation.bounds[h, 2 if test else 0], federation.bounds[h, 3])
         rows = rows[~np.isnan(margins[rows])]
@@ -171,7 +178,7 @@ def _write(
 
 
 def _over_all(scores: ScoreCounts) -> str:
-    """Return a sentence on observed over expected events of all rows together."""
+    """Return a sentence on the ratio of observed to expected events over the rows of all hospitals."""
     of = calibration_by_hospital(scores.together())
     ratio = with_interval(float(of.ratio[0]), float(of.low[0]), float(of.high[0]), 2)
     return f"Over all rows there are {ratio} times the expected events."

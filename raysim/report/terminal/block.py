@@ -137,8 +137,8 @@ def _made(
 def _command(text: str, width: int) -> list[str]:
     r"""Wrap a command before its options. Lines end with a backslash, so that they can be copied to a shell at once.
 
-    >>> _command("Next raysim run a.yaml --set seed=1 --details", 41)
-    ['Next raysim run a.yaml --set seed=1 \\', ' --details']
+    >>> _command("Next   raysim run a.yaml --set seed=1 --details", 41)
+    ['Next   raysim run a.yaml --set seed=1 \\', '         --details']
     """
     first, *options = [text] if "'" in text else text.split(" --")
     lines = [first]

@@ -120,7 +120,7 @@ def test_hospitals_are_told_which_clusters_are_left_only_where_one_is_not():
 
 def test_lloyds_iterations_have_one_thread(monkeypatch):
     threads = []
-    monkeypatch.setattr(kfed, "threadpool_limits", lambda limits: threads.append(limits) or nullcontext())
+    monkeypatch.setattr(kfed, "one_thread", lambda: threads.append(1) or nullcontext())
     labels, centres = lloyd(np.array([[0.0], [1.0], [8.0]]), np.array([[0.0], [9.0]]))
     assert (labels.tolist(), centres.tolist()) == ([0, 0, 1], [[0.5], [8.0]])
     assert threads == [1]

@@ -142,7 +142,7 @@ def test_a_mixture_is_that_of_scikit_learn_with_five_starts(seed):
 
 def test_a_mixture_is_fitted_by_one_thread(monkeypatch):
     threads = []
-    monkeypatch.setattr(gaussian_mixtures, "threadpool_limits", lambda limits: threads.append(limits) or nullcontext())
+    monkeypatch.setattr(gaussian_mixtures, "one_thread", lambda: threads.append(1) or nullcontext())
     assert fitted(np.array([[0.0], [1.0], [8.0], [9.0]]), 2, 0) is not None
     assert threads == [1]
 
