@@ -73,18 +73,24 @@ def _counted(runs: int) -> str:
 
 
 def _plain(folder: Path, run: PendingRun) -> dict[str, Any]:
-    """Return a run's unsent records as JSON values. Its files are given by their folder, relative to ``folder``."""
-    (home,) = {path.parent for name, path in run.files.items() if "/" not in name}
+    """Return a run's unsent records as JSON values.
+
+    Its files are given by their folder, relative to ``folder``. A run that failed has no files; its folder is None.
+    """
+    homes = {path.parent for name, path in run.files.items() if "/" not in name}
     tree = {field.name: getattr(run, field.name) for field in dataclasses.fields(run)}
     return tree | {
         "rounds": [dataclasses.asdict(row) for row in run.rounds],
-        "files": home.absolute().relative_to(folder.absolute()).as_posix(),
+        "files": next((home.absolute().relative_to(folder.absolute()).as_posix() for home in homes), None),
     }
 
 
 def _read(folder: Path, tree: Mapping[str, Any]) -> PendingRun:
-    home = (folder / tree["files"]).resolve()
-    if not home.is_relative_to(folder.resolve()):
-        raise ValueError(f"{tree['files']} is not inside the folder of the run")
+    files: Mapping[str, Path] = {}
+    if tree["files"] is not None:
+        home = (folder / tree["files"]).resolve()
+        if not home.is_relative_to(folder.resolve()):
+            raise ValueError(f"{tree['files']} is not inside the folder of the run")
+        files = Manifest.read(home).paths()
     rounds: Sequence[Round] = tuple(Round(**row) for row in tree["rounds"])
-    return PendingRun(**{**tree, "rounds": rounds, "files": Manifest.read(home).paths()})
+    return PendingRun(**{**tree, "rounds": rounds, "files": files})

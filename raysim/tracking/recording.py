@@ -63,7 +63,8 @@ class PendingRun:
     - ``tags``: the run's tags. The tag ``RUN_TAG`` has the id by which raysim finds the run in MLflow.
     - ``parent``: the value of ``RUN_TAG`` of the run that this run is nested in, if any.
     - ``rounds``: all rounds of the run; those already in the store are not written twice.
-    - ``files``: the files to store with the run, by name.
+    - ``files``: the files to store with the run, by name; none for a run that failed.
+    - ``status``, ``error``: how the run ended, and the error of a run that failed.
     """
 
     name: str
@@ -74,6 +75,8 @@ class PendingRun:
     summary: Mapping[str, float]
     files: Mapping[str, Path]
     note: str = ""
+    status: Status = "FINISHED"
+    error: str | None = None
 
 
 def joined(threads: Sequence[threading.Thread], calls: Callable[[], int], seconds: float) -> bool:
@@ -367,11 +370,13 @@ class Record:
         """Return the record as a :class:`PendingRun`, which can be sent later."""
         parent = self.parent.tags[RUN_TAG] if self.parent is not None else None
         name, tags = self.title or self.name, {**self.tags, **self.verdict}
-        return PendingRun(name, self.params, tags, parent, tuple(self.rounds), self.summary, self.files, self.note)
+        rounds, status = tuple(self.rounds), self.status or "FINISHED"
+        ended = (self.summary, self.files, self.note, status, self.error)
+        return PendingRun(name, self.params, tags, parent, rounds, *ended)
 
 
 def send(runs: Iterable[PendingRun], tracking: TrackingSection) -> None:
-    """Send stored runs to MLflow, and mark them as finished. Raises MLflow's errors.
+    """Send stored runs to MLflow, with the status that they ended with. Raises MLflow's errors.
 
     The function may be called again after an error. A run must come after the run that it is nested in.
     """
@@ -384,5 +389,6 @@ def send(runs: Iterable[PendingRun], tracking: TrackingSection) -> None:
             for each in runs:
                 above = tracker.run_of(each.parent) if each.parent is not None else None
                 run_id = tracker.go_on(each.name, each.params, each.tags, above)
-                tracker.complete(run_id, each.summary, each.files, None, each.note, each.rounds, each.name, each.tags)
-                tracker.end(run_id, "FINISHED")
+                figures, named = (each.summary, each.files, each.error, each.note), (each.name, each.tags)
+                tracker.complete(run_id, *figures, each.rounds, *named)
+                tracker.end(run_id, each.status)
