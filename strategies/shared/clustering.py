@@ -1,8 +1,7 @@
 """Clusters of hospitals by their signatures, and the clusters' models.
 
-CHiP-FL (Zhou), section 4 and appendix A. ``N_k`` is the number of training rows of the hospitals in cluster ``k``,
-and ``N`` the number of training rows of all hospitals. The server stores models as an array with one model per row: row
-0 is the global model, and row ``1 + k`` the model of cluster ``k``.
+CHiP-FL (Zhou), section 4 and appendix A. The server stores models as an array with one model per row: row 0 is the
+global model, and row ``1 + k`` the model of cluster ``k``.
 """
 
 from __future__ import annotations
@@ -65,9 +64,9 @@ def number_of(clusters: Clusters, sizes: Ids) -> int:
 
 
 def capped(clusters: Clusters, sizes: Ids) -> str:
-    """Return a remark if ``auto`` means fewer clusters than :data:`CLUSTERS`, because there are fewer hospitals.
+    """Return a remark if ``auto`` means fewer clusters than :data:`CLUSTERS`, for lack of hospitals; else empty text.
 
-    In all other cases the text is empty. ``sizes [N]`` has the number of training rows of each hospital.
+    ``sizes [N]`` has the number of training rows of each hospital.
     """
     number = number_of(clusters, sizes)
     if clusters != "auto" or number == CLUSTERS:
