@@ -6,8 +6,8 @@ Problem of Separation in Logistic Regression*, Statistics in Medicine 2002.
 The loss is the negative log-likelihood minus ``1/2 ln det I``. Its gradient needs one Cholesky factor of the
 information matrix ``I``. Its second derivatives take several times as long. They are therefore computed only if steps
 are slow: if the expected fall of the loss hardly shrinks from one step to the next. All other steps use the second
-derivatives that were computed last, or ``I`` if none were, corrected by L-BFGS. If columns are rarely different from 0,
-the loss may have several minima; the fit is the minimum that is reached from coefficients of 0.
+derivatives that were computed last, or ``I`` before the first time; L-BFGS corrects both. If columns are almost always
+0, the loss may have several minima; the fit is the minimum that is reached from coefficients of 0.
 """
 
 from __future__ import annotations

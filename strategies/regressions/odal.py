@@ -8,8 +8,9 @@ The method takes one round of three calls, or four with ``robust: true``:
 1. Hospitals send their own regressions. The common point is the mean of their coefficients, weighted by information
    matrices (see ``meta_analysis``).
 2. All hospitals send their gradients and Hessians at the common point.
-3. One hospital, the lead, fits its surrogate likelihood: its own likelihood, corrected by the mean of the gradients
-   over all rows, and for ``order: 2`` also by the mean of the Hessians. It sends the coefficients.
+3. One hospital, the lead, maximises its surrogate likelihood and sends the coefficients. The surrogate is its own
+   likelihood, corrected by the mean of the gradients over all rows, and for ``order: 2`` also by the mean of the
+   Hessians.
 
 With ``robust: true``, hospitals also send their mean gradients in a call before the last. For each coefficient, the
 median of these replaces the mean over all rows, so that an unusual hospital cannot move it far.

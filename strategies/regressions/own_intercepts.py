@@ -90,7 +90,7 @@ class OwnInterceptsState(ScaledState):
 
 @dataclass(frozen=True)
 class InterceptSums(Program):
-    """A hospital's sums at the received q slopes, after it has adjusted its own intercept to them."""
+    """A hospital's loss and its derivatives at the received q slopes, to which it has adjusted its own intercept."""
 
     family: str
     q: int

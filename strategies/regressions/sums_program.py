@@ -222,8 +222,8 @@ class RegressionSums(Program):
 
     - ``second`` says whether second derivatives are included.
     - With ``last``, the sums for standard errors are included: the products ``g g'`` of the hospital's gradient,
-      Pearson's statistic, and ``outcomes [3]``: the number of rows, the sum of labels, and the log-likelihood of a
-      saturated fit.
+      Pearson's statistic, and ``outcomes [3]``. The three outcomes are the number of rows, the sum of labels, and the
+      log-likelihood of a saturated fit.
     - If ``information [p, p]`` and the mask ``keep [p]`` of its columns are received, the gradient is that of Firth's
       penalised likelihood.
 

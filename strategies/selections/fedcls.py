@@ -12,9 +12,10 @@ In each round, clusters take turns to add one of their hospitals to the cohort u
 clusters, and the order of the hospitals in a cluster, are sampled anew in each round. With τ >= 1 there is only one
 cluster, and the cohort equals the cohort of uniform sampling, bit for bit.
 
-Public code differs: it counts the classes whose frequencies are unequal, leaves out clusters of one hospital, and ranks
-clusters by random numbers. Traffic, in addition to the traffic of training: each hospital sends C bits once, which are
-counted as C numbers.
+Public code differs: two hospitals differ in a class if its frequencies are unequal, clusters of one hospital are left
+out, and clusters are ranked by random numbers.
+
+Traffic, in addition to the traffic of training: each hospital sends C bits once, which are counted as C numbers.
 """
 
 from __future__ import annotations

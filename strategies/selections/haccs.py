@@ -68,8 +68,8 @@ MEGABITS, DELAY = 80.0, (0.02, 0.2)
 class Haccs(Selection):
     """Client sampling from clusters of hospitals with similar labels, by speed and loss (HACCS).
 
-    From round to round the selection stores three arrays with an entry for each of the N hospitals: ``clusters`` (-1
-    for a hospital without training rows), the last known ``losses``, and ``latencies`` in seconds.
+    From round to round the selection stores three arrays ``[N]`` over hospitals: ``clusters``, the last known
+    ``losses``, and ``latencies`` in seconds. The cluster of a hospital without training rows is -1.
     """
 
     uses_losses: ClassVar[bool] = True

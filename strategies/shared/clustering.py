@@ -123,8 +123,8 @@ def kmeans(rows: Floats, clusters: int, rng: np.random.Generator) -> Ids:
 def with_enough(labels: Ids, rows: Floats, least: int) -> Ids:
     """Merge clusters until each has at least ``least`` hospitals or one cluster is left; return the new labels ``[N]``.
 
-    While a cluster is too small, the smallest cluster (the first of several) joins the cluster whose mean is nearest.
-    Means are over ``rows [N, D]``, the points by which the hospitals were clustered.
+    While a cluster is too small, the smallest cluster (the first of equally small ones) joins the cluster whose mean is
+    nearest. Means are over ``rows [N, D]``, the points by which the hospitals were clustered.
     """
     while True:
         sizes = np.bincount(labels)
@@ -176,8 +176,8 @@ def cluster_problem(view: FederationView, state: State, ids: Ids, lam: float = 0
 def cluster_steps(view: FederationView, state: State, update: Update, alpha: float) -> State:
     """Update the cluster models and the global model after a round, and move cluster models towards the global model.
 
-    First ``theta_k += the weighted sum of its participants' changes``; a cluster without participants does not change.
-    Then ``theta_g = sum_k N_k/N theta_k``, where ``N_k/N`` is the cluster's share of all training rows. Last,
+    First each cluster model ``theta_k`` changes by the weighted sum of the cluster's participants' changes, if there
+    are any. Then ``theta_g = sum_k N_k/N theta_k``, where ``N_k/N`` is the cluster's share of all training rows. Last,
     ``theta_k <- alpha theta_k + (1 - alpha) theta_g`` for every cluster (appendix A).
     """
     clusters = state.models[1:] + update.sums

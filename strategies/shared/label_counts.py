@@ -41,7 +41,7 @@ LEAST_EPSILON = 1e-6
 
 
 def check_epsilon(epsilon: float | None) -> None:
-    """Raise ``ValueError`` if ``epsilon`` is infinite, or too small for the scale of the Laplace noise."""
+    """Raise ``ValueError`` if ``epsilon`` is infinite, or so small that the Laplace noise could overflow."""
     if epsilon is not None and not LEAST_EPSILON <= epsilon < np.inf:
         raise ValueError(
             f"privacy_epsilon: {epsilon} is not at least {LEAST_EPSILON:g} and finite; leave it out for exact counts"

@@ -40,14 +40,14 @@ BLOCKS: tuple[Block, ...] = ("size", "prevalence", "missingness", "mean", "std")
 class Signature(Statistic):
     """The signature of a hospital: a summary of its data, by which the server clusters hospitals.
 
-    It has ``log n`` for n training rows, the share of each class but the first, and for each of the first ``columns``
-    features the missing rate, the mean and the population standard deviation. For a numeric label, the label's mean and
-    population standard deviation replace the shares. Means and deviations are over observed values; they are NaN for a
-    feature that the hospital never observed. All numbers are NaN for a hospital without rows.
+    It has ``log n`` for n training rows, and the share of each class but the first. For each of the first ``columns``
+    features, it has the missing rate, the mean and the population standard deviation. For a numeric label, the label's
+    mean and population standard deviation replace the shares. Means and deviations are over observed values; they are
+    NaN for a feature that the hospital never observed. All numbers are NaN for a hospital without rows.
 
-    With the noise of differential privacy, the program sends sums over rows, as far as ``blocks`` need them: the number
-    of rows, the number of rows of each class but the first, and for each feature the number of values, their sum and
-    the sum of their squares. Values are first clipped to ``CLIP`` and divided by it.
+    With the noise of differential privacy, the program sends sums over rows, as far as ``blocks`` need them. They are
+    the number of rows, in total and in each class but the first, and for each feature the number of values, their sum
+    and the sum of their squares. Values are first clipped to ``CLIP`` and divided by it.
     """
 
     classes: int

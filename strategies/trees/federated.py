@@ -15,11 +15,11 @@ over hospitals are computed, as whole numbers: the number of rows, the sum of th
 second derivatives. No row, prediction or leaf of a single hospital is sent. All hospitals with training rows take part;
 if the answer of one is lost, the round is repeated.
 
-Traffic of a round, for each tree and hospital: a hospital sends at most ``2^(depth - 1)`` histograms, each with 24 W
-bytes, where W is the number of bins of all columns, including the bins for missing values. One histogram is of the
-root, and one of each pair of children that can be split further. A hospital receives at most 2 + (bins + 1)/8 bytes for
-each split so far, and 8 bytes for each leaf of the previous tree. With early stopping, hospitals receive each finished
-tree for their validation rows, and not again in the next round.
+Traffic of a round, for each tree and hospital: a hospital sends at most ``2^(depth - 1)`` histograms of 24 W bytes. W
+is the number of bins of all columns, including the bins for missing values. One histogram is of the root, and one of
+each pair of children that can be split further. A hospital receives at most 2 + (bins + 1)/8 bytes for each split so
+far, and 8 bytes for each leaf of the previous tree. With early stopping, hospitals receive each finished tree at once,
+for their validation rows, and not again in the next round.
 """
 
 from __future__ import annotations
