@@ -5,9 +5,9 @@ Likelihood Approaches to Variance Component Estimation*, JASA 1977.
 
 Hospital i's intercept is the common intercept plus ``u_i ~ N(0, tau^2)``; residuals have the variance ``s^2``. For a
 given ``ratio = tau^2 / s^2`` the likelihood depends only on sums over hospitals. A hospital with n rows ``Z = [X, y]``
-sends ``Z'Z - k Z'1 1'Z`` and ``ln(1 + n ratio)``, and their derivatives by the ratio. Here ``k = ratio / (1 + n
-ratio)``, and ``1`` is a vector of n ones. The server finds the ratio at which the derivative of the likelihood is 0. If
-the likelihood falls from ratio 0 on, the ratio is 0.
+of features and a label sends ``Z'Z - k Z'1 1'Z`` and ``ln(1 + n ratio)``, and their derivatives by the ratio. Here ``k
+= ratio / (1 + n ratio)``, and ``1`` is a vector of n ones. The server finds the ratio at which the derivative of the
+likelihood is 0. If the likelihood falls from ratio 0 on, the ratio is 0.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from raysim.strategies.base import Context, Counts, FederationView, Floats, Ids,
 
 @dataclass(frozen=True)
 class LabelCounts(Counts):
-    """The number of a hospital's training rows in each of ``classes`` classes, ``[1, C]``.
+    """The number of a hospital's training rows in each of C ``classes``, ``[1, C]``.
 
     Each number has Laplace noise of scale ``1 / privacy_epsilon``. ``privacy_epsilon`` is the ε of differential privacy
     for adding or removing one row; None means no Laplace noise.

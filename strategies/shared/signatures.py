@@ -139,13 +139,14 @@ def label_scalars(classes: int) -> int:
 def signature_matrix(
     rows: Floats, classes: int, blocks: Sequence[Block] = BLOCKS, block_scale: bool = False, among: Floats | None = None
 ) -> NDArray[np.float64]:
-    """Return hospitals' signatures on a common scale ``[N, D']``, so that distances between them are meaningful.
+    """Return hospitals' signatures on a common scale, ``[N, D']``, so that distances between them are meaningful.
 
-    ``rows [N, D]`` has one signature per hospital. The result has only the parts of signatures that ``blocks`` names.
-    If a hospital never observed a feature, the average over the other hospitals replaces the missing number. Each
-    column is standardised over hospitals (population standard deviation; a constant column becomes 0). ``block_scale``
-    divides each block by the square root of its length, so that many features do not outweigh prevalence and size.
-    ``among [M, D]`` has the signatures from which averages and standard deviations are computed; None means ``rows``.
+    ``rows [N, D]`` has one signature of D numbers per hospital. The result has only the D' numbers in the parts that
+    ``blocks`` names. If a hospital never observed a feature, the average over the other hospitals replaces the missing
+    number. Each column is standardised over hospitals (population standard deviation; a constant column becomes 0).
+    ``block_scale`` divides each block by the square root of its length, so that many features do not outweigh
+    prevalence and size. ``among [M, D]`` has the M signatures from which averages and standard deviations are computed;
+    None means ``rows``.
     """
     among = rows if among is None else among
     label = label_scalars(classes)
