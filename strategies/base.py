@@ -159,13 +159,13 @@ class Strategy(Settings):
         """
 
     def hides_sums(self) -> bool:
-        """Whether the server sums what client programs send by secure aggregation even if the configuration sets
-        neither ``secure`` nor ``privacy``."""
+        """Whether secure aggregation adds up what client programs send even if the configuration sets neither
+        ``secure`` nor ``privacy``."""
         return False
 
     def remark(self, sizes: Ids) -> str:
-        """Return a line that is printed before training, or an empty text for none. It tells the effect of a setting
-        for hospitals with ``sizes [N]`` training rows."""
+        """Return a line to print before training that explains the effect of a setting for hospitals with ``sizes [N]``
+        training rows. An empty text prints nothing."""
         return ""
 
     def check_training(self, training: Training) -> None:
@@ -280,7 +280,7 @@ class Strategy(Settings):
         names one model for each of the G groups of a hospital's rows (:meth:`division`).
 
         The default returns the models that :attr:`serves` names. The method may call hospitals for values that each
-        hospital could compute alone. These calls count as measurements, not as traffic.
+        hospital could compute alone. The traffic and the time of these calls are not counted.
         """
         everyone = np.zeros(len(view.sizes), dtype=np.int64)
         rows = {"global": everyone, "cluster": state.cluster, "personal": np.full_like(everyone, OWN)}
@@ -309,7 +309,7 @@ class Strategy(Settings):
         """Return the rule that assigns a cluster to hospitals without training rows.
 
         If the result is None, such a hospital uses the cluster in ``state.cluster``. The method is called only if there
-        are such hospitals. Its calls to hospitals count as measurements, not as traffic.
+        are such hospitals. The traffic and the time of its calls to hospitals are not counted.
         """
         return None
 
@@ -330,9 +330,9 @@ class Strategy(Settings):
     def news(self, view: FederationView, state: State, row: int) -> Sequence[tuple[NDArray[Any], Ids]] | None:
         """Return what the server sends after a round so that hospitals can evaluate a model on their validation rows.
 
-        The model is in row ``row`` of ``state.models``. Each pair of the result is an array, and the ids of the
+        The model is in row ``row`` of ``state.models``. Each pair in the result contains an array and the ids of the
         hospitals that receive it. Hospitals already know the models of earlier rounds and everything that they received
-        with calls. A result of None means that they receive the whole model.
+        with calls. None means that hospitals receive the whole model.
         """
         return None
 
@@ -342,7 +342,8 @@ class Strategy(Settings):
         return None
 
     def facts(self, view: FederationView, state: State) -> dict[str, float]:
-        """Return further numbers that reports show for a finished run, by name, such as the bound of an optimum."""
+        """Return further numbers that reports show for a finished run, by name, such as a lower bound on the
+        optimum."""
         return {}
 
 

@@ -193,8 +193,8 @@ class LocalProblem:
 
     @property
     def extras(self) -> dict[str, tuple[str, tuple[int, ...]]]:
-        """Return the kind and the shape of each array that the client program sends in addition to the delta, by the
-        array's name."""
+        """Return the kind (the name in the ledger of traffic) and the shape of each array that the client program sends
+        in addition to the delta, by the array's name."""
         sends = {} if self.program is None else self.program.sends
         return {name: (send.kind, send.shape) for name, send in sends.items() if name != DELTA}
 

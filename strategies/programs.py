@@ -33,8 +33,8 @@ Array: TypeAlias = NDArray[Any]
 
 @dataclass(frozen=True)
 class Bound:
-    """The largest change that one row, one patient or one hospital (the ``unit``) can make to a sum. A unit's
-    contribution of a larger norm is scaled down to this norm.
+    """The largest change that one row, one patient or one hospital (the ``unit``) can make to a sum. A contribution
+    with a larger norm than the bound is scaled down to the bound.
 
     A contribution that is not finite counts as 0. A privacy guarantee relies on the bound: hospitals add noise in
     proportion to the 2-norm ``l2``. A row's contribution may depend only on this row and on received values. A
@@ -132,8 +132,8 @@ class LocalModel(Protocol):
 
     @property
     def trained(self) -> int:
-        """How many of the first entries of the parameter vector ``[P]`` have a gradient. The others are statistics that
-        the model measures during training."""
+        """The number of parameters with a gradient; they come first in the parameter vector ``[P]``. The others are
+        statistics that the model measures during training."""
 
     @property
     def batch_size(self) -> int:
@@ -186,8 +186,9 @@ class LocalModel(Protocol):
     ) -> Trained:
         """Run the configured local training from the parameters ``theta [P]``, on the batches of :meth:`batches`.
 
-        The loss has two additional terms: ``sum_j weight_j/2 * |theta - towards_j|^2`` for the ``proximal``
-        ``(weight_j, towards_j [P])``, and ``linear . theta``. Parameters in the mask ``frozen [P]`` do not change.
+        The loss has two additional terms: ``sum_j weight_j/2 * |theta - towards_j|^2`` over the pairs
+        ``(weight_j, towards_j [P])`` in ``proximal``, and ``linear . theta``. Parameters in the mask ``frozen [P]`` do
+        not change.
         """
 
 
@@ -196,8 +197,8 @@ class Context(Protocol):
 
     @property
     def rows(self) -> Rows:
-        """The hospital's training rows. Under a privacy guarantee for patients, they have a limited number of rows per
-        patient."""
+        """The hospital's training rows. Under a privacy guarantee for patients, only a limited number of each patient's
+        rows is included."""
 
     @property
     def validation(self) -> Rows:

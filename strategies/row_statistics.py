@@ -50,8 +50,8 @@ class Newcomers:
         """Return the index of the server's model for a hospital, or None if the choice requires more labels.
 
         ``X [n, F]`` are the features of the hospital's rows, and ``observed [n, D]`` tells which of their D values were
-        recorded; see :class:`raysim.strategies.programs.Rows`. ``labels [k]`` are the labels of those k of these rows
-        whose label is known; ``k`` may be 0.
+        recorded; see :class:`raysim.strategies.programs.Rows`. ``labels [k]`` are the labels of the k rows whose label
+        is known; ``k`` may be 0.
         """
         raise NotImplementedError
 

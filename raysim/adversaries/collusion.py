@@ -1,5 +1,5 @@
-"""Attacks that use the updates of other hospitals, ``[h, P]``. Each function returns the update that all Byzantine
-hospitals send, ``[P]``."""
+"""Attacks that use the updates ``[h, P]`` of ``h`` hospitals: the update ``[P]`` that all Byzantine hospitals send, and
+the factor, direction or choice from which an attack computes it."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ def alie(updates: Floats, m: int, f: int, factor: float | None = None) -> Floats
 def alie_factor(m: int, f: int) -> float:
     """Return ALIE's number of standard deviations for ``m`` updates, of which ``f`` are Byzantine.
 
-    If honest updates are normal, enough of them are further from the mean than this that they and the Byzantine updates
-    are a majority. Return 0 if the Byzantine updates are a majority alone, or if all honest updates would be needed.
+    For normally distributed honest updates, just enough of them lie beyond this number of standard deviations on one
+    side of the mean to form a majority with the Byzantine updates. Return 0 if the Byzantine updates are a majority
+    alone, or if all honest updates would be needed.
     """
     from scipy.special import ndtri
 

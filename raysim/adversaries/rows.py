@@ -15,10 +15,7 @@ Rows = tuple[NDArray[Any], NDArray[Any]]
 
 
 def label_flip(X: NDArray[Any], y: NDArray[Any], classes: int, share: float, rng: np.random.Generator) -> Rows:
-    """Return rows and labels in which a random ``share`` of the rows has class ``C - 1 - y`` instead of ``y``.
-
-    ``classes`` is the number of classes, C.
-    """
+    """Return rows and labels in which a random ``share`` of the rows has class ``classes - 1 - y`` instead of ``y``."""
     turned = np.where(some(len(y), share, rng), classes - 1 - y, y)
     return X, turned.astype(y.dtype)
 

@@ -44,7 +44,10 @@ class Description:
 
     @cached_property
     def hospitals(self) -> pd.DataFrame:
-        """One row per hospital: its training rows, and how much they differ from other hospitals' rows (as PSI)."""
+        """One row per hospital, with numbers of training rows and population stability indices (PSI).
+
+        PSI compares a hospital's training rows with those of all hospitals together.
+        """
         from raysim.data.heterogeneity import hospital_table
 
         return hospital_table(self.federation, epsilon=self.epsilon)
@@ -56,7 +59,7 @@ class Description:
 
     @property
     def verdict(self) -> list[str]:
-        """Sentences on whether data are ready for training, where accuracy is defined, and how hospitals differ."""
+        """Sentences: are data ready for training, where can accuracy be judged, and how do hospitals differ?"""
         s = self.summary
         suspects = (*s.leaks.suspects, *s.quality)
         warn, ask = (sum(suspect.level == level for suspect in suspects) for level in ("warn", "ask"))
@@ -101,10 +104,10 @@ def describe(
 ) -> Description:
     """Describe the hospitals' data that a configuration names, as ``raysim describe`` does.
 
-    ``epsilon`` smooths the shares of values from which the population stability index (PSI) is computed: a number that
-    is added to each share, or ``counts``, which adds half a row to each bin. The other arguments have the same meaning
-    as for :func:`raysim.run`. A configuration that a run or comparison would reject is rejected here too. If the
-    configuration lists several seeds, the first one splits rows into training, validation and test.
+    ``epsilon`` smooths the shares of values from which the population stability index (PSI) is computed. It is a number
+    that is added to each share, or ``counts``, which adds half a row to each bin. The other arguments have the same
+    meaning as for :func:`raysim.run`. A configuration that a run or comparison would reject is rejected here too. If
+    the configuration lists several seeds, the first one splits rows into training, validation and test.
     """
     with search_path_restored():
         asked = configuration(config, data=data, seed=seed, overrides=overrides)

@@ -52,7 +52,7 @@ def configuration(
     seed: int | None = None,
     overrides: Overrides | None = None,
 ) -> Config:
-    """Return the configuration ``source`` in which the other arguments replace values.
+    """Return the configuration from ``source``, with values replaced by the other arguments.
 
     The keys of plug-ins (such as a strategy's own keys) are not checked yet.
     """
@@ -158,8 +158,8 @@ _connecting = threading.RLock()
 def alone_on_ray(in_process: bool) -> Iterator[None]:
     """Let only one thread at a time connect this process to Ray, because all threads share one connection.
 
-    Calls with ``in_process`` do not use Ray and may run concurrently. So may all calls if the caller has connected to
-    Ray before. Raises ``ResourceError`` if another thread's call has opened the connection.
+    Calls with ``in_process`` do not use Ray and may run concurrently. If the caller has connected to Ray before, all
+    calls may run concurrently. Raises ``ResourceError`` if another thread's call has opened the connection.
     """
     if in_process:
         yield

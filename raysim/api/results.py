@@ -44,7 +44,7 @@ class Results:
         self.folder = expanded(folder).absolute()
 
     def __repr__(self) -> str:
-        """Return the title and the first sentence of the conclusions, but no table.
+        """Return the title, the first sentence of the conclusions and the folder.
 
         If files are missing, return the class and the folder.
         """
@@ -54,7 +54,7 @@ class Results:
             return f"{type(self).__name__}('{display_path(self.folder)}')"
 
     def __str__(self) -> str:
-        """Return the sentences of the conclusions, one per line."""
+        """Return the title, the sentences of the conclusions and the folder, one per line."""
         try:
             return "\n".join([self._title, *self._sentences, f"files: {display_path(self.folder)}"])
         except (OSError, ValueError, LookupError, RaysimError):
@@ -67,7 +67,7 @@ class Results:
 
     @property
     def _sentences(self) -> list[str]:
-        """The sentences of the conclusions, the shortest first; there is at least one."""
+        """The sentences of the conclusions, the headline first; there is at least one."""
         raise NotImplementedError
 
     def table(self, name: str) -> pd.DataFrame:
@@ -149,9 +149,9 @@ class RunResult(Results):
     def coefficients(self) -> pd.DataFrame:
         """The coefficients of a linear model, one row per model and feature.
 
-        ``coefficient`` is per scaled unit of the feature, and ``per_unit`` per unit of the source's column. If the
-        strategy estimates standard errors, further columns are the coefficient's ``se``, ``low`` and ``high``, and the
-        robust ``se_robust``, ``low_robust`` and ``high_robust``.
+        ``coefficient`` is per unit of the scaled feature, and ``per_unit`` per unit of the source's column. If the
+        strategy estimates standard errors, ``se``, ``low`` and ``high`` are the standard error and the 95 % interval of
+        ``coefficient``. Their robust versions are ``se_robust``, ``low_robust`` and ``high_robust``.
         """
         return self.table("coefficients.csv")
 
@@ -169,7 +169,7 @@ class RunResult(Results):
 
     @property
     def _stopped(self) -> Stopped | None:
-        """The round in which early stopping ended the run, and why; None without early stopping."""
+        """Whether and when early stopping ended the run; None if early stopping was not configured."""
         summary = self.summary
         if "stop_reason" not in summary:
             return None

@@ -66,7 +66,7 @@ def run(
     - ``out``: the folder to write into, by default ``runs/<name>/<time>-<id>``.
     - ``in_process``: run without Ray, for a debugger; the results are the same.
     - ``verbose``: print progress, and messages of Ray and MLflow. ``console``: where progress is printed, also without
-    ``verbose``.
+      ``verbose``.
 
     Raises :class:`raysim.RaysimError` for errors that a user can correct.
     """
@@ -88,9 +88,9 @@ def compare(
 ) -> ComparisonResult:
     """Train several strategies, each with several seeds, and compare them, as ``raysim compare`` does.
 
-    ``strategies``: the strategies to compare, a list, or a mapping from labels. Each has the form that :func:`run`
-    accepts. ``seed``: the only seed to run; without it, and without seeds in ``config``, three seeds are run. All other
-    arguments are the same as for :func:`run`.
+    ``strategies``: the strategies to compare, as a list or as a mapping from labels. Each has the form that :func:`run`
+    accepts. ``seed``: the only seed to run. Without it, three seeds are run, unless ``config`` sets a seed, several
+    seeds or folds. All other arguments are the same as for :func:`run`.
     """
     asked = configuration(config, strategies=strategies, data=data, seed=seed, overrides=overrides)
     return play_comparison(

@@ -38,7 +38,7 @@ class SweepResult(Results):
 
     @property
     def ended(self) -> bool:
-        """Whether all trials were run; otherwise :func:`raysim.resume` continues the sweep."""
+        """Whether all trials have ended; otherwise :func:`raysim.resume` continues the sweep."""
         over = sum(int(self.summary[state]) for state in ("completed", "stopped", "failed"))
         return over == int(self.summary["trials"])
 
@@ -59,8 +59,8 @@ class SweepResult(Results):
 
     @property
     def recommended(self) -> Mapping[str, Any]:
-        """The recommended trial's values of the searched keys, by dotted key, which ``overrides`` of :func:`raysim.run`
-        accepts.
+        """The recommended trial's values of the searched keys, in the form of the argument ``overrides`` of
+        :func:`raysim.run`.
 
         Raises ``ConfigError`` if no trial is recommended.
         """

@@ -3,7 +3,7 @@
 A hospital that trains a linear model on a single row sends a change of weights that is a multiple of that row. The
 change of the intercept is the same multiple of 1. The ratio of the two changes is therefore the row. This holds for any
 number of steps and any learning rate of gradient descent, plain or with momentum, without weight decay or proximal
-term. The sign of the intercept's change is the label.
+term. The sign of the intercept's change gives the label.
 
 In a network, the same ratio is computed at each unit of the first dense layer. It is a patient's row if only this row
 has activated the unit. Updates of networks therefore also reveal rows.
@@ -25,8 +25,8 @@ from raysim.core.arrays import Floats
 
 
 def invert_layer(weights: ArrayLike, intercepts: ArrayLike) -> Floats:
-    """Reconstruct a row at each of the ``H`` units of a first dense layer, ``[H, F]``, from the changes of its
-    ``weights [H, F]`` and ``intercepts [H]``.
+    """Reconstruct a row of ``F`` features at each of the ``H`` units of a first dense layer, ``[H, F]``, from the
+    changes of its ``weights [H, F]`` and ``intercepts [H]``.
 
     A unit's result is a patient's row if only that row has activated the unit. If several rows have activated it, the
     result is their mean, weighted by the gradient at the unit. It is NaN if the unit's intercept has not changed.

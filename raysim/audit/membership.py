@@ -20,7 +20,8 @@ FALSE_POSITIVES = (0.01, 0.001)
 
 
 def confidence(margins: ArrayLike, y: ArrayLike) -> Floats:
-    """Compute the log odds ``log(p_y / (1 - p_y))`` of the probability of each row's true class ``y [n]``, ``[n]``.
+    """Return for each row ``log(p_y / (1 - p_y))``, where ``p_y`` is the predicted probability of its true class ``y
+    [n]``.
 
     For two classes, ``margins [n]`` are logits of class 1. For more classes they are logits ``[n, C]``, and the result
     is the logit of the true class minus the log-sum-exp of the other logits.
@@ -78,7 +79,7 @@ class Detection:
 
 
 def detection(scores: ArrayLike, members: ArrayLike) -> Detection:
-    """Evaluate how well ``scores [n]``, which are to be higher for members, separate the rows that are ``members [n]``
+    """Evaluate how well ``scores [n]``, which should be higher for training rows, separate these rows (``members [n]``)
     from the others. All results are NaN without members or without non-members.
     """
     s, inside = np.asarray(scores, dtype=np.float64), np.asarray(members, dtype=bool)

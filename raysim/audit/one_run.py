@@ -2,12 +2,13 @@
 
 Canaries are made for the audit, and a coin decides for each whether it is part of the training. An auditor guesses the
 coins of ``G`` of ``M`` canaries and abstains on the others. Under (epsilon, delta) differential privacy, the number of
-correct guesses exceeds a binomial number with probability ``q = 1 / (1 + exp(-epsilon))`` only a little:
+correct guesses, ``right``, is hardly larger than a binomial number with ``G`` trials and probability ``q = 1 / (1 +
+exp(-epsilon))``. For any ``v``:
 
     P[right >= v] <= P[Bin(G, q) >= v] + 2 M delta max_{1 <= i <= v} P[v > Bin(G, q) >= v - i] / i.
 
-The bound is the largest epsilon that the guesses refute at the given level. The term with ``delta`` is necessary:
-without it, bounds are too high.
+The lower bound is the largest epsilon that the guesses refute at the given significance level. The term with ``delta``
+is necessary: without it, lower bounds on epsilon are too high.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def lower_bound(guesses: Guesses, delta: float, error: float = ERROR) -> float:
 
 def ceiling(canaries: int, delta: float, error: float = ERROR) -> float:
     """Compute the largest lower bound on epsilon that an audit with this number of ``canaries`` can reach. It is
-    reached if all guesses are correct.
+    reached with the best number of guesses, if all are correct.
     """
     return max(lower_bound(Guesses(canaries, made, made), delta, error) for made in _numbers(canaries))
 
@@ -91,8 +92,8 @@ def guessed(scores: ArrayLike, included: ArrayLike, share: float = 0.5) -> Guess
 
 
 def _numbers(canaries: int) -> list[int]:
-    """Return the numbers of guesses that are tried: every number from 1 to ``canaries`` up to 200 canaries, otherwise
-    about 200 of these numbers.
+    """Return the numbers of guesses among which :func:`ceiling` searches the best: all from 1 to ``canaries``, or about
+    200 of them if there are more than 200 canaries.
     """
     return sorted({canaries, *np.linspace(1, canaries, min(canaries, 200)).astype(int).tolist()})
 

@@ -32,7 +32,7 @@ def show_answer(
     """Print the summary block of a run or comparison: the headline, a short table and the path of the report.
 
     - ``path``: the file of the configuration. ``settings``: the values of ``--set``. The suggested next command repeats
-      these.
+      both.
     - ``seconds``: the duration of the command. With ``details`` all tables are printed as well.
     """
     from raysim.api.results import RunResult

@@ -1,8 +1,8 @@
 """The command line: ``raysim run``, ``compare``, ``describe``, ``list``, and the commands of other packages.
 
-Exit codes: 0 success; 1 internal error; 2 bad input, with one line on how to correct it; 130 interrupted; 141 the
-reader of the output has closed it; 143 terminated. Each command imports what it needs only when it runs, so that
-``raysim --help`` is quick.
+Exit codes: 0 for success, 1 for an internal error, 2 for bad input (with one line on how to correct it), 130 if
+interrupted, 141 if the reader of the output has closed it, and 143 if terminated. Each command imports what it needs
+only when it runs, so that ``raysim --help`` is quick.
 """
 
 from __future__ import annotations

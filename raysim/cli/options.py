@@ -79,7 +79,7 @@ def with_dashboard(set_: list[str] | None, dashboard: bool, in_process: bool = F
 
 
 def places_of(folder: Path, page: str = REPORT) -> dict[str, Any]:
-    """Return the fields that the JSON of every command has: the folder of the results, and the path of the report."""
+    """Return the first fields of the JSON of commands that write a folder: the folder, and the path of the report."""
     return {"folder": folder, "report": folder / page}
 
 

@@ -48,8 +48,8 @@ class RecentMemory:
             self._states.popitem(last=False)
 
     def of(self, made: Made) -> HospitalStates:
-        """Return the memory with the name ``made``, which the caller must not change. Raises :class:`Forgotten` without
-        one."""
+        """Return the memory with the name ``made``, which the caller must not change. Raises :class:`Forgotten` if
+        there is none."""
         if made not in self._states:
             raise Forgotten(made)
         return self._states[made]

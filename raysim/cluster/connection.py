@@ -1,6 +1,6 @@
 """The connection to Ray: to a Ray that is started here, or to the cluster that ``RAY_ADDRESS`` names.
 
-Failures are reported within half a minute, where Ray alone would wait and try again.
+If a cluster cannot be used, this is reported within 40 seconds, where Ray alone would wait and try again.
 """
 
 from __future__ import annotations

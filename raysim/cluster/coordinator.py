@@ -30,7 +30,7 @@ class CoordinatorActor:
         self._pool = pool
 
     def run(self, job: Job, since: RunState | None, every: Every) -> Iterator[list[Event]]:
-        """Run :meth:`JobRun.events`, and yield lists of new events, one every ``PAUSE`` seconds.
+        """Run :meth:`JobRun.events`, and yield the list of new events every ``PAUSE`` seconds.
 
         The job runs on a background thread, so that no round waits until events are sent.
         """

@@ -48,7 +48,7 @@ def named() -> str | None:
 def answering(address: str) -> str:
     """Return the address of the Ray at ``address`` after checking that it accepts this process.
 
-    Raises ``ResourceError`` within seconds if there is no reply, no Ray at the address, or a missing or wrong token.
+    Raises ``ResourceError`` within 40 seconds if it does not, for instance if no Ray replies or the token is wrong.
     Ray itself would retry for minutes.
     """
     if "://" in address:
@@ -72,7 +72,7 @@ def answering(address: str) -> str:
 
 
 def _greeted(address: str) -> str:
-    """Do what :func:`answering` does, for an address with an open port.
+    """Do what :func:`answering` does, for ``auto`` or an address whose port is open.
 
     A separate process calls Ray, because Ray's call has no time limit, writes to stderr, and can end its process.
     """
@@ -115,7 +115,10 @@ def _refused(messages: str) -> bool:
 
 
 def short(reason: str) -> str:
-    """Return a message of Ray as one line, without repetitions."""
+    """Return the first sentence of Ray's message ``reason``, or the whole message if it is about different versions.
+
+    The result has at most 300 characters.
+    """
     text = " ".join(reason.split())
     if "Version mismatch" not in text:
         text = text.split(". ")[0]

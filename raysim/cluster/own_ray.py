@@ -80,8 +80,8 @@ KEPT_SECONDS = 3600.0
 def own_folder() -> Iterator[str]:
     """Create a folder for the sockets and logs of a Ray that is started here. Only this user can enter it.
 
-    The folder is removed at the end, or kept for its logs if Ray hangs. Folders that killed commands have left are
-    removed first. Raises ``ResourceError`` if no folder with a short enough path can be made.
+    The folder is removed at the end, or kept for its logs if Ray hangs. Folders that killed commands left more than
+    an hour ago are removed first. Raises ``ResourceError`` if no folder with a short enough path can be made.
     """
     prefix = f"raysim-{os.getuid()}-"
     root = _root(prefix)
@@ -154,7 +154,8 @@ def private_token() -> None:
     """Ensure that Ray's authentication token ``~/.ray/auth_token`` exists and that only its owner can read it.
 
     The folder gets mode 0700 and the file 0600. This also applies if they exist, belong to this user and are open to
-    others. If the token cannot be written, Ray reports this later.
+    others. If the token cannot be written, Ray reports this later. Does nothing if environment variables set another
+    token, or a mode of authentication other than ``token``.
     """
     if any(name in os.environ for name in TOKEN_NAMES) or os.environ.get("RAY_AUTH_MODE", "token").lower() != "token":
         return

@@ -174,9 +174,9 @@ def _place_single(
     machines: Sequence[_FreeMachine],
     names: Sequence[str] | None,
 ) -> list[tuple[int, tuple[int, int], int]]:
-    """Place the hospitals with own requests for resources, each in its own actor, the largest requests first.
+    """Place the hospitals in ``resources.per_hospital``, each in its own actor, the largest requests first.
 
-    Returns for each the hospital, its CPUs and GPUs, and the index of its machine.
+    Returns for each hospital its id, its CPUs and GPUs, and the index of its machine.
     """
     if not resources.per_hospital:
         return []
@@ -271,8 +271,8 @@ def _too_much(
 ) -> ResourceError:
     """Return the error for actors that do not fit on the nodes, which names the configuration field to lower.
 
-    It names CPUs or GPUs, whichever is too few in total. If both are enough, it names the one that machines cannot
-    provide.
+    The error names CPUs or GPUs, whichever are too few in total. If both suffice in total, it names GPUs if not all
+    actors' GPUs fit on the machines, else CPUs.
     """
     each = {"cpus_per_actor": (cpus / UNIT, "CPUs"), "gpus_per_actor": (gpus / UNIT, "GPUs")}
     total = {"cpus_per_actor": sum(node.cpus for node in nodes), "gpus_per_actor": float(sum(n.gpus for n in nodes))}

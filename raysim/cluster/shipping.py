@@ -70,7 +70,7 @@ class Unreadable(ResourceError):
 
 
 class Receiver:
-    """Gives an actor its rows: from the federation's folder, or from those that were shipped to the actor."""
+    """Gives an actor its hospitals' rows: read from the federation's folder, or shipped to the actor."""
 
     def __init__(self) -> None:
         self._shipped: dict[tuple[str, bool], Any] = {}

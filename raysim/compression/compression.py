@@ -44,7 +44,8 @@ class Compression:
         """Adjust the step of the ``grid`` compressor so that messages times ``weight`` can be added without rounding.
         Return the adjusted compression, and the new step times ``weight``.
 
-        Without rounding, a sum of messages reveals only the sum of their multiples of the step.
+        Each entry of a message is an integer times the step. A sum without rounding reveals only the sum of these
+        integers.
         """
         counts = exact_multiple(weight * self.step)
         return replace(self, step=counts / weight), counts

@@ -16,8 +16,8 @@ FLOAT_BITS = 32
 
 
 def top_k(u: Floats, k: int) -> Floats:
-    """Keep the ``k`` entries with the largest magnitudes and set the others to 0. Of equal magnitudes the first is
-    kept.
+    """Keep the ``k`` entries with the largest magnitudes and set the others to 0. If magnitudes are equal, the first
+    entry is kept.
     """
     if k >= len(u):
         return u.copy()
@@ -28,7 +28,9 @@ def top_k(u: Floats, k: int) -> Floats:
 
 
 def random_k(u: Floats, k: int, rng: np.random.Generator) -> Floats:
-    """Keep ``k`` uniformly sampled entries, multiplied by ``P / k``, and set the others to 0. This is unbiased."""
+    """Keep ``k`` uniformly sampled entries of ``u [P]``, multiplied by ``P / k``, and set the others to 0. The result
+    is unbiased.
+    """
     p = len(u)
     if k >= p:
         return u.copy()
@@ -44,10 +46,10 @@ def sign(u: Floats) -> Floats:
 
 
 def qsgd(u: Floats, levels: int, rng: np.random.Generator) -> Floats:
-    """Quantise by QSGD (Alistarh et al. 2017): each magnitude becomes an integer from 0 to ``levels`` times ``|u| /
-    levels``, where ``|u|`` is the 2-norm.
+    """Quantise by QSGD (Alistarh et al. 2017): each magnitude is rounded to a multiple of ``|u| / levels``, where
+    ``|u|`` is the 2-norm of ``u``.
 
-    A magnitude between two such values is rounded up or down at random, so that the result is unbiased.
+    Whether it is rounded up or down is random, so that the result is unbiased.
     """
     length = float(np.linalg.norm(u))
     if length == 0.0:
@@ -61,8 +63,8 @@ def qsgd(u: Floats, levels: int, rng: np.random.Generator) -> Floats:
 def grid(u: Floats, step: float, bits: int, rng: np.random.Generator) -> Floats:
     """Round each entry at random to the multiple of ``step`` below or above it.
 
-    The result is unbiased while the multiples fit into ``bits`` bits; a multiple beyond ``grid_limit(bits)`` is sent as
-    the limit.
+    A multiple is sent as an integer of ``bits`` bits, clipped to ``grid_limit(bits)``. The result is unbiased if no
+    entry is clipped.
     """
     low, high = grid_limit(bits)
     return np.clip(np.floor(u / step + rng.random(len(u))), low, high) * step
@@ -76,7 +78,7 @@ def grid_limit(bits: int) -> tuple[int, int]:
 
 
 def top_k_bits(p: int, k: int) -> int:
-    """Return the number of bits of ``k`` of ``p`` values and of their positions.
+    """Return the number of bits of a message with ``k`` of ``p`` entries: their values and their positions.
 
     Positions are sent as ``k`` indices or as ``p`` one-bit flags, whichever needs fewer bits. They are not sent if all
     entries are sent.
@@ -86,8 +88,8 @@ def top_k_bits(p: int, k: int) -> int:
 
 
 def random_k_bits(p: int, k: int) -> int:
-    """Return the number of bits of ``k`` of ``p`` values. Their positions are not sent, because the server derives them
-    from the run's seed.
+    """Return the number of bits of a message with the values of ``k`` of ``p`` entries. Their positions are not sent,
+    because the server derives them from the run's seed.
     """
     return min(k, p) * FLOAT_BITS
 

@@ -136,7 +136,7 @@ def keys_of(plugin: Any, place: str = "") -> list[Key]:
 
 
 def example(name: str, keys: Sequence[Key]) -> str:
-    """Return a strategy in the YAML of a comparison, with the first of its own keys that have a value.
+    """Return the key ``strategies`` of a comparison as YAML: the reference, and this strategy with some of its keys.
 
     >>> print(example("afl", []))
     strategies: [fedavg, afl]
@@ -178,7 +178,7 @@ def issubclass_of(origin: Any, parent: type) -> bool:
 
 
 def bounds_in_words(metadata: Sequence[Any], kind: Any) -> str:
-    """Describe, in words, pydantic's bounds of a field and of the items of its list."""
+    """Describe in words pydantic's bounds of a field, and of the items if the field is a list."""
     stated = []
     for bound in (*metadata, *_inner(kind)):
         for limit, words in LIMITS:
@@ -220,7 +220,7 @@ def _default(plugin: Any, parameter: inspect.Parameter) -> Any:
 
 
 def _given(key: Key, section: Any) -> Key:
-    """Return ``key`` with another default: its value in ``section``, which is the default of the key's section."""
+    """Return ``key`` with the default that it has in ``section``, the default value of the section that contains it."""
     return key._replace(default=value_in_words(getattr(section, key.key.rpartition(".")[2])))
 
 
@@ -231,9 +231,9 @@ def _limits(plugin: Any, name: str, kind: Any, default: Any) -> str:
 
 
 def _refusal(plugin: Any, name: str, kind: Any) -> str:
-    """Return the range of a dataclass's field, as its error names it if the field is NaN or the lowest number.
+    """Return the range of a dataclass's field, from the class's error message for NaN or for the lowest number.
 
-    The result is empty if both values are accepted.
+    The range is empty if both values are accepted.
     """
     alternatives = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
     plain = [get_args(each)[0] if get_origin(each) is Annotated else each for each in alternatives]

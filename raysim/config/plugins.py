@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 def build_strategy(section: StrategySection, where: str = "strategy", model: ModelSection | None = None) -> Strategy:
     """Return the strategy that a section describes.
 
-    It is the strategy that Python gave, or one that is made from the section's keys and checked by its class. If the
-    ``model`` is boosted trees, the strategy's version for boosted trees is returned. Raises ``ConfigError`` if the
+    It is the strategy object that a Python caller gave, or one made from the section's keys and checked by its class.
+    For a ``model`` of boosted trees, it is the strategy's version for boosted trees. Raises ``ConfigError`` if the
     section still names another configuration by ``from``.
     """
     check_written_out(section, where)
@@ -54,7 +54,7 @@ def build_strategy(section: StrategySection, where: str = "strategy", model: Mod
 
 
 def rounds(config: Config) -> int:
-    """Return the number of rounds of a run: ``training.rounds``, or the number of trees if the model is boosted trees.
+    """Return the number of rounds of a run: ``training.rounds``, or ``model.trees`` if the model is boosted trees.
 
     With ``training.rounds: 0`` it is 0 for all models.
     """

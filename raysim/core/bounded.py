@@ -55,7 +55,10 @@ def read_bytes(path: Path, limit: int) -> bytes:
 
 
 def yaml_value(text: str, loader: type[Loader] | None = None) -> Any:
-    """Return the value of a YAML text. Raises ``ValueError`` for invalid YAML, or YAML beyond the limits."""
+    """Return the value of a YAML text.
+
+    Raises ``ValueError`` if the text is invalid, too long, nested too deep, or has too many nodes.
+    """
     if len(text) > YAML_BYTES:
         raise ValueError(f"it has more than {YAML_BYTES:,} characters")
     try:
@@ -69,13 +72,13 @@ def yaml_value(text: str, loader: type[Loader] | None = None) -> Any:
 def read_json(path: Path, limit: int = JSON_BYTES) -> Any:
     """Return the value in a JSON file. Raises ``OSError`` if it cannot be read.
 
-    Raises ``ValueError`` for invalid JSON, or if the file has more than ``limit`` bytes.
+    Raises ``ValueError`` if the JSON is invalid or nested too deep, or if the file has more than ``limit`` bytes.
     """
     return json_value(read_bytes(path, limit))
 
 
 def json_value(text: str | bytes) -> Any:
-    """Return the value of a JSON text. Raises ``ValueError`` for invalid JSON, or JSON beyond the limits."""
+    """Return the value of a JSON text. Raises ``ValueError`` if it is invalid JSON or nested too deep."""
     try:
         value = json.loads(text)
     except RecursionError:
@@ -95,7 +98,7 @@ def _below(value: Any) -> Iterable[Any]:
 
 
 class Loader(yaml.SafeLoader):
-    """PyYAML's safe loader, which stops if the depth or the number of nodes exceeds the limits.
+    """PyYAML's safe loader, which rejects YAML that is nested too deep or has too many nodes.
 
     An alias in YAML takes no memory, because it shares the value that it names. It nevertheless counts as a copy,
     because later code that walks over the whole value visits the shared part once for each alias.

@@ -184,9 +184,7 @@ def muted(thread: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def searched(folder: str) -> Iterator[None]:
-    """Add ``folder`` to ``sys.path`` inside the context. Afterwards the folder is removed, unless it was
-    there before.
-    """
+    """At the end of the context, remove ``folder`` from ``sys.path`` unless it was there before."""
     before = folder in sys.path
     try:
         yield

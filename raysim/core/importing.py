@@ -105,7 +105,7 @@ def _places() -> tuple[str, ...]:
 
 
 def _brought_along(module: str | None) -> Path | None:
-    """Return the rejected folder in which the missing ``module`` exists; None if there is none."""
+    """Return the folder with the missing ``module``, among those that :func:`standing_here` does not search."""
     top = (module or "").partition(".")[0]
     for place in _strange if top else ():
         if (place / f"{top}.py").is_file() or (place / top).is_dir():

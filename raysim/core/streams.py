@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 class _Key(ISeedSequence):
     """A seed sequence that passes its key to a bit generator unchanged.
 
-    With numpy's own argument ``key=...`` the bit generator would first read entropy from the system, which it does not
-    use.
+    With numpy's own argument ``key=...`` the bit generator would first read entropy from the system, and then ignore
+    it.
     """
 
     __slots__ = ("_words",)
@@ -75,9 +75,9 @@ def normals(seed: int, purpose: str, keys: NDArray[np.int64], count: int) -> NDA
     """Return standard normal numbers ``[n, count]``, where each row is a stream of its own.
 
     Row ``i`` depends only on ``seed``, ``purpose`` and row ``i`` of ``keys [n, d]``. ``count`` must be even. Use it for
-    very many short streams: one generator for each stream would take ten times as long. Keys are mixed and counted by
-    SplitMix64 (Steele, Lea and Flood 2014). The Box-Muller transform makes two normal numbers from two uniform numbers
-    of 24 bits.
+    very many short streams: one generator for each stream would take ten times as long. SplitMix64 (Steele,
+    Lea and Flood 2014) makes random 64-bit words from a key and a counter. The Box-Muller transform makes two normal
+    numbers from two uniform numbers of 24 bits.
     """
     state = np.full(len(keys), int.from_bytes(_digest(seed, purpose, (), 8), "little"), dtype=np.uint64)
     for part in keys.T:

@@ -1,10 +1,10 @@
 """Splits and folds in which the part of each patient does not depend on other patients.
 
 A privacy guarantee for patients compares the data that contain a patient with the same data without this patient. A
-split that divides all rows of a hospital together meets its fractions exactly. However, if one patient were removed,
-other patients would move between training, validation and test. Here the part of a patient follows from a keyed hash of
-the patient's identifier. Where single rows are divided, the part of a row follows from a hash of its content. The
-fractions are therefore met only on average.
+split that divides all rows of a hospital together meets its fractions almost exactly. However, if one patient were
+removed, other patients would move between training, validation and test. In this module the part of a patient follows
+from a keyed hash of the patient's identifier. Where single rows are divided, the part of a row follows from a hash of
+its content. The fractions are therefore met only on average.
 """
 
 from __future__ import annotations
@@ -79,9 +79,10 @@ def _text(value: Any) -> str:
 
 
 def _contents(records: Records, rows: NDArray[np.int64]) -> NDArray[np.object_]:
-    """Return a digest of the hospital, label, features and patient of each row, ``[N]``: equal rows have equal digests.
+    """Return a digest of each row's hospital, label, features, patient and patient attributes, ``[N]``.
 
-    Classes and categories are hashed by name, because their codes depend on the values of other rows.
+    Rows with the same content have the same digest. Classes and categories are hashed by name, because their codes
+    depend on the values of other rows.
     """
     import pandas as pd
 

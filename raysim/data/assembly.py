@@ -71,8 +71,8 @@ class _Rows:
 
 
 def assemble(records: Records, recipe: Recipe, source: str, into: Path, checked: Found | None = None) -> dict[str, Any]:
-    """Build a federation from ``records``: return the arguments of :func:`raysim.data.federation.write`, except the
-    fingerprint.
+    """Return the arguments with which :func:`raysim.data.federation.write` stores the federation of ``records``. Only
+    the fingerprint is not among them.
 
     Features are stored as files in the folder ``into``. ``checked`` are the suspected leaks and errors that an earlier
     check found in the same rows; with None the rows are checked here. ``source`` is the name of the data source in
@@ -143,8 +143,8 @@ def assemble(records: Records, recipe: Recipe, source: str, into: Path, checked:
 
 
 def _left_out(columns: Sequence[str]) -> list[str]:
-    """Return one warning that names ``columns``, which have no value in any training row; an empty list without
-    columns.
+    """Return one warning that names ``columns``, which have no value in any training row; an empty list if there are no
+    such columns.
     """
     if not columns:
         return []
@@ -213,8 +213,8 @@ def _with_unseen(split: Split, rows: _Rows, part: NDArray[np.int8]) -> NDArray[n
 def _used(
     recipe: Recipe, records: Records, rows: _Rows, part: NDArray[np.int8], by: str, group: NDArray[np.int64] | None
 ) -> tuple[_Rows, NDArray[np.int8]]:
-    """Remove the training rows that are left out if only the share ``split.used`` is trained on. Return the remaining
-    rows and the part of each.
+    """Remove training rows until only the share ``split.used`` of them remains. Return all remaining rows and the part
+    of each.
     """
     split = recipe.split
     if split.independent:
@@ -272,8 +272,8 @@ def _prepared(
 
 
 def _units(people: NDArray[np.int64] | Literal["rows"] | None, noise: SumNoise | None, rows: int) -> NDArray[np.int64]:
-    """Return the number of the privacy unit of each row, ``[N]``: its patient if ``noise`` protects patients, else the
-    row itself.
+    """Return an integer that identifies the privacy unit of each row, ``[N]``: the patient if ``noise`` protects
+    patients, else the row itself.
     """
     if noise is None or noise.unit == "example" or isinstance(people, str):
         return np.arange(rows)
@@ -288,7 +288,7 @@ def _units(people: NDArray[np.int64] | Literal["rows"] | None, noise: SumNoise |
 def _people(
     split: Split, group: NDArray[Any] | None, order: NDArray[np.int64], source: str
 ) -> NDArray[np.int64] | Literal["rows"] | None:
-    """Return the number of the patient of each row, ``[N]``.
+    """Return an integer that identifies the patient of each row, ``[N]``.
 
     Return ``"rows"`` if the source does not identify patients, and None if rows are divided by a column that is not the
     patient.
@@ -315,7 +315,7 @@ def _hospitals(silo: NDArray[Any]) -> tuple[NDArray[np.int64], tuple[str, ...]]:
 def _large(rows: _Rows, minimum: int, largest: int | None) -> tuple[_Rows, str]:
     """Return the rows of the hospitals that are large enough to be included, and a note on the excluded hospitals.
 
-    A hospital needs at least ``minimum`` rows. Of the hospitals with so many rows, the ``largest`` biggest are included
+    A hospital needs at least ``minimum`` rows. Of the hospitals that have them, the ``largest`` biggest are included
     (None: all). Among hospitals of equal size, the first by name in natural order are included.
     """
     home, names = rows.home, rows.names

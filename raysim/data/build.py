@@ -51,15 +51,16 @@ def build(
     - ``split``: the division of rows into training, validation and test.
     - ``preprocessing``: the method that prepares features, one of ``METHODS``.
     - ``seed``: the run's seed, used where ``split`` has no seed.
-    - ``minimum``: the smallest number of rows of an included hospital; smaller hospitals are left out (None: none is).
+    - ``minimum``: the smallest number of rows of an included hospital; smaller hospitals are left out (None: no
+      minimum).
     - ``largest``: the number of hospitals to include, the largest first (None: all with at least ``minimum`` rows).
     - ``ranges``: declared ranges and categories of columns; needed by ``declared`` preprocessing, and by ``standard``
       with ``noise``.
     - ``noise``: the noise that hospitals add to the sums from which means and standard deviations are computed.
     - ``missing_flags``: whether a column with missing values gets an added 0/1 feature that flags them.
     - ``scores``: columns with existing clinical scores, such as APACHE, which are not features.
-    - ``shelf``: the kind and key of the federation's entry in the cache, if a single experiment uses the federation and
-      then removes it. None: the entry is shared by all runs that build the same federation.
+    - ``shelf``: the folder (kind) and name (key) of a cache entry that a single experiment uses and then removes. None:
+      the entry is shared by all runs that build the same federation.
 
     Raises ``DataError`` for data that cannot form a federation and for a cache folder that cannot be written.
     """
@@ -128,7 +129,7 @@ def read(source: Source) -> Records:
 
 
 def _with_scores(source: Source, scores: tuple[str, ...]) -> Source:
-    """Return ``source``, configured to read the columns ``scores`` of existing clinical scores too."""
+    """Return ``source``, configured to read the columns ``scores``, which contain existing clinical scores."""
     if not scores:
         return source
     if not isinstance(source, Scored):
@@ -174,9 +175,9 @@ def _check(records: Records, source: str) -> None:
 def fingerprint(built: dict[str, Any]) -> str:
     """Compute a digest of all data that a run computes with: rows and names, but neither code nor paths.
 
-    ``built`` are the arguments of :func:`raysim.data.federation.write`. A run can therefore be resumed after raysim's
-    modules have moved, but not after its data have changed. Real numbers are rounded to single precision first: a run
-    may be resumed on another processor, where the last bits of a double differ.
+    A run can therefore be resumed after raysim's modules have moved, but not after its data have changed. Real numbers
+    are rounded to single precision first: a run may be resumed on another processor, where the last bits of a double
+    may differ. ``built`` are the arguments of :func:`raysim.data.federation.write`.
     """
     summed = hashlib.blake2b(digest_size=16)
     arrays = {name: built[name] for name in ("X", "y", "observed", "bounds")} | built["patients"]

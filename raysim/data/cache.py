@@ -117,8 +117,8 @@ def _states(folder: Path, names: Iterable[str]) -> tuple[tuple[int, int, int], .
 def _damage(folder: Path, listed: str, states: tuple[tuple[int, int, int], ...]) -> str:
     """Return what is wrong with a cache entry; an empty text if its files are unchanged.
 
-    A process reads an entry's files once, and again only after ``states`` (sizes and times of modification) have
-    changed.
+    A process reads an entry's files once, and again only after ``states`` (sizes, times of modification and inodes) or
+    ``listed``, the text of ``complete.json``, have changed.
     """
     for (name, (size, content)), state in zip(json.loads(listed).items(), states, strict=True):
         if state[0] != size or _content(folder / name) != content:
@@ -139,8 +139,8 @@ def check() -> None:
 
 
 def store(kind: str, key: str, write: Callable[[Path], None]) -> Path:
-    """Create the cache entry ``key`` by calling ``write(folder)``, and return its folder. If another process has stored
-    the entry first, return the folder of that process.
+    """Create the cache entry ``key`` by calling ``write(folder)``, and return its folder. If another process stores the
+    entry first, that entry is kept.
 
     Raises ``DataError`` if the cache folder cannot be written.
     """

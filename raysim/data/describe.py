@@ -183,10 +183,10 @@ def _blocks(s: Summary) -> list[RenderableType]:
 
 
 def _eventless(s: Summary) -> str:
-    """Return a sentence on how many hospitals have no test row of the event (the second class), where AUROC is
-    undefined.
+    """Return a sentence on how many hospitals have an undefined AUROC, since no test row is of the event (the second
+    class).
 
-    The text is empty if every hospital has such a row, and for labels without exactly two classes.
+    The text is empty if every hospital has a test row of the event, and for labels without exactly two classes.
     """
     if len(s.classes) != 2:
         return ""
@@ -207,7 +207,7 @@ def _sizes(s: Summary) -> Table:
 def _labels(s: Summary) -> Table:
     """Make the table that describes the label.
 
-    With two classes the table shows only the second class (the event), with more classes it shows every class. For a
+    With two classes the table shows only the second class (the event); with more classes it shows every class. For a
     real label it shows the range of the rows' labels and the range of hospitals' mean labels.
     """
     if s.labels is not None:
@@ -232,7 +232,7 @@ def _labels(s: Summary) -> Table:
 
 
 def _columns(s: Summary) -> RenderableType:
-    """Make the table of feature columns. Of more than ``_COLUMNS`` columns it shows only as many: suspect columns
+    """Make the table of feature columns. If there are more than ``_COLUMNS``, it shows that many: suspect columns
     first, then the columns with the most missing values.
     """
     remarked = sorted(s.columns, key=lambda column: (not column.remark, -column.missing))
@@ -310,8 +310,8 @@ def _attributes(s: Summary) -> Text:
 
 
 def _suspects(text: Text, suspects: Sequence[Suspect]) -> Text:
-    """Append the suspected errors ``suspects`` to ``text``, by level. If a level other than ``warn`` has many, the
-    later ones are listed by column name only.
+    """Append the suspected errors ``suspects`` to ``text``, by level. At a level other than ``warn``, only the first
+    few are written out; the others are listed by column name.
     """
     for level in LEVELS:
         found = [suspect for suspect in suspects if suspect.level == level]

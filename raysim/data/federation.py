@@ -249,7 +249,7 @@ def write(
 
     ``X`` and ``observed`` are not written again if they are already memory-mapped files of ``folder``. If
     ``source_rows`` is None, the source has the same rows in the same order. If ``preprocessing`` is None, the source's
-    columns are the features. ``people [N]`` is as in :attr:`Federation.people`; ``"rows"`` means that each row is one
+    columns are the features. ``people [N]`` identifies the patient of each row; ``"rows"`` means that each row is one
     patient, and None that patients are unknown.
     """
     if people is not None:

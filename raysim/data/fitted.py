@@ -59,11 +59,11 @@ class Numeric:
 
 @dataclass(frozen=True)
 class Categorical:
-    """A column of texts: a 0/1 feature for each of the ``categories`` found in training rows.
+    """A column of texts: a 0/1 feature for each of its ``categories``, which were found in training rows or declared.
 
     - ``flagged``: whether an extra feature flags missing values.
     - ``coded``: whether the column has one feature in place of the 0/1 features: the category's position in
-      ``categories``. The feature is NaN if the category is missing or was not found in training rows.
+      ``categories``. The feature is NaN if the value is missing or not one of the categories.
     """
 
     name: str
@@ -103,7 +103,7 @@ class Categorical:
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """A preprocessing fitted on training rows.
+    """A preprocessing that was fitted on training rows or follows from declared ranges.
 
     - ``method``: the name of the method, one of those in :mod:`raysim.data.preprocessing`.
     - ``columns``: the source's columns, in the source's order.
@@ -155,8 +155,8 @@ class Preprocessing:
 
     @property
     def scaling(self) -> tuple[Floats, Floats]:
-        """For each value feature, the number that is subtracted and the scale that divides it, ``[D]`` each; 0 and 1
-        for categories.
+        """For each value feature, the mean that is subtracted and the scale by which the difference is divided, ``[D]``
+        each; 0 and 1 for categories.
         """
         each = [(c.mean, c.scale) if isinstance(c, Numeric) else (0.0, 1.0) for c in self.columns for _ in c.values]
         mean, scale = np.array(each).reshape(-1, 2).T
@@ -235,7 +235,7 @@ class Preprocessing:
     def _lookup(self, table: RawColumns, name: str) -> NDArray[np.int64]:
         """Return the position of each of the table's categories of the column ``name`` among the fitted categories.
 
-        An entry is added at the end for the code -1 of missing values. It is not used.
+        An entry is added at the end, so that the code -1 of missing values is a valid index. Its value is not used.
         """
         column = self._by_name[name]
         written = table.categories[table.categorical.index(name)]

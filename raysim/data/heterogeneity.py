@@ -1,13 +1,13 @@
 """Non-IID metrics: how much hospitals differ in their labels, sizes and features.
 
-Sources: PSI and its weighted mean are from D. M. Jimenez-Gutierrez et al., *Clust-PSI-PFL*, arXiv:2512.20363, 2025; the
-Hellinger and Jensen-Shannon distances of a federation are as in the library FedArtML; the weighted earth mover's
-distance is from Y. Zhao et al., *Federated Learning with Non-IID Data*, 2018. This module also computes the PSI of
-features and of sizes.
+Sources: PSI (the population stability index) and its weighted mean are from D. M. Jimenez-Gutierrez et al.,
+*Clust-PSI-PFL*, arXiv:2512.20363, 2025; the Hellinger and Jensen-Shannon distances of a federation are as in the
+library FedArtML; the weighted earth mover's distance is from Y. Zhao et al., *Federated Learning with Non-IID Data*,
+2018. This module also computes the PSI of features and of sizes.
 
 Metrics of labels are computed from ``counts [H, C]``, the number of rows of each class at each hospital. They compare
 the shares of classes between hospitals. Hospitals without rows are left out. A metric that is a mean over pairs of
-hospitals is NaN for fewer than two hospitals. It is computed in a time of order H log H rather than H^2.
+hospitals is NaN for fewer than two hospitals. Computing it takes time of order H log H rather than H^2.
 """
 
 from __future__ import annotations
@@ -74,13 +74,13 @@ def label_counts(federation: Federation, part: str = "train") -> NDArray[np.int6
 
 
 def label_spread(federation: Federation, part: str = "train") -> dict[str, float]:
-    """Compute how much a real label differs between the hospitals that have rows of ``part``; return three figures by
-    name.
+    """Compute three figures, by name, of how much a real label differs between the hospitals that have rows of
+    ``part``.
 
     ``std_between`` is the population standard deviation of hospitals' mean labels around the mean of all rows.
     ``std_within`` is the population standard deviation of rows around their hospital's mean. Both standard deviations
     weight hospitals by rows, and their squares add up to the variance of all rows. ``between_share`` is the share of
-    the variance between hospitals (the squared correlation ratio), NaN for a constant label.
+    the variance that is between hospitals (the squared correlation ratio), NaN for a constant label.
     """
     home, rows = _home(federation, part)
     y = federation.y[rows]
@@ -112,7 +112,7 @@ def label_psi(counts: Counts, reference: Counts | None = None, epsilon: Smoothin
     """Compute the population stability index (PSI) of the class shares of each hospital.
 
     ``counts [H, C]`` is the number of rows of each class at each hospital. Shares are compared with those of all rows
-    together or, if ``reference [C]`` is given, with the shares of these counts.
+    together or, if ``reference [C]`` is given, with the shares of these reference counts.
     """
     return _stability(psi.psi_terms(counts, reference, epsilon), counts.sum(axis=1))
 
@@ -120,8 +120,8 @@ def label_psi(counts: Counts, reference: Counts | None = None, epsilon: Smoothin
 def feature_psi(
     X: NDArray[Any], observed: NDArray[np.bool_], home: NDArray[np.int64], bins: int = 10, epsilon: Smoothing = EPSILON
 ) -> Stability:
-    """Compute the population stability index (PSI) of each hospital and feature over ``bins`` quantile bins of pooled
-    values and a bin of missing values.
+    """Compute the population stability index (PSI) of each hospital and feature. A feature has ``bins`` quantile bins
+    of the values of all rows, and a bin for missing values.
 
     The first D columns of ``X [n, >= D]`` are the features. ``observed [n, D]`` is a mask of recorded values, and
     ``home [n]`` is the hospital of each row, from 0 to H - 1. Raises ``ValueError`` for fewer than two bins.
@@ -217,12 +217,13 @@ def jensen_shannon_distance(counts: Counts) -> float:
 
 
 def earth_movers_distance(counts: Counts, kind: EarthMover = "tv") -> float:
-    """Compute the earth mover's distance between hospitals' class shares, in one of the variants in use. Below, p and q
+    """Compute the earth mover's distance between hospitals' class shares, in one of several variants. Below, p and q
     are the class shares of two hospitals.
 
     - ``tv``: mean over pairs of ``1/2 sum |p - q|``, where moving between any two classes costs 1.
-    - ``pooled``: mean of ``1/2 sum |p - q|`` over hospitals, weighted by rows, where q are the shares of all rows
-      together; ``l1`` (Zhao et al.): twice ``pooled``.
+    - ``pooled``: mean of ``1/2 sum |p - q|`` over hospitals, weighted by rows. Here q are the class shares of all rows
+      together.
+    - ``l1`` (Zhao et al.): twice ``pooled``.
     - ``ordinal``: mean over pairs of ``sum |difference of the cumulative shares|``, for classes that have an order.
     - ``fedartml``: root of the mean over pairs of the distance between the two *sets of shares*, as the library
       FedArtML computes it. Two hospitals with one class each have distance 0, even if the classes differ. The variant
@@ -250,8 +251,7 @@ def earth_movers_distance(counts: Counts, kind: EarthMover = "tv") -> float:
 def _mean_pair_difference(values: Floats) -> float:
     """Compute the mean of ``|v_i - v_j|`` over all pairs of the entries of ``values [H]``, where H is at least 2.
 
-    The gap above the k-th smallest value is part of the difference of k (H - k) pairs: those with one value on each
-    side.
+    The gap between the k-th smallest value and the next one lies between the two values of k (H - k) pairs.
     """
     n = len(values)
     below = np.arange(1, n)

@@ -40,7 +40,7 @@ _NAMED = 6  # columns that a note names
 class NewRows:
     """Rows to score.
 
-    - ``columns``: the values of the ``n`` rows, numeric and categorical columns apart.
+    - ``columns``: the values of the ``n`` rows, with numeric and categorical columns separated.
     - ``hospitals [n]``: the name of each row's hospital; None if neither a column nor the caller names hospitals.
     - ``notes``: how the rows differ from the training rows, one line for each difference.
     """
@@ -54,8 +54,8 @@ class NewRows:
 
 
 def read_new_rows(table: Path | pd.DataFrame, fitted: Preprocessing, hospital: str | None = None) -> NewRows:
-    """Read the columns that the preprocessing ``fitted`` was fitted on, in the same way as for training. Other columns
-    are ignored.
+    """Read the columns that the preprocessing ``fitted`` needs, in the same way as for training. Other columns are
+    ignored.
 
     Numbers are rounded to float32. ``hospital`` names the hospital of all rows; a column with hospitals is then
     ignored. Raises ``DataError`` naming the first column that is missing or cannot be read.

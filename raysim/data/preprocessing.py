@@ -5,10 +5,10 @@ are the number of observed values, their sum and, in a second pass, their sum of
 categorical feature it is how often each category occurs.
 
 ``median`` imputes the pooled median instead of the mean. A median cannot be computed from sums, so the method is not
-federated. It is for comparison with centralised pipelines. ``none`` leaves values unchanged. ``raw``, for boosted
-trees, leaves numbers and missing values unchanged and replaces each category by its position. ``declared`` uses
-declared ranges and categories (:mod:`raysim.data.declared`), which also bound what a row adds to the sums of
-``standard`` if privacy noise is added to these sums.
+federated. It is for comparison with centralised pipelines. ``none`` leaves numbers unchanged. ``raw``, for boosted
+trees, leaves numbers and missing values unchanged and replaces each category by its position among the categories.
+``declared`` uses declared ranges and categories (:mod:`raysim.data.declared`). If privacy noise is added to the sums of
+``standard``, declared ranges also bound what a row adds to these sums.
 """
 
 from __future__ import annotations
@@ -126,8 +126,8 @@ def prepare(
     ``train [N]`` is a mask of the training rows in the new order. The methods ``standard`` and ``median`` scale numeric
     columns. A categorical column becomes one 0/1 feature for each category of training rows; any other category is 0 in
     all of these features. Each column with a missing training value gets a flag ``<column>_missing``, unless ``flags``
-    is false. The method ``raw`` neither scales nor flags, and replaces a category by its position. A column without any
-    training value is left out, because the column and its flag would be constants.
+    is false. The method ``raw`` neither scales nor flags, and replaces a category by its position among the categories.
+    A column without any training value is left out, because the column and its flag would be constants.
 
     ``hospitals`` is the number of hospitals with training rows, and ``into`` a folder for the features. Raises
     ``DataError`` for values that are not finite float32 numbers and, with the method ``none``, for missing values.
@@ -190,10 +190,10 @@ def prepare_declared(
     """Compute features from the ranges and categories ``declared`` for columns or, with ``noise``, from means and
     standard deviations to which noise was added.
 
-    With the ``method`` for trees, numbers stay unchanged. ``rows`` lists for each hospital the positions in ``order``
-    of its training rows. ``people [N]`` is the privacy unit (patient or row) of each position. ``into`` is a folder for
-    the features, and ``flags`` says whether added features flag missing values. Raises ``DataError`` for columns
-    without a usable declaration.
+    With the ``method`` ``raw``, numbers stay unchanged. ``rows`` lists for each hospital the positions in ``order`` of
+    its training rows. ``people [N]`` is the privacy unit (patient or row) of each row of ``order``. ``into`` is a
+    folder for the features, and ``flags`` says whether added features flag missing values. Raises ``DataError`` for
+    columns without a usable declaration.
     """
     table = RawColumns.of(features)
     described = ranges_of(declared, table)

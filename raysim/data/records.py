@@ -21,20 +21,20 @@ from raysim.data.tables.rules import Reading
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Records:
-    """The ``N`` rows of a data source, one for each stay (or other occasion of a prediction), in any order.
+    """The ``N`` rows of a data source, one for each stay or other case to predict, in any order.
 
     - ``features [N, *]``: float32 columns (NaN: not recorded) and pandas categorical columns.
     - ``y [N]``: class indices into ``classes``, or finite numbers in the label's unit if ``classes`` is empty.
     - ``silo [N]``: the name of the row's hospital, as text.
-    - ``group [N]`` or None: the group of each row, usually its patient; the rows of a group are all in one part.
-    - ``part [N]`` or None: 0 train, 1 validation, 2 test, if the source itself divides its rows.
+    - ``group [N]``: the group of each row, usually its patient; all rows of a group are in one part. None: no groups.
+    - ``part [N]``: 0 train, 1 validation, 2 test. None: the source does not divide its rows.
     - ``patients``: ``sex``, ``ethnicity`` (text), ``age`` (float years, NaN unknown) where known, each ``[N]``.
     - ``scores``: values of existing clinical scores, each ``[N]``, NaN for rows without a value; they are not features.
-    - ``attributes``: ``{silo name: {attribute: text}}``.
+    - ``attributes``: attributes of hospitals, ``{hospital: {attribute: text}}``.
     - ``notes``: notes on the data that were read, one line for each note, for ``raysim describe``.
     - ``warnings``: warnings about the rows; each command prints them once.
-    - ``row [N]`` or None: the position of each row in the user's file or data frame, from 0; None: the rows are all
-      rows of the file or data frame, in its order.
+    - ``row [N]``: the position of each row in the user's file or data frame, from 0. None: all rows were read, in the
+      order of the file or data frame.
     - ``reading``: the rules by which the source's columns were read.
     - ``hospital_column``, ``label_column``: the names of the columns of ``silo`` and ``y`` in the source.
     """
@@ -57,8 +57,8 @@ class Records:
 
 
 class Source(Protocol):
-    """A data source: a frozen pydantic model whose fields are the keys of the configuration's section ``data``
-    (``path`` ...).
+    """A data source: a frozen pydantic model whose fields are keys of the configuration's section ``data``, such as
+    ``path``.
     """
 
     def files(self) -> Iterator[Path]:

@@ -146,13 +146,13 @@ def assign(
 ) -> NDArray[np.int8]:
     """Assign each row a part, ``[N]``: 0 train, 1 validation, 2 test.
 
-    ``home [N]`` is the index of each row's hospital in ``names``. ``group [N]`` is the number of each row's group, such
-    as its patient, which is never divided (None: each row is a group). Each hospital permutes its groups with a
+    ``home [N]`` is the index of each row's hospital in ``names``. ``group [N]`` identifies the group of each row, such
+    as its patient. A group is never divided (None: each row is a group). Each hospital permutes its groups with a
     separate random stream, which depends on ``seed`` and the hospital's name. It then cuts the permutation in two
     places: the first groups are for training, the next for validation, and the rest for test. Each cut is at the place
     where row counts are closest to the fractions (the later of two equally close places); training gets at least one
-    group. A group that an earlier hospital has assigned stays in its part; it counts towards the fractions of the later
-    hospital.
+    group. A group that an earlier hospital has assigned stays in its part, and counts towards the fractions of the
+    later hospital too.
 
     A hospital's parts therefore depend on its own rows alone, unless it shares groups with an earlier hospital.
     """
@@ -210,8 +210,8 @@ def used(
 
 
 def _parts(sizes: NDArray[np.int64], fractions: tuple[float, float], taken: tuple[float, ...]) -> NDArray[np.int8]:
-    """Divide groups of ``sizes [g]`` rows, which are in random order, by ``fractions`` of training and validation;
-    return the part of each group.
+    """Return the part of each of a hospital's groups, which have ``sizes [g]`` rows and are in random order.
+    ``fractions`` are the shares of training and validation rows.
 
     ``taken`` is the number of the hospital's rows that are already in each part.
     """
@@ -244,8 +244,8 @@ def number(name: str) -> int:
 
 
 def groups(by: str | None, group: NDArray[Any] | None, source: str) -> tuple[str, NDArray[np.int64] | None]:
-    """Return what is never divided between parts (``row``, ``patient`` or a column), and the number of each row's
-    group, ``[N]`` (None: each row is a group).
+    """Return what is never divided between parts (``row``, ``patient`` or a column), and an integer that identifies the
+    group of each row, ``[N]`` (None: each row is a group).
     """
     if by == "row" or (by is None and group is None):
         return "row", None

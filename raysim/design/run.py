@@ -166,7 +166,7 @@ def page(found: Planned, curve: pd.DataFrame, config: str) -> str:
 
 
 def notes(found: Planned) -> list[str]:
-    """Return sentences on hospitals without AUROC, and on whether more hospitals, rows or seeds would help most."""
+    """Return sentences on hospitals without AUROC, and on what would help most: more hospitals, rows or seeds."""
     sentences = []
     if left_out := found.design.undefined():
         sentences.append(f"{counted(left_out, 'hospital')} will have test rows of only one class, and no AUROC.")

@@ -23,7 +23,7 @@ NAN = float("nan")
 def attack_figures(
     job: Job, outcome: Outcome, clean: Outcome | None, data: Any, averaged: Outcome | None = None
 ) -> AttackFigures:
-    """Return the effect of the attack on a run of ``job`` on the federation ``data``.
+    """Return how the attack affected a run of ``job`` on the federation ``data``.
 
     ``outcome`` is the run with the attack, and ``clean`` the same run without the attack; None if there was no such
     run. ``averaged`` is a run without attack and without robust rule, in which all hospitals have equal weights; None
@@ -73,8 +73,8 @@ def attack_figures(
 
 
 def trigger_rate(job: Job, outcome: Outcome, data: Any, hospitals: NDArray[np.bool_]) -> float:
-    """Return the success rate of a backdoor at ``hospitals [N]``, a mask of all hospitals: the share of rows of other
-    classes that the model assigns to the target class once they contain the trigger. NaN if undefined.
+    """Return the success rate of a backdoor at the hospitals marked in ``hospitals [N]``; NaN if undefined. It is the
+    share of rows of other classes that the model assigns to the attack's target class once they contain the trigger.
     """
     section = job.adversary
     if section is None or section.feature is None:

@@ -124,7 +124,7 @@ class Job:
 
 @dataclass(eq=False)
 class Round:
-    """A row of ``rounds.csv``: what one round took and which metrics it reached.
+    """A row of ``rounds.csv``: the time, bytes and metrics of one round.
 
     A run without rounds has one row, round 0, with the time and bytes before any round: :attr:`Outcome.setup`.
     """

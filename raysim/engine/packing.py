@@ -2,7 +2,7 @@
 
 A state is a dataclass whose fields are arrays, numbers, texts, None, or tuples, lists and dicts of these. A field may
 itself be a dataclass if its annotation names the class. The content of a file alone never decides which class is
-created: the class of a state must be a subclass of ``State`` that belongs to the configured strategy, and the class of
+created. The class of a state must be a subclass of ``State`` that belongs to the configured strategy, and the class of
 a field comes from its annotation.
 """
 
@@ -35,7 +35,7 @@ def pack(value: Any, name: str, arrays: Arrays, *, typed: bool = False) -> Any:
 
     ``typed`` says whether an annotation names the dataclass of ``value``, so that it can be unpacked. Raises a
     ``TypeError`` that names the part that cannot be stored. Such a part is, for example, a dataclass inside a tuple,
-    list or dict, whose class no annotation names.
+    list or dict, because no annotation names its class.
     """
     if value is None or (isinstance(value, bool | int | float | str) and not isinstance(value, np.generic)):
         return value

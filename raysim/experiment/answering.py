@@ -38,11 +38,11 @@ def card_of_comparison(
     """Return the decision card of a comparison: its recommendation and the facts behind it.
 
     - ``frame``: one row per strategy, model and seed.
+    - ``hospitals``: one row per strategy, model, seed and hospital.
+    - ``noise``: how performance differs between hospitals and between groups of patients, compared with chance.
     - ``edge``: a clause that warns of tuned values at the edge of the tuning grid, or an empty text.
     - ``unseen``: for each strategy and model, a line on performance at hospitals that were left out of training in
       turn.
-
-    The other arguments are the same as for the comparison's page.
     """
     titles = {result.label: result.title for result in results if result.title}
     return comparison_card(

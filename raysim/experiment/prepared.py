@@ -145,8 +145,8 @@ class Prepared:
         return next(iter(self.federations.values()))
 
     def _rounds(self) -> int:
-        """Return the number of rounds of all runs, including the trials of tuning and the runs without left-out
-        hospitals."""
+        """Return the number of rounds of all runs, including the trials of tuning and the runs that leave
+        hospitals out."""
         tried = sum(plugins.rounds(trial.config) for trial in self._trials) * len(self._trial_seeds)
         seeds, again = len(self.seeds), hosts(self.entries) if self.folds else ()
         once = sum(plugins.rounds(entry.config) for entry in self.entries)
@@ -184,7 +184,7 @@ class Prepared:
         return Federation.open(run.data) if run.held else next(known)
 
     def _check_first(self, entry: Entry, where: str) -> None:
-        """Raise ``ConfigError``, with the key ``where``, if the entry cannot be run on the data of the first seed."""
+        """Raise ``ConfigError``, which names the key ``where``, if ``entry`` cannot be run on the first seed's data."""
         seed = self.seeds[0]
         check_job(self._nested(entry, seed).asked(), self._rows_of(entry, seed), where)
 

@@ -58,7 +58,7 @@ def at_once(resources: ResourcesSection, nodes: Sequence[Node], load: Load) -> i
     """Return how many runs execute concurrently on the live ``nodes``, of which this node is the first.
 
     The result 1 means that runs are executed one after the other, each split over all actors. Raises ``ResourceError``
-    if this node has too few cores for the configured number.
+    if this node has too few cores for the configured number, or if concurrent runs would need GPUs or unequal actors.
     """
     asked, here = resources.runs_at_once, nodes[0]
     share = resources.cpus_per_actor or 1.0

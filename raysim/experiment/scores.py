@@ -48,7 +48,7 @@ NONE = Scores((), {}, ())
 
 
 def asked(config: Config) -> Config:
-    """Return ``config`` for a comparison, which stores the predictions of single rows if the data have scores.
+    """Return ``config`` for a comparison: if the data have scores, predictions of single rows are stored as well.
 
     Raises ``ConfigError`` if scores cannot be compared.
     """

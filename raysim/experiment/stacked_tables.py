@@ -45,7 +45,7 @@ def per_round(results: Sequence[Result]) -> pd.DataFrame:
 
 
 def per_hospital(results: Sequence[Result], part: str) -> pd.DataFrame:
-    """Stack the tables of all runs that have one row per hospital; the first columns are ``strategy`` and ``seed``.
+    """Stack all runs' tables of hospitals; the first columns are ``strategy`` and ``seed``.
 
     ``part`` is the evaluated part of the rows, such as ``test``.
     """

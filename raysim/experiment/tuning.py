@@ -4,7 +4,8 @@ The comparison is therefore between methods and not between learning rates, and 
 trials. A trial trains a strategy with one setting and with each of ``tune.seeds``. It is scored by the log loss (for
 real labels the absolute error) of the headline model, averaged over the validation rows of all hospitals, and then over
 seeds. The trial with the lowest score is chosen; of equal trials, the first in the order of the configured values. A
-trial that diverges is never chosen.
+trial that diverges is never chosen. With ``tune.per: comparison``, all strategies use the same values: those with the
+lowest sum of scores over strategies.
 """
 
 from __future__ import annotations
@@ -129,8 +130,8 @@ def table(tune: TuneSection, tried: Sequence[TrialResult]) -> pd.DataFrame:
     """Make ``tuning.csv``, with one row per trial.
 
     Columns include ``validation`` (mean validation loss over seeds), ``validation_std``, the bytes that the trial's
-    runs exchanged, and ``chosen``, whether the strategy uses the trial's values. Raises ``ConfigError`` if all trials
-    of a strategy diverged.
+    runs exchanged, and ``chosen``, whether the strategy uses the trial's values. Raises ``ConfigError`` if
+    nothing can be chosen because trials diverged.
     """
     by_trial: dict[tuple[str, str], list[TrialResult]] = {}
     for one in tried:

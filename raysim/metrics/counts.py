@@ -21,8 +21,8 @@ SOFTPLUS: Floats = np.logaddexp(0.0, -CENTRES)
 
 @dataclass(eq=False)
 class BinaryCounts:
-    """Counts of the rows of ``S`` hospitals by score, in ``BINS`` fixed bins, for a label of two classes; and
-    quantities from which several figures are computed.
+    """Counts of rows in ``BINS`` fixed bins of the score at each of ``S`` hospitals, for a label of two classes.
+    Properties are quantities that several figures need.
     """
 
     negatives: Floats
@@ -87,8 +87,8 @@ class BinaryCounts:
 
 @dataclass(eq=False)
 class ClassCounts:
-    """Counts of the rows of ``S`` hospitals by score, in ``BINS`` fixed bins, and of rows classified correctly and
-    wrongly, for a label of ``C`` classes; and quantities from which several figures are computed.
+    """Counts of rows in ``BINS`` fixed bins of the score, and of rows classified correctly and wrongly, at each of
+    ``S`` hospitals, for a label of ``C`` classes. Properties are quantities that several figures need.
     """
 
     others: Floats
@@ -133,7 +133,7 @@ class ClassCounts:
 
     @cached_property
     def ranked(self) -> NDArray[np.bool_]:
-        """For each hospital and class, whether the class and the other classes together both have a noisy count of at
+        """For each hospital and class, whether the noisy counts of the class's rows and of all other rows are both at
         least one half, ``[S, C]``.
         """
         return np.minimum(self.of_class, self.rest) >= 0.5
@@ -199,7 +199,7 @@ class ErrorSums:
 
 
 def precision(negatives: Floats, positives: Floats) -> Floats:
-    """Return the average precision of each of ``S`` hospitals times its number of events, ``[S]``.
+    """Return the average precision times the number of events of each of ``S`` hospitals, ``[S]``.
 
     This is the sum over bins of the precision times the number of events in the bin. A bin's precision is computed from
     the rows in it and in bins of higher scores.

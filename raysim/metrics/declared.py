@@ -2,9 +2,8 @@
 undefined.
 
 The columns of ``hospitals.csv``, means over hospitals, comparisons of patient groups, curves and figures under
-differential privacy are all derived from these declarations. Another package adds a figure by an entry point of the
-group ``raysim.figures`` that names a :class:`ScoreFigure` or an :class:`ErrorFigure`. Definitions for readers:
-``docs/metrics.md``.
+differential privacy are all derived from these declarations. Another package can add a figure by an entry point of the
+group ``raysim.figures`` that names a :class:`ScoreFigure` or an :class:`ErrorFigure`. Definitions: ``docs/metrics.md``.
 """
 
 from __future__ import annotations
@@ -50,8 +49,8 @@ class Figure:
 class ScoreFigure(Figure):
     """A figure for class labels. Each function returns one value for each of ``S`` hospitals, ``[S]``.
 
-    A function that is None leaves the figure undefined in one case: ``of_classes`` for more than two classes,
-    ``of_counts`` if only noisy counts are available, ``of_class_counts`` for noisy counts of more than two classes.
+    A function may be None, if the figure is undefined for more than two classes (``of_classes``), for noisy counts of
+    two classes (``of_counts``), or for noisy counts of more classes (``of_class_counts``).
     """
 
     of_rows: Callable[[BinaryRows], Floats]

@@ -28,16 +28,16 @@ change no bit."""
 def equity(auroc: ArrayLike, test_rows: ArrayLike, stays: ArrayLike) -> dict[str, float]:
     """Compute summary figures over ``H`` hospitals of a metric for which larger is better; each argument is ``[H]``.
 
-    ``auroc`` is a hospital's metric, NaN if undefined. ``test_rows`` is the number of rows on which it was measured
-    (``v_i``; 0 leaves the hospital out), and ``stays`` the number of all rows of the hospital (``n_i``). The result has
-    these figures by name, over the ``M`` hospitals with test rows and a defined metric:
+    ``auroc`` is a hospital's metric, NaN if undefined. ``test_rows`` is the number of rows on which it was measured,
+    and ``stays`` the number of all rows of the hospital (``n_i``). The result has these figures by name, over the ``M``
+    hospitals with test rows and a defined metric:
 
     - ``auroc``: the mean weighted by test rows; ``mean_unweighted``: the unweighted mean;
     - ``worst_decile``: the mean of the ``ceil(M / 10)`` lowest; ``p10``: the 10 % quantile, linearly interpolated;
     - ``gini``: the mean absolute difference of all pairs over twice the mean; ``std``: the population standard
       deviation;
-    - ``size_bias``: the least-squares slope on ``ln n_i``, per unit of ``ln``; **positive: larger hospitals do
-      better**; ``size_bias_abs``: its absolute value;
+    - ``size_bias``: the least-squares slope of the metric on ``ln n_i``; **positive: larger hospitals do better**;
+      ``size_bias_abs``: its absolute value;
     - ``undefined``: the number of hospitals with test rows and an undefined metric; ``hospitals``: ``M``.
 
     All except ``auroc`` are unweighted. For ``M = 0``, all except ``undefined`` and ``hospitals`` are NaN. For ``M <
@@ -208,15 +208,15 @@ def paired_interval(
     """Return the paired bootstrap percentile interval of the difference ``a - b`` of a figure over hospitals.
 
     ``a`` and ``b`` are the metric at the same ``H`` hospitals under two strategies, ``[H]``, or ``[S, H]`` for ``S``
-    seeds. ``figure`` is ``worst_decile``, or any other name for the mean weighted by ``test_rows`` (of the shape of
-    ``a``). ``larger`` says whether larger metrics are better.
+    seeds. ``figure`` is ``worst_decile``; any other name means the mean weighted by ``test_rows``, which has the shape
+    of ``a``. ``larger`` says whether larger metrics are better.
 
     Hospitals are sampled with replacement ``draws`` times, with the same sample for ``a``, ``b`` and all seeds. In each
     sample and seed, the figure of ``b`` is subtracted from that of ``a``, over the sampled hospitals that have test
-    rows and a defined metric under both strategies. The differences are averaged over seeds. Seeds without any such
-    hospital are left out.
+    rows and a defined metric under both strategies. The differences are averaged over seeds. A seed in which no
+    hospital qualifies is left out, and so is a sample that contains no such hospital for some seed.
 
-    The interval is around the mean of :func:`paired_difference` and measures how much this mean depends on the
+    The interval belongs to the mean of :func:`paired_difference`, and shows how much this mean depends on the choice of
     hospitals. Its limits are NaN for fewer than two hospitals.
     """
     left, right, rows = (np.atleast_2d(np.asarray(x, dtype=np.float64)) for x in (a, b, test_rows))

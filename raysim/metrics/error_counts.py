@@ -18,8 +18,8 @@ from raysim.metrics.segments import Segments
 class ErrorCounts(NamedTuple):
     """The histogram of the absolute errors of all rows of ``H`` hospitals, and the size of each hospital's message.
 
-    - ``filled [H]``: the number of bins of a hospital's own histogram that have rows; the hospital sends each with a
-      count. A hospital whose RMSE is not finite sends none.
+    - ``filled [H]``: the number of bins of a hospital's own histogram that have rows; the hospital sends each of these
+      bins with its count. A hospital whose RMSE is not finite sends none.
     - ``bins [B]``: the bins of all hospitals together, ascending. A bin is the first 16 bits of the float32 error
       (exponent and 7 bits of mantissa), so that it is narrower than 1 % of the error. ``rows [B]``: the number of
       errors in each bin.
@@ -37,7 +37,7 @@ class ErrorCounts(NamedTuple):
     @property
     def errors(self) -> NDArray[np.float64]:
         """The absolute errors of the rows of all hospitals in ascending order, each rounded to the middle of its bin;
-        errors below 1e-38 are 0.
+        errors below about 1e-40 are 0.
         """
         middle = (self.bins.astype(np.uint32) << np.uint32(16) | np.uint32(0x8000)).view(np.float32)
         return np.repeat(np.where(self.bins == 0, 0.0, middle.astype(np.float64)), self.rows)
@@ -63,8 +63,8 @@ def error_counts(predictions: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> Er
 
 
 def merged(parts: Iterable[ErrorCounts], order: Ints) -> ErrorCounts:
-    """Combine the error counts from all actors, each of which simulates some of the ``N`` hospitals. ``order [N]``
-    sorts the hospitals of all parts, concatenated.
+    """Combine the error counts from all actors, each of which simulates some of the ``N`` hospitals. ``order [N]`` are
+    the indices that sort the concatenated hospitals of all ``parts``.
     """
     each = list(parts)
     total = np.zeros(1 << 16, dtype=np.int64)

@@ -26,14 +26,14 @@ class TaskKind:
     """A kind of label, for classification or regression, and how models for it are evaluated.
 
     - ``label``: the number type of labels.
-    - ``figures``: the columns that ``measure`` returns for a hospital. ``n``, the number of rows, and those in
-      ``counts`` are whole numbers; the others are ``declared``.
-    - ``headline``: the main figure, whose equity between hospitals is measured. ``title``: its name in texts;
-      ``larger``: whether a larger value is better; ``undefined``: why it may be undefined at a hospital with test rows;
-      ``beside``: further figures whose means reports show next to it.
+    - ``figures``: the names of the columns that ``measure`` returns for a hospital: ``n`` (the number of rows), whole
+      numbers listed in ``counts``, and performance figures, defined in ``declared``.
+    - ``headline``: the main figure, whose equity between hospitals is measured. ``title``: its name in texts.
+      ``larger``: whether a larger value is better. ``undefined``: why it may be undefined at a hospital with test rows.
+    - ``beside``: further figures; reports show their means next to the main figure.
     - ``objectives``: a sweep's default objectives, for accuracy and equity, and whether each is maximised or minimised.
     - ``reference``: for each possible objective, a value that is worse than any realistic one: chance, or an extreme
-      inequality. These values are the reference point of the sweep's hypervolume. Errors have none.
+      inequality. These values are the reference point of the sweep's hypervolume. Errors have no such values.
     - ``pooled``: the metrics that are also computed from the rows of all hospitals together.
     - ``measure(outputs, y, offsets)``: computes the figures of each hospital's rows from a model's outputs.
       ``summarise(figures [H, ...], stays [H])``: computes the metrics over ``H`` hospitals, by name, from the figures
@@ -58,7 +58,9 @@ class TaskKind:
 
     @property
     def intervals(self) -> tuple[Headline, Literal["worst_decile"]]:
-        """The metrics over hospitals whose differences between models have bootstrap intervals."""
+        """The two metrics over hospitals for which differences between models are reported with bootstrap intervals:
+        the weighted mean of the headline figure, and its worst decile.
+        """
         return self.headline, "worst_decile"
 
     @property

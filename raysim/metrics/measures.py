@@ -83,7 +83,8 @@ def multiclass_figures(logits: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> F
     - Accuracy: the predicted class is the one with the largest logit (the first of equal ones).
     - Recall is the unweighted mean over the classes present in the segment.
     - AUROC and AUPRC are unweighted means of one-versus-rest figures, ranked by the softmax probability. A class is
-      left out if the segment has no rows of it, or of no other class; if no class is left, AUROC and AUPRC are NaN.
+      left out if the segment has no rows of it, or no rows of other classes; if no class is left, AUROC and AUPRC are
+      NaN.
     - ``events`` is NaN, because there is no event with more than two classes.
 
     Equal infinite logits share the probability. A NaN logit, or a row of ``-inf`` alone, makes the segment's figures
@@ -134,9 +135,9 @@ def regression_figures(predictions: ArrayLike, y: ArrayLike, offsets: ArrayLike)
 class ScoreHistogram(NamedTuple):
     """The number of rows of each class in each bin of scores; histograms of different hospitals add up exactly.
 
-    ``bins [B]`` are the bins that have rows, ascending. A bin is the top 16 bits of the integer that orders float32
-    margins (sign, exponent and 7 bits of mantissa), so that it is narrower than 1 % of the margin. ``positives [B]``
-    and ``negatives [B]`` are the numbers of rows with and without the event in each bin.
+    ``bins [B]`` are the bins that have rows, ascending. A bin is the first 16 bits of a float32 margin (sign, exponent
+    and 7 bits of mantissa), encoded so that bins are in the order of margins. It is therefore narrower than 1 % of the
+    margin. ``positives [B]`` and ``negatives [B]`` are the numbers of rows with and without the event in each bin.
     """
 
     bins: NDArray[np.uint16]

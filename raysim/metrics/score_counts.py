@@ -33,14 +33,12 @@ class ScoreCounts(_Counts):
       in :class:`ScoreHistogram`.
     - ``called [H, T, 2]``: for each of ``T`` thresholds, the number of a hospital's rows whose probability is at least
       the threshold, separately for rows with the event and other rows.
-
-    Sums are computed once, because many figures use them.
     """
 
     @property
     def scalars(self) -> Ints:
-        """The number of scalars that each hospital sends, ``[H]``: three for each bin that has rows, and its counts at
-        thresholds.
+        """The number of scalars that each hospital sends, ``[H]``: three for each of its bins that has rows, and two
+        for each threshold.
         """
         return np.asarray(3 * self.filled + self.called.shape[1] * self.called.shape[2])
 
@@ -91,11 +89,11 @@ class ScoreCounts(_Counts):
 
 
 def score_counts(margins: ArrayLike, y: ArrayLike, offsets: ArrayLike, thresholds: Sequence[float] = ()) -> ScoreCounts:
-    """Count each hospital's rows by score and class, and by class above thresholds; hospital ``h`` has the rows
-    ``offsets[h]:offsets[h + 1]``.
+    """Count each hospital's rows by score and class, and its rows of each class at or above each threshold; hospital
+    ``h`` has the rows ``offsets[h]:offsets[h + 1]``.
 
-    ``margins [n]`` are log odds of class 1, ``y [n]`` is 0 or 1, and ``thresholds`` are probabilities within 0 and 1. A
-    row is called (predicted to have the event) at a threshold if its margin is at least the threshold's logit. A row
+    ``margins [n]`` are log odds of class 1, ``y [n]`` is 0 or 1, and ``thresholds`` are probabilities between 0 and 1.
+    A row is called (predicted to have the event) at a threshold if its margin is at least the threshold's logit. A row
     with a margin of NaN is called at no threshold.
     """
     z, labels = floating(margins), np.asarray(y)
@@ -116,8 +114,8 @@ def score_counts(margins: ArrayLike, y: ArrayLike, offsets: ArrayLike, threshold
 
 
 def in_order(parts: Iterable[ScoreCounts], order: Ints) -> ScoreCounts:
-    """Combine the counts from all actors, each of which simulates some of the ``N`` hospitals. ``order [N]`` sorts the
-    hospitals of all parts, concatenated.
+    """Combine the counts from all actors, each of which simulates some of the ``N`` hospitals. ``order [N]`` are the
+    indices that sort the concatenated hospitals of all ``parts``.
     """
     each = list(parts)
     stacked = ScoreCounts(*(np.concatenate(columns) for columns in zip(*each, strict=True)))

@@ -86,7 +86,8 @@ class Classes:
     and the numbers of its rows that are classified correctly and wrongly.
 
     A class's margin is the log odds of its softmax probability. Bins are counted separately for rows of the class and
-    for other rows. Each row is in one bin of each class and is classified once, so that it adds ``C + 1`` ones.
+    for other rows. Each row is in one bin of each class and is classified once, so that it adds ``C + 1`` ones to the
+    sum.
     """
 
     count: int
@@ -200,7 +201,7 @@ class Errors:
         return np.column_stack(columns)
 
     def together(self, sum: Floats) -> dict[str, float]:
-        """Return nothing, because means over hospitals are already weighted by rows."""
+        """Return no figures: for a real label, only means over hospitals, weighted by rows, are reported."""
         return {}
 
 

@@ -1,8 +1,8 @@
 """The accountant: it computes the epsilon of noisy releases at a delta, and the least noise for a given epsilon.
 
 The epsilons are computed by the library dp-accounting (Google), which is imported only here, when it is needed. For
-normal noise without sampling there is a closed form. Other events are composed by privacy loss distributions, or by
-Rényi divergences if there are many different events or very little Laplace noise.
+normal noise without sampling there is a closed form. Other releases are composed by privacy loss distributions, or by
+Rényi divergences if there are many different releases or very little Laplace noise.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ TOLERANCE = 1e-5
 """The relative tolerance of the search for a noise multiplier. Errors are on the side of more noise."""
 
 LONGER, NEAR = 10.0, 3e-4
-"""A search for a multiplier begins with discretisation steps that are longer by this factor, and continues with the
-usual steps this near to what it found, in logarithms."""
+"""A search for a noise multiplier begins with discretisation steps that are ``LONGER`` times the usual steps. With the
+usual steps it then continues within ``NEAR`` of the result, in logarithms of the multiplier."""
 
 INTERVAL, COARSE_INTERVAL, ROUGH_INTERVAL = 1e-4, 1e-3, 1e-2
 """The discretisation steps of privacy loss.
@@ -37,7 +37,7 @@ LARGE = 50.0
 1/100,000."""
 
 MOST_DISTRIBUTIONS = 6
-"""With more different events, Rényi divergences bound epsilon, because each distribution takes up to a second."""
+"""With more different releases, Rényi divergences bound epsilon, because each distribution takes up to a second."""
 
 LEAST_LAPLACE = 0.05
 """The multiplier below which the distribution of Laplace noise is too wide to store. Divergences then bound epsilon."""
@@ -69,8 +69,8 @@ def library() -> Any:
 def epsilon(events: Sequence[Event], delta: float, longer: float = 1.0) -> float:
     """Return the epsilon at ``delta`` of all releases ``events`` together, or an upper bound of it.
 
-    It is infinite if a release has no noise. With discretisation steps that are ``longer`` by this factor, the result
-    is computed faster and is slightly larger.
+    It is infinite if a release has no noise. ``longer`` is a factor of the steps by which privacy losses are
+    discretised. With longer steps, the result is computed faster and is slightly larger.
     """
     return _epsilon(tuple(_merged(events)), delta, longer)
 
@@ -117,8 +117,8 @@ def by_distributions(
 ) -> float:
     """Return the epsilon at ``delta`` of all ``events`` together, by composing privacy loss distributions.
 
-    ``interval`` is the step by which privacy losses are discretised; None means a fine step. If the epsilon is above
-    ``LARGE``, a larger step is used, so that the time stays the same for the same relative error. The step is
+    ``interval`` is the step by which privacy losses are discretised; None means a fine step. Above an epsilon of
+    ``LARGE``, the step is proportional to epsilon, so that neither the time nor the relative error grows. The step is
     multiplied by ``longer``.
     """
     library()

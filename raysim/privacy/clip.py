@@ -16,7 +16,7 @@ import numpy as np
 from raysim.core.arrays import Floats
 
 BELOW = 1.0 - 1e-12
-"""The factor on clipping factors, so that rounding does not make the result longer than the clip."""
+"""Clipping factors are multiplied by this number, so that rounding does not make a result longer than the clip."""
 
 
 def norm(vectors: Sequence[Floats]) -> float:

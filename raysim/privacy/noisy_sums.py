@@ -33,7 +33,7 @@ class Hidden(Protocol):
 
 @dataclass(frozen=True)
 class Bounds:
-    """The norms to which the vector is clipped that one patient (or row) adds to a sum."""
+    """The largest norms of the vector that one patient (or row) adds to a sum. Longer vectors are clipped."""
 
     absolute: float
     """The largest 1-norm."""
@@ -53,9 +53,9 @@ class Mechanism:
     def in_shares(self, hospitals: int) -> Mechanism:
         """Return the noise that each of ``hospitals`` hospitals adds to a secure sum.
 
-        For normal noise, each hospital adds a share. The noise of the sum is large enough if at least two thirds of the
-        hospitals add their shares, not counting one hospital, which knows its own share. Shares of Laplace noise do not
-        add up to Laplace noise. With Laplace noise, each hospital therefore adds the whole noise.
+        For normal noise, each hospital adds a share. If two thirds of the hospitals add their shares, the noise of the
+        sum is large enough, even for a hospital that knows its own share. Shares of Laplace noise do not add up to
+        Laplace noise. With Laplace noise, each hospital therefore adds the whole noise.
         """
         if not isinstance(self.event, Gaussian):
             return self

@@ -41,7 +41,7 @@ def divergences(multiplier: float, rate: float) -> Floats:
 
 @cache
 def _binomials() -> Floats:
-    """Return the logarithms of each order's binomial coefficients, ``[orders, K]``."""
+    """Return the logarithms of each order's binomial coefficients, one row for each order."""
     from scipy.special import gammaln
 
     logs: Floats = gammaln(ORDERS[:, None] + 1) - gammaln(_K + 1) - gammaln(_LEFT + 1)
@@ -100,8 +100,8 @@ def epsilon_of(events: Sequence[Single], delta: float) -> float:
 def least_epsilon(events: Sequence[Single], delta: float) -> float:
     """Return the smaller of two upper bounds of the epsilon of all releases ``events`` together.
 
-    One is :func:`epsilon_of` all releases. The other is :func:`epsilon_of` the releases with normal noise, plus the
-    epsilons of the releases with Laplace noise.
+    One is the result of :func:`epsilon_of` for all releases. The other is its result for the releases with normal
+    noise, plus the epsilons of the releases with Laplace noise.
     """
     normal = [event for event in events if isinstance(event, Gaussian)]
     pure = sum(event.count / event.multiplier for event in events if isinstance(event, Laplace))

@@ -43,7 +43,7 @@ class Statement:
     not_private: tuple[str, ...] = ()
     """Kinds of egress that have no noise and are not declared public."""
     noise_multiplier: float | None = None
-    """The standard deviation of the noise, in clips; None if each hospital has its own noise."""
+    """The standard deviation of the noise, in multiples of ``clip``; None if each hospital has its own noise."""
     clip: float = math.inf
     """The norm to which updates, or patients' gradients, are clipped."""
     by_hospital: Mapping[str, tuple[float, float]] | None = None

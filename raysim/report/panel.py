@@ -30,8 +30,9 @@ FRONT_DRAWS = 1000
 
 
 class Alike(NamedTuple):
-    """A model's main metric ``[H]`` at each hospital and ``B`` sums per hospital, computed on another model's fewer
-    rows.
+    """A model's main metric at each hospital, ``[H]``, and the ``B`` sums that each hospital sends, ``[H, B]``.
+
+    Both are computed on the rows of another model, which is evaluated on fewer rows.
     """
 
     figure: Floats
@@ -126,7 +127,7 @@ class Panel:
         return Panel(kind, place, figure, rows, present, sketches, alike, tuple(order))
 
     def among(self, hospitals: NDArray[np.bool_]) -> Panel:
-        """Restrict the panel to the selected ``hospitals``, ``[H]``."""
+        """Restrict the panel to the hospitals for which ``hospitals`` is True."""
         return replace(
             self,
             figure=self.figure[..., hospitals],
@@ -138,8 +139,9 @@ class Panel:
         )
 
     def sides(self, first: Key, second: Key) -> tuple[Floats, Floats, Floats]:
-        """Return the main metrics of two models and their test rows, ``[S, H]`` each, for seeds and hospitals that both
-        have.
+        """Return the main metrics of two models and their numbers of test rows.
+
+        Each array has a row for each seed and a column for each hospital that both models have.
         """
         if first not in self.place or second not in self.place:
             return np.empty((0, 0)), np.empty((0, 0)), np.empty((0, 0))
@@ -152,15 +154,14 @@ class Panel:
         return ours, theirs, rows
 
     def _figure(self, one: int, other: int) -> Floats:
-        """Return the main metric of model ``one`` on the rows that it shares with model ``other``, by seed and hospital
-        ``[S, H]``.
-        """
+        """Return the main metric of model ``one``, by seed and hospital, on the rows that it shares with ``other``."""
         each = (self.alike.get((one, other, s)) for s in range(self.figure.shape[1]))
         return np.stack([own if of is None else of.figure for of, own in zip(each, self.figure[one], strict=True)])
 
     def _sums(self, one: int, other: int, s: int) -> NDArray[np.float32]:
-        """Return the sums about model ``one`` under seed ``s`` on the rows that it shares with model ``other``, ``[H,
-        B]``.
+        """Return the sums about model ``one`` on the rows that it shares with model ``other``, one row per hospital.
+
+        ``s`` is the index of the seed.
         """
         of = self.alike.get((one, other, s))
         return self.sketches[one, s] if of is None else of.sums

@@ -61,10 +61,13 @@ def figures_in(table: Container[str]) -> tuple[str, ...]:
 def comparison(per_seed: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each strategy and model, with the mean of each metric over seeds.
 
-    Further columns are each metric's ``_std`` over seeds (``ddof=1``), ``seeds``, ``undefined`` and ``judged``. A mean
-    leaves out seeds where the metric is undefined. The deviation of fewer than two seeds is NaN. ``undefined`` and
-    ``judged`` are the numbers of hospitals where the main metric is undefined or defined, each as the maximum over
-    seeds.
+    A mean leaves out seeds where the metric is undefined. Further columns are:
+
+    - ``<metric>_std``: the standard deviation over seeds (``ddof=1``); NaN for fewer than two seeds.
+    - ``seeds``: the number of seeds.
+    - ``undefined``, ``judged``: the numbers of hospitals where the main metric is undefined and where it is defined,
+      each as the maximum over seeds.
+    - ``yardstick`` and, if ``per_seed`` has it, ``learner``.
     """
     figures = list(figures_in(per_seed))
     groups = complete(per_seed).groupby(KEYS, sort=False)
@@ -86,7 +89,7 @@ def comparison(per_seed: pd.DataFrame) -> pd.DataFrame:
 def few(table: pd.DataFrame) -> bool:
     """Whether too few hospitals have a defined main metric for a worst decile, and for a slope on hospital size.
 
-    The worst decile is then that of the worst hospital alone. ``table`` is from :func:`comparison`; the result is False
+    The worst decile is then the metric of the worst hospital. ``table`` is from :func:`comparison`; the result is False
     if it lacks the numbers of hospitals.
     """
     return "judged" in table and bool(table["judged"].max() < FEW_HOSPITALS)
@@ -114,8 +117,8 @@ def differences(
     - Each interval holds separately; those that decide the recommendation hold jointly.
 
     ``sent`` has the sums that hospitals sent about the models (:func:`raysim.report.panel.sent`), for the variance over
-    patients. The baseline is the ``global`` model of the strategy ``baseline`` or, without one, its first model. There
-    are no rows if the baseline was not run.
+    patients. The baseline is the ``global`` model of the strategy ``baseline`` or, if there is none, its first model.
+    There are no rows if the baseline was not run.
     """
     figures, kind = complete(per_seed), reporting(per_seed)
     names = ["strategy", "model", "figure", "mean", "std", "pairs", "low", "high"]

@@ -35,8 +35,9 @@ _BY_WORD = {term.lower(): sentence for term, sentence in TERMS.items()}
 
 
 def explained(text: str) -> Markup:
-    """Escape a text (unless it is ``Markup`` without elements), and add an explanation to each technical term where it
-    first occurs.
+    """Escape a text, and add an explanation to each technical term where it first occurs.
+
+    A text that is ``Markup`` is not escaped, and must not contain elements.
 
     >>> explained("PPV < PPV")
     Markup('<dfn title="The share of patients with an alert who have the event.">PPV</dfn> &lt; PPV')

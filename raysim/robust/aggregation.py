@@ -143,8 +143,8 @@ def bucket_size(m: int, f: int) -> int:
 
 
 def buckets(order: Ids, size: int) -> Floats:
-    """Return weights that average ``size`` consecutive updates of the order ``order [m]``, one row for each bucket. The
-    last bucket may have fewer updates.
+    """Return weights that average the updates within each bucket, one row for each bucket. A bucket has ``size``
+    consecutive updates in the order ``order [m]``; the last bucket may have fewer.
     """
     m = len(order)
     means = np.zeros((-(-m // size), m))

@@ -28,8 +28,8 @@ def geometric_median(
     passes: int = PASSES,
     start: Floats | None = None,
 ) -> Aggregate:
-    """Return the geometric median of the updates: the point with the smallest (weighted) sum of distances to them, by
-    smoothed Weiszfeld iterations.
+    """Return the geometric median of the updates, the point with the smallest (weighted) sum of distances to them. It
+    is computed by smoothed Weiszfeld iterations.
 
     The search starts at the weighted mean of the updates or at ``start [P]``, and ends after ``passes`` iterations at
     the latest. An update closer than ``nu`` is weighted as if its distance were ``nu``.
@@ -107,8 +107,8 @@ def _weighted_middle(updates: Floats, weights: Floats) -> Floats:
 def trimmed_mean(updates: Floats, trimmed: int, weights: Floats | None = None) -> Aggregate:
     """Return the mean of each coordinate without its ``trimmed`` lowest and ``trimmed`` highest values.
 
-    With ``weights [m]``, a share ``trimmed / m`` of the total weight is left out at either end. The last hospital at
-    that end may be left out in part. Raises ``ValueError`` unless ``2 * trimmed < m``.
+    With ``weights [m]``, a share ``trimmed / m`` of the total weight is left out at either end. The last update left
+    out at an end may be left out only in part. Raises ``ValueError`` unless ``2 * trimmed < m``.
     """
     m = len(updates)
     if 2 * trimmed >= m:

@@ -86,8 +86,8 @@ def _mean_of(updates: Floats, chosen: Ids) -> Aggregate:
 
 
 def trust_scores(updates: Floats, root: Floats) -> Floats:
-    """Return the trust of FLTrust in each update, ``[m]``: its cosine with ``root [P]``, or 0 if the cosine is negative
-    or a norm is 0.
+    """Return FLTrust's trust score of each update, ``[m]``: its cosine with ``root [P]``, or 0 if the cosine is
+    negative or a norm is 0.
     """
     lengths = np.linalg.norm(updates, axis=1) * np.linalg.norm(root)
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -5,9 +5,9 @@ K. Bonawitz et al.: *Practical Secure Aggregation for Privacy-Preserving Machine
 Pairs of neighbouring hospitals agree on masks that cancel in the sum, and each hospital adds a mask of its own. Each
 hospital divides the secrets behind its masks into shares, which it and its neighbours store. After the sum, the
 remaining hospitals reveal shares of two kinds. For a hospital whose vector is in the sum, they reveal shares of its own
-mask. For a hospital that dropped out after it had sent its shares, they reveal shares of its private key. They never
-reveal both for the same hospital. Arithmetic is modulo 2^64, so that the sum of masked vectors equals the sum of the
-vectors to the last bit.
+mask. For a hospital that sent its shares but no vector, they reveal shares of its private key. They never reveal both
+for the same hospital. Arithmetic is modulo 2^64, so that the sum of masked vectors equals the sum of the vectors to the
+last bit.
 
 Secrets are generated from the run's seed, so that a run can be repeated. The protocol is simulated and protects nobody.
 """

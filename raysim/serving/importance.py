@@ -79,10 +79,11 @@ class Evaluated:
 
 
 def importances(predictor: Predictor, federation: Federation, part: str, repeats: int, seed: int) -> pd.DataFrame:
-    """Return one row per column, the most important first: ``column, importance, low, high, hospitals``.
+    """Return one row per source column (``column``), the most important first, with these columns:
 
     - ``importance``: how much AUROC falls (or, for real labels, the absolute error rises) if the column is permuted.
     - ``low``, ``high``: the 95 % interval of ``importance``.
+    - ``hospitals``: the number of hospitals at which the metric is defined.
     - ``gain``: for trees, the column's share of the gain of all splits; NaN for random splits, which have no gain.
     - ``spread``: for linear models with one output, the standard deviation over rows of the column's contribution to
       it.
@@ -137,9 +138,9 @@ def dependence(predictor: Predictor, federation: Federation, part: str, columns:
 
 
 def columns_of(fitted: Preprocessing) -> dict[str, tuple[list[int], list[int]]]:
-    """Return for each source column the indices of its values, and the indices of its features.
+    """Return for each source column the indices of its values among the features, and of all its features.
 
-    The features are its values and, if it has one, its missing flag.
+    The latter are its values and, if it has one, its missing flag.
     """
     places: dict[str, tuple[list[int], list[int]]] = {}
     at = 0

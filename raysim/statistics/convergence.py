@@ -12,10 +12,12 @@ rows of all hospitals.
 
 The verdict is
 
-- *diverged* if a loss is not finite; if ``m1 > ref + 2 sqrt(se^2 + s^2) + .01 L_0``; if ``m1 - best`` is more than
-  ``max(.1 gain, .02 L_0) + 2 se`` and ``m1 > m0``; or if the last window has a loss above ``L_0`` and its range is more
-  than ``max(gain, .2 L_0)``;
-- otherwise *falling* if there are fewer than five points, or if ``m0 - m1 > max(.01 gain, 2 se, 1e-4 L_0)``;
+- *diverged* if a loss is not finite;
+- otherwise *falling* if there are fewer than five points;
+- otherwise *diverged* if ``m1 > ref + 2 sqrt(se^2 + s^2) + .01 L_0``; if ``m1 - best`` is more than ``max(.1 gain, .02
+  L_0) + 2 se`` and ``m1 > m0``; or if the last window has a loss above ``L_0`` and its range is more than ``max(gain,
+  .2 L_0)``;
+- otherwise *falling* if ``m0 - m1 > max(.01 gain, 2 se, 1e-4 L_0)``;
 - otherwise *converged*: the loss no longer changes. It need not be the least possible loss: federated averaging with
   several local steps converges to a point that is not the minimum.
 """

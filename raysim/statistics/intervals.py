@@ -1,8 +1,8 @@
 """95 % intervals of single figures: the AUROC of a hospital, a share, observed over expected events.
 
-Arguments of a function are arrays of one shape, one interval is computed for each element, and a limit that is
-undefined is NaN. Sources: Hanley and McNeil 1982; Wilson 1927; Clopper and Pearson 1934. Coverage, and where each
-interval is printed: ``docs/statistics.md``.
+Arguments of a function are arrays of one shape, with one interval for each element. Undefined limits are NaN. Sources:
+Hanley and McNeil 1982; Wilson 1927; Clopper and Pearson 1934. Coverage, and where each interval is printed:
+``docs/statistics.md``.
 """
 
 from __future__ import annotations

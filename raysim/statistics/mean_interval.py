@@ -16,8 +16,8 @@ from raysim.statistics.differences.paired import Limits
 def mean_interval(
     value: ArrayLike, low: ArrayLike, high: ArrayLike, rows: ArrayLike, *, within: tuple[float, float]
 ) -> Limits:
-    """Return the 95 % interval of the mean of a figure over ``H`` hospitals, weighted by ``rows [H]``, from the figures
-    ``value [H]``. Hospitals with a NaN figure are left out.
+    """Return the 95 % interval of the mean of ``H`` hospitals' figures ``value [H]``, weighted by ``rows [H]``.
+    Hospitals with a NaN figure are left out.
 
     ``low`` and ``high [H]`` are the limits of each hospital's own 95 % interval; ``within`` is the possible range of
     the figure. The limits are NaN if no hospital defines the figure, or if a hospital that defines it has no interval.

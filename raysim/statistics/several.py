@@ -37,10 +37,10 @@ def bound(p: ArrayLike, alpha: float = ALPHA) -> Bound:
     """Return a lower bound on the number of hospitals that have the tested effect, from the p-values ``p [H]`` of ``H``
     hospitals.
 
-    Hospitals with NaN are not tested. ``p`` is 1 for a hospital whose test has no power. With ``H`` tested hospitals,
-    ``h`` is the size of the largest set of them that Simes' test does not reject. ``h`` is the largest ``i`` such that
-    the ``i`` largest p-values, in ascending order, are above ``alpha j / i``, ``j = 1..i``. At least ``H - h``
-    hospitals have the effect.
+    Hospitals with NaN are not tested. ``p`` is 1 for a hospital whose test has no power. Let ``h`` be the size of the
+    largest set of hospitals that Simes' test does not reject: the largest ``i`` such that the ``i`` largest p-values,
+    in ascending order, are above ``alpha j / i``, ``j = 1..i``. Of ``T`` tested hospitals, at least ``T - h`` have the
+    effect.
     """
     values = np.asarray(p, dtype=np.float64)
     judged = np.flatnonzero(~np.isnan(values))
@@ -57,8 +57,8 @@ def bound(p: ArrayLike, alpha: float = ALPHA) -> Bound:
 
 
 def holm(p: ArrayLike) -> Floats:
-    """Return Holm's adjusted p-value of each of ``p [H]``, the smallest level at which Holm's procedure rejects it. A
-    NaN is not counted as a test.
+    """Return the adjusted value of each of the p-values ``p [H]``: the smallest level at which Holm's procedure rejects
+    its hypothesis. A NaN is not counted as a test.
     """
     values = np.asarray(p, dtype=np.float64)
     judged = np.flatnonzero(~np.isnan(values))

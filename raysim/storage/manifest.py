@@ -117,7 +117,7 @@ class Manifest:
 
     @contextlib.contextmanager
     def writing(self, name: str) -> Iterator[Path]:
-        """Write a result file in a context: the caller writes the file ``temporary``, which then appears as ``name``.
+        """Write a result file in a context: the caller writes to the yielded path; the file then appears as ``name``.
 
         The file is listed in the manifest before it appears.
         """

@@ -41,8 +41,8 @@ LONGEST_PART = 255
 def choose_folder(out: Path | None, name: str, *, again: bool = False) -> Path:
     """Return the folder for results: ``out``, or ``runs/<name>/<time>-<id>`` if it is None.
 
-    Raises ``ConfigError`` if the folder cannot be written, or if it has files that raysim did not write. Other files
-    are allowed if a command is resumed in the folder (``again``).
+    Raises ``ConfigError`` if the folder cannot be written, or if it has files but no ``manifest.json`` of raysim. Any
+    files are allowed if a command is resumed in the folder (``again``).
     """
     folder = out or Path("runs") / name / f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}"
     if "\0" in str(folder) or any(len(os.fsencode(part)) > LONGEST_PART for part in folder.parts):

@@ -128,8 +128,8 @@ class Ticket:
 def settings_of(frozen: Mapping[str, Any], data: Any) -> dict[str, Any]:
     """Return the settings that determine a run's result, for comparison when the run is resumed.
 
-    They are the stored configuration ``frozen`` without the sections ``FREE``, and the fingerprint ``data`` of the
-    data.
+    They are the stored configuration ``frozen`` without the sections that do not affect results (``FREE``), and the
+    fingerprint ``data`` of the data.
     """
     tree = {key: value for key, value in frozen.items() if key not in FREE}
     plain: dict[str, Any] = json.loads(json.dumps(tree | {"data fingerprint": data}))
@@ -270,9 +270,9 @@ class Opened:
             self.ticket.save(self.folder)
 
     def begins_baseline(self) -> int:
-        """Record that the comparison runs without the attack begin. Returns how often they had begun before.
+        """Record the start of the baseline, the runs without the attack. Returns how often it was started before.
 
-        Must be called before these runs, because each start costs privacy.
+        Call it before these runs, because each start costs privacy.
         """
         before = self.ticket.baselines
         self.ticket = dataclasses.replace(self.ticket, baselines=before + 1)

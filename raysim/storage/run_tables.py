@@ -29,8 +29,8 @@ VIRTUAL = ("virtual_seconds", "asked", "staleness")
 def rounds_table(rounds: Iterable[Round]) -> pd.DataFrame:
     """Return one row per round: time, cohort, traffic, training loss, and ``<model>_<metric>`` for every model.
 
-    Runs with early stopping also have the column ``validation_loss``. Runs that simulate unreliable hospitals have the
-    columns ``VIRTUAL``, explained in :class:`Round`.
+    Runs with early stopping also have the column ``validation_loss``. Runs that simulate unreliable hospitals have
+    the columns ``virtual_seconds``, ``asked`` and ``staleness``, explained in :class:`Round`.
     """
     return pd.DataFrame(
         {
@@ -52,7 +52,7 @@ def hospitals_table(federation: Federation, outcome: Outcome, part: str) -> pd.D
     """Return ``hospitals.csv``: one row per hospital and model. Undefined values are empty.
 
     ``participated`` is the number of the ``rounds`` in which the hospital sent an update; it is absent under a privacy
-    guarantee. ``cluster`` is the hospital's cluster, and is empty if hospitals are not clustered.
+    guarantee. ``cluster`` is the hospital's cluster; it is empty if the hospital is in none.
     """
     task, tables = federation.task, []
     took_part = outcome.participated(len(federation.hospitals))
@@ -80,8 +80,8 @@ def hospitals_table(federation: Federation, outcome: Outcome, part: str) -> pd.D
 
 
 def _trained(outcome: Outcome, model: str, hospitals: int) -> NDArray[Any]:
-    """Return for each of ``N`` hospitals whether its model was trained, ``[N]``: ``yes``, on ``one class``, or
-    ``no``."""
+    """Return for each of ``N`` hospitals whether its model was trained, ``[N]``: ``yes``, ``no``, or ``one class`` if
+    its training rows have only one class."""
     trained = np.full(hospitals, "yes", dtype=object)
     for states, word in ((outcome.one_class, "one class"), (outcome.untrained, "no")):
         if model in states:

@@ -138,8 +138,8 @@ def served(federation: Federation, outcome: Outcome, precision: str) -> Served:
 def _shifted(plain: Served, recalibrated: Recalibrated) -> Served:
     """Return ``plain`` with an additional model: its recalibration at each hospital.
 
-    Hospitals that did not take part use the mean recalibration if all hospitals recalibrate the same vector as they
-    use; otherwise they use no recalibration.
+    Hospitals that did not take part use the mean recalibration if all hospitals recalibrate one vector, and those
+    hospitals use this vector as well. Otherwise they use no recalibration.
     """
     shifts: dict[str, Shift] = {}
 
@@ -271,7 +271,7 @@ def read_served(folder: Path, layout: Layout, strategy: Callable[[], Strategy]) 
 
 
 def _written(theirs: Mapping[str, Owners]) -> Any:
-    """Return the names of each hospital's parameter vectors by hospital, or once if all hospitals have the same."""
+    """Return the names of parameter vectors by hospital, or only one entry if it is the same for all hospitals."""
     owners = set(theirs.values())
     return owners.pop() if len(owners) == 1 else dict(theirs)
 

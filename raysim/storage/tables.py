@@ -29,7 +29,10 @@ def check_place(path: Path, option: str) -> None:
 
 
 def write_table(table: pd.DataFrame, path: Path, option: str) -> None:
-    """Write ``table``, without its index, to ``path``; an existing file is replaced. Raises ``ConfigError``."""
+    """Write ``table``, without its index, to ``path``; an existing file is replaced.
+
+    Raises ``ConfigError`` if ``path`` cannot be written.
+    """
     try:
         with replacing(path) as temporary:
             temporary.touch()  # Python's error explains why a file cannot be made

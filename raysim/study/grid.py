@@ -33,8 +33,8 @@ def cells(study: Study) -> list[tuple[int, float, int]]:
 def measure(y: Labels, classes: int, study: Study, strategy: Strategy | None) -> Iterator[dict[str, float]]:
     """Divide the labels ``y [N]`` by every partition of a study, and yield a row of figures for each.
 
-    Columns are ``clients, alpha, seed, feasible``, every metric of the label skew of training rows, the Gini index of
-    the numbers of training rows, and, if a strategy is given, ``clusters``, the number of clusters that it chooses. A
+    Columns are ``clients, alpha, seed, feasible``, every metric of the label skew of training rows, and the Gini index
+    of the numbers of training rows. With a strategy, ``clusters`` is the number of clusters that it chooses. A
     partition that leaves a client with too few rows is not feasible and has no figures.
     """
     for clients, alpha, seed in cells(study):
@@ -109,8 +109,8 @@ def chosen_clusters(strategy: Strategy, counts: NDArray[np.int64], seed: int) ->
 
 
 def check_feasible(table: pd.DataFrame) -> None:
-    """Raise ``DataError`` if the feasible partitions of ``table`` have fewer than two alphas or seeds, too few for a
-    prediction.
+    """Raise ``DataError`` if the feasible partitions of ``table`` have fewer than two values of alpha or fewer than two
+    seeds, which is too few for a prediction.
     """
     feasible = table[table["feasible"]]
     if feasible["alpha"].nunique() < 2 or feasible["seed"].nunique() < 2:

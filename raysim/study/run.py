@@ -79,7 +79,7 @@ def _source(config: Config) -> Pooled:
     """Return the study's data source.
 
     Raises ``ConfigError`` if its data are already divided among hospitals, or if it sets a key that the study's grid
-    decides.
+    sets.
     """
     source = build_source(config.data)
     if not isinstance(source, Pooled):

@@ -132,7 +132,7 @@ class Tracker:
         return run_id
 
     def run_of(self, tag: str) -> str | None:
-        """Return the id of the run whose ``RUN_TAG`` is ``tag``; None if there is none."""
+        """Return the id of the run whose tag ``RUN_TAG`` has the value ``tag``; None if there is none."""
         runs = self._client.search_runs([self._experiment], f"tags.`{RUN_TAG}` = '{tag}'", max_results=1)
         return str(runs[0].info.run_id) if runs else None
 

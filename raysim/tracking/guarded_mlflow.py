@@ -2,7 +2,7 @@
 
 Once a user has configured MLflow's Assistant, it runs commands for any request from this machine. MLflow requires no
 log-in for this and has no setting that disables the Assistant. MLflow's server can be started with another web
-application, which an entry point of the group ``mlflow.app`` names.
+application, which an entry point of the group ``mlflow.app`` names; raysim uses the one here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ async def _guarded(
     receive: Callable[[], Awaitable[Any]],
     send: Callable[[MutableMapping[str, Any]], Awaitable[None]],
 ) -> None:
-    """Answer requests as MLflow's site does, but reject requests for the Assistant (an ASGI application)."""
+    """An ASGI application that answers requests as MLflow's site does, but rejects requests for the Assistant."""
     from mlflow.server.fastapi_app import app as served
 
     if scope["type"] in ("http", "websocket") and REFUSED in scope["path"].lower():

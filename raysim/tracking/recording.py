@@ -2,7 +2,7 @@
 
 It takes seconds to import MLflow and to open its store; this happens in a thread while actors start. Rounds are
 buffered, and written every few seconds and at the end of a run. If the store cannot be reached, runs continue. raysim
-tries again during the runs, and once more at the end. Data that are still unsent can be sent later; see
+tries again during the runs and at their end. Data that are still unsent can be sent later; see
 :class:`PendingRun`.
 
 If the command fails or is stopped, the final status of its runs is set at once, even if a slow store is still busy with
@@ -137,7 +137,7 @@ class Sender:
         return False
 
     def _failed(self, error: Exception) -> None:
-        """Store an ``error`` of MLflow, its database or the network in ``error``, as one line."""
+        """Store an exception of MLflow, its database or the network in ``self.error``, as one line."""
         self.error = " ".join(f"{type(error).__name__}: {error}".split())[:200]
 
     def _opened(self) -> Tracker:
@@ -155,7 +155,7 @@ class Sender:
 class Recorder(Sender):
     """Creates MLflow records of an experiment's runs, which a separate thread sends in the order of the runs.
 
-    When its context ends, ``pending`` contains the successful runs that are not yet completely stored in MLflow.
+    When its context ends without an error, ``pending`` contains the runs that are not yet completely stored in MLflow.
     ``error`` says why.
     """
 
@@ -297,7 +297,7 @@ class Recorder(Sender):
                 self._end(record)
 
     def _end(self, record: Record) -> None:
-        """Set the final status of a run in MLflow. A successful run is "KILLED" until all its data have been sent."""
+        """Set the final status of a run with unsent data in MLflow: FAILED if the run has failed, else KILLED."""
         with self._ending:
             if self._tracker is not None and record.run_id is not None and not record.over:
                 self._tracker.end(record.run_id, "KILLED" if record.status in (None, "FINISHED") else record.status)
@@ -309,8 +309,8 @@ class Record:
     killed.
 
     The recorder sets four fields. ``run_id`` is the run's id in MLflow. ``sent`` is the number of rounds sent.
-    ``doubtful`` says whether MLflow may already have data whose sending has failed. ``over`` says whether all data have
-    been sent.
+    ``doubtful`` says whether MLflow may have more data of the run than ``sent`` says. ``over`` says whether all data
+    have been sent.
     """
 
     recorder: Recorder
@@ -359,7 +359,7 @@ class Record:
     ) -> None:
         """Record the end of the run: its final figures, its files by name, and a note in Markdown.
 
-        ``title`` is the run's new name in MLflow, unless it is empty. ``verdict`` has tags with the run's conclusion.
+        ``title`` is the run's new name in MLflow, unless it is empty. ``verdict`` has MLflow tags with the conclusion.
         """
         self.summary, self.files, self.note, self.title, self.verdict = summary, files, note, title, verdict
 
@@ -371,7 +371,7 @@ class Record:
 
 
 def send(runs: Iterable[PendingRun], tracking: TrackingSection) -> None:
-    """Send stored runs, which have all ended successfully, to MLflow. Raises MLflow's errors.
+    """Send stored runs to MLflow, and mark them as finished. Raises MLflow's errors.
 
     The function may be called again after an error. A run must come after the run that it is nested in.
     """

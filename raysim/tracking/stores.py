@@ -73,7 +73,7 @@ def opening(uri: str) -> Iterator[None]:
     """Inside the context, prevent other raysim processes from opening the same MLflow store file.
 
     MLflow creates its tables in many steps. If two processes create them at the same time, the database can never be
-    opened again. The lock is a hidden file next to the database; it is removed when it is released. Stores that are not
+    opened again. The lock is a hidden file next to the database, and is removed at the end. Stores that are not
     files, and stores on file systems without locks, are opened without a lock.
     """
     if not uri.startswith(SQLITE):

@@ -27,8 +27,8 @@ from raysim.traffic.ledger import (
 class Traffic:
     """Counts the bytes that a job's hospitals receive and send, by round; round 0 is the time before training.
 
-    A hospital may already have received a model in this round, with the call of a client program. The model is then not
-    sent and counted again for the hospital's local update, even if the update arrives in a later round.
+    A hospital may already have received a model in this round, with the call of a client program. The model is then
+    neither sent nor counted again for the hospital's local update, even if the update arrives in a later round.
     """
 
     down: int
@@ -142,8 +142,8 @@ class Traffic:
 
         For this they received the server's models in ``serve``, or only the parts of these models that are new
         (:meth:`Strategy.news`). ``shared`` says whether hospitals' own models contain parameters of the server's first
-        model, which they then received too. Nothing of this is sent again in the next round. Return the bytes that each
-        hospital received, and the bytes that each sent, ``[h]``.
+        model, which they then received too. These models are not sent again in the next round. Return the bytes that
+        each hospital received, and the bytes that each sent, ``[h]``.
         """
         received = np.zeros(len(ids), dtype=np.int64)
         named = [rows[ids].reshape(len(ids), -1) for rows in serve.values()]
@@ -269,8 +269,8 @@ class Traffic:
                 received.append((model, ids))
 
     def _held(self, ids: Ids, problem: LocalProblem, state: State) -> tuple[Ids, Ids]:
-        """Return the hospitals that occur in ``ids [H]``, one id for each local update, and how many of the models that
-        it needs each of them already has.
+        """Return the distinct hospitals in ``ids [H]``, and how many of the models that each of them needs it already
+        has. ``ids`` has one id for each local update.
 
         A hospital has the models that it received earlier in this round, with calls of client programs.
         """

@@ -92,7 +92,7 @@ class Ledger:
         return int(sent.sum())
 
     def times(self, kind: str) -> int:
-        """Return how often a hospital has sent messages of this ``kind``, for the hospital that sent most."""
+        """Return the largest number of times that any hospital has sent messages of this ``kind``."""
         hospitals = [np.unique(entry.hospitals) for entry in self.entries if entry.kind == kind]
         return int(np.unique(np.concatenate(hospitals), return_counts=True)[1].max(initial=0)) if hospitals else 0
 
@@ -123,8 +123,8 @@ class Ledger:
 
 
 def named_rows(problem: LocalProblem) -> Ids:
-    """Return, for each local update of ``problem``, the indices of the server's models that it uses, ``[H, C]``: start
-    models and targets of proximal terms. Negative entries name no model of the server.
+    """Return, for each local update of ``problem``, the indices of the server's models that it uses, one column for
+    each start model or target of a proximal term. Negative entries do not refer to a model of the server.
     """
     columns = []
     for phase in problem.chain:

@@ -1,8 +1,8 @@
 """The interface of local training, shared by all models and kernels.
 
-A kernel runs LocalSGD (gradient descent at one hospital) for many hospitals at once or one after another. On a CPU, the
-result for a hospital depends on that hospital's task alone. Results are therefore the same, bit for bit, however
-hospitals are distributed over processes.
+A kernel runs LocalSGD (gradient descent on a hospital's own rows) for many hospitals, at once or one after another. On
+a CPU, the result for a hospital depends on that hospital's task alone. Results are therefore the same, bit for bit,
+however hospitals are distributed over processes.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Optimizer:
     ``batch_size`` 0 a batch consists of all rows of the hospital. ``Task.learning_rate`` has precedence over
     ``learning_rate``. ``weight_decay`` adds ``weight_decay/2 * |theta|^2`` to the loss of every batch, where ``theta``
     are the parameters for which :meth:`Layout.penalised` is true. The gradient of this term is added to the batch's
-    gradient, also for Adam.
+    gradient, also for Adam (the decay is not decoupled as in AdamW).
     """
 
     name: str
@@ -128,8 +128,8 @@ class Moments:
 class Task:
     """One hospital's local training in one round.
 
-    Training changes the parameters ``theta`` so that the mean loss of a batch falls. The loss includes the proximal
-    terms ``sum_j weight_j/2 * |theta - towards_j|^2`` and the other terms below.
+    Training minimises the mean loss of batches over the parameters ``theta``. The loss includes the proximal terms
+    ``sum_j weight_j/2 * |theta - towards_j|^2`` and the other terms below.
 
     - ``X [n, F]``, ``y [n]`` (class indices, or real labels): the hospital's training rows. Without rows the result is
       ``start``.
@@ -139,7 +139,7 @@ class Task:
     - ``batches(epoch)``: a function that returns a random generator at the beginning of that epoch's stream. From this
       generator kernels draw the order of the epoch's rows, and then the model's random numbers (dropout). Kernels call
       ``batches`` once for each epoch, in order. For a full batch (``batch_size`` 0, or at least ``n``) they call it
-      only if the model draws random numbers. The next call, for any task, may re-seed the generator.
+      only if the model draws random numbers. Tasks may share one generator, which every call then seeds anew.
     - ``linear [P]``: a vector that is added to every gradient (the term ``linear . theta``).
     - ``frozen [P]``: a mask of the parameters that do not change.
     - ``contrast``: a contrastive term, which few models support; see :attr:`raysim.strategies.base.Objective.contrast`.

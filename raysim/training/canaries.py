@@ -92,7 +92,7 @@ class CanaryModel(DenseLayers):
     def traced(
         self, theta: NDArray[Any], X: NDArray[Any], y: NDArray[Any], weights: NDArray[Any] | None
     ) -> list[Traced]:
-        """Return each layer's inputs (``received``), and the gradients of the loss by its outputs (``returned``).
+        """Return each layer's inputs (``received``) and the gradients with respect to its outputs (``returned``).
 
         For the rows of canaries, ``returned`` is a unit vector at the first layer, and 0 at all other layers.
         """

@@ -3,8 +3,8 @@
 For a row with label ``y`` and the model's output ``z``:
 
 - ``log_loss``: ``-log softmax(z)[y]``; the only loss for classes;
-- ``squared``: ``(z - y)^2 / 2``, for a real label. With the factor 1/2 the gradient by ``z`` is the residual ``z - y``,
-  as for the log loss, so that learning rates are comparable;
+- ``squared``: ``(z - y)^2 / 2``, for a real label. With the factor 1/2 the derivative is the residual ``z - y``, as for
+  the log loss, so that learning rates are comparable;
 - ``absolute``: ``|z - y|``, for a real label, with the subgradient ``sign(z - y)``, which is 0 if ``z = y``.
 """
 

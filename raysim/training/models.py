@@ -32,8 +32,8 @@ def build_model(
     ``cuda[:k]``).
 
     - ``family``: a registered name, the import path ``my_module.Net`` of a class, or a class. The class is either a
-      family (a dataclass whose fields are its options, and whose ``bind(F, C, init=, device=, precision=)`` returns a
-      ``Model``), or a ``torch.nn.Module`` that is constructed as ``cls(F, C, **options)``.
+      family or a ``torch.nn.Module``. A family is a dataclass whose fields are its options, and whose ``bind(F, C,
+      init=, device=, precision=)`` returns a ``Model``. A module is constructed as ``cls(F, C, **options)``.
     - ``n_classes``: 0 means that the label is a real number. A module is then constructed with one output. A family
       must have ``regression`` among its ``labels``.
     - ``options``: the options of the family, by name.

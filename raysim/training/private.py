@@ -39,7 +39,8 @@ class PrivateSteps:
     planted: NDArray[np.bool_] | None = None
     """A mask ``[n]`` of an auditor's rows, whose gradients are replaced; None without an auditor.
 
-    The gradient of these rows by the first layer's outputs is set to a unit vector, and by other layers' outputs to 0.
+    Their gradient with respect to the first layer's outputs is set to a unit vector. The gradients with respect to the
+    outputs of all other layers are set to 0.
     """
 
 

@@ -10,5 +10,5 @@ Strategies, models and exports share the functions of this package.
 - :mod:`raysim.trees.forest`: the trees of a model, and how they score rows; :mod:`raysim.trees.stored`: trees as a
   vector of parameters; :mod:`raysim.trees.written`: trees as JSON.
 
-Only whole numbers are added. The sums are therefore the same, bit for bit, in any order of rows or hospitals.
+All sums are sums of whole numbers. They are therefore the same, bit for bit, in any order of rows or hospitals.
 """

@@ -38,7 +38,7 @@ class Bins:
 
     @staticmethod
     def of(task: TreeTask, edges: Mapping[int, Floats]) -> Bins:
-        """Return the bins of a task's columns from the edges of its numeric columns, by index."""
+        """Return the bins of a task's columns; ``edges`` has the edges of each numeric column, by column index."""
         return Bins.between([edges.get(f, np.zeros(0)) for f in range(len(task.levels))], task.levels)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -52,7 +52,7 @@ class Bins:
     def edges(self) -> tuple[Floats, ...]:
         """Return the ascending edges between the bins of each column, as ``F`` arrays.
 
-        The bin of a number is the number of edges below it. Columns of categories have no edges.
+        The bin of a value is the number of edges below this value. Columns of categories have no edges.
         """
         return tuple(np.split(self.joined, np.cumsum(self.lengths)[:-1]))
 
@@ -75,7 +75,7 @@ class Bins:
 
     @cached_property
     def width(self) -> int:
-        """Return the number of bins of all columns together, ``W``."""
+        """Return the number of bins of all columns together, ``W``, including the bins of missing values."""
         return int((self.sizes + 1).sum())
 
     def codes(self, X: NDArray[Any]) -> NDArray[np.uint8]:

@@ -26,7 +26,7 @@ class."""
 
 
 class Rows:
-    """Rows of one place on which trees are grown: their bins, labels and margins.
+    """Rows on which trees are grown, all at one hospital or pooled: their bins, labels and margins.
 
     A row's margins are its initial margins plus the values of the leaves that it reaches in the trees so far.
     """
@@ -34,7 +34,7 @@ class Rows:
     def __init__(self, binned: Binned, y: NDArray[Any], margins: Ints) -> None:
         """Store rows with the labels ``y [n]`` and the initial ``margins [n, K]``, one for each of K outputs.
 
-        Margins are integers that count steps of a fixed size.
+        Margins are integers in units of a fixed size.
         """
         self._binned, self.y = binned, y
         self.margins = margins

@@ -2,16 +2,17 @@
 
 Finite float32 numbers are mapped to unsigned integers of 32 bits in the same order (:func:`ordered`). The value with a
 given rank is then found 8 bits at a time, beginning with the highest bits. Let the prefix be the bits found so far. At
-each step, the rows that begin with the prefix are counted by their next 8 bits. Counts are whole numbers, so hospitals'
-counts add up to the counts of the pooled rows. Edges therefore do not depend on which hospital has which rows.
+each step, the values that begin with the prefix are counted by their next 8 bits. Counts are whole numbers, so
+hospitals' counts add up to the counts of the pooled rows. Edges therefore do not depend on which hospital has which
+rows.
 
 With ``n`` recorded values and ``B`` bins, ``v_k`` (k = 1 to B - 1) is the smallest value that at least ``k n / B``
 values do not exceed. ``w_k`` is the smallest value above ``v_k``. Edge ``k`` is the midpoint of ``v_k`` and ``w_k``.
 Equal edges count once, and there is no edge after the largest value.
 
-With ``edges: codes`` only the first 16 bits of values are used. The midpoint is then between the largest number that
-begins with the bits of ``v_k`` and the smallest number that begins with the bits of ``w_k``. An edge differs from its
-quantile by at most 1/128 of it. With ``edges: exact`` all 32 bits are used.
+With ``edges: exact`` all 32 bits are used. With ``edges: codes`` only the first 16 bits of values are compared. The
+edge is then the midpoint of the largest number that begins with the bits of ``v_k`` and the smallest number that begins
+with the bits of ``w_k``. Values between ``v_k`` and its edge differ from ``v_k`` by at most 1/128 of ``v_k``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The trees of a model: how they are stored together, and how they score rows.
 
-The arrays of a tree have ``I = 2^depth - 1`` splits and ``N = 2 I + 1`` nodes, numbered as in a heap: node ``i`` has
-the children ``2 i + 1`` (left) and ``2 i + 2``.
+The arrays of a tree have ``I = 2^depth - 1`` splits and ``N = 2 I + 1`` nodes. Nodes are numbered as in a heap: node
+``i`` has the children ``2 i + 1`` (left) and ``2 i + 2``.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The nodes of a tree are numbered as in a heap: node ``i`` has the children ``2 i + 1`` (left) and ``2 i + 2``. Of two
 children, only the histogram of the child with fewer rows is requested, or of the left child if both have equally many.
 The other child's histogram is the parent's histogram minus the requested one. This is exact, because histograms consist
-of whole numbers. Leaves need no request: their sums are sides of a split.
+of whole numbers. Leaves need no request: the split of the parent gives their sums.
 """
 
 from __future__ import annotations
@@ -179,8 +179,8 @@ def grow(
 def leaf_values(tree: Grown, settings: TreeSettings) -> Ints:
     """Return the value of each leaf, ``-rate G / (H + l2)``, ``[N]``; 0 for nodes that are not leaves.
 
-    ``G`` and ``H`` are the sums of gradients and second derivatives over the leaf's rows. Values are integers in the
-    units of margins.
+    ``G`` and ``H`` are the sums of gradients and second derivatives over the leaf's rows. Values are integers, in the
+    same units as margins.
     """
     G, H = tree.sums[:, 0] / GRID, tree.sums[:, 1] / GRID + settings.l2
     values = np.divide(-settings.rate * G, H, out=np.zeros_like(G), where=H > 0)

@@ -26,11 +26,11 @@ FEW = 2**12
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """Cells in which rows are added faster than in the bins of each column.
+    """Combinations of bins of several columns, over which rows are summed faster than over single bins.
 
     Neighbouring columns form ``G`` groups. A cell is a combination of bins, one for each column of a group, so each row
-    is in one cell of each group. A bin's sum is the sum over the cells that belong to it. Adding rows to cells takes
-    fewer additions than adding rows to bins.
+    is in one cell of each group. Rows are added to cells, which takes fewer additions. A bin's sum is then the sum over
+    the cells that belong to it.
     """
 
     group: Ints

@@ -30,11 +30,10 @@ LOG_MEAN = 30.0
 
 
 def gradients(loss: Loss, margins: Ints, y: NDArray[Any], scale: int = 0) -> tuple[Floats, Floats]:
-    """Return the gradient ``g`` and second derivative ``h`` of each row's loss by its ``margins [n, K]``, ``[n, K]``
-    each.
+    """Return the gradient ``g`` and second derivative ``h`` of each row's loss, with respect to its ``margins [n, K]``.
 
-    They are whole multiples of ``2^-30``, returned as whole numbers. ``y [n]`` are class indices, counts or numbers.
-    The squared error is that of labels divided by ``2^scale``.
+    Both are ``[n, K]``. They are whole multiples of ``2^-30``, returned as whole numbers. ``y [n]`` are class indices,
+    counts or numbers. The squared error is that of labels divided by ``2^scale``.
     """
     z = margins / MARGIN
     if loss == "logistic":

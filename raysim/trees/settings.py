@@ -23,7 +23,7 @@ class TreeSettings:
     """The keys of ``model:`` for boosted trees."""
 
     trees: int = 100
-    """The number of trees of the model. With C > 2 classes, each boosting step grows C trees."""
+    """The number of boosting steps. Each step grows one tree, or C trees for C > 2 classes."""
     depth: int = 3
     """The largest number of splits between the root and a leaf."""
     rate: float = 0.1

@@ -8,8 +8,8 @@ l2)``. The node is split if half of the gain exceeds ``gamma`` and both sides ha
   missing values go to the side with more rows, or left if both sides have equally many.
 - "Missing against the rest" is also a split: all values go left, and missing values right.
 - Categories are sorted by ``G/(H + l2)`` (if equal, by their codes). Every prefix of this order is a candidate for the
-  left side, which is optimal for this gain (W. Fisher 1958). Categories without rows in the node go to the side of
-  missing values.
+  left side. No other set of categories has a larger gain than the best of them (W. Fisher 1958). Categories without
+  rows in the node go to the side of missing values.
 - Among equal gains (to a relative difference of 1e-12), the first column is chosen, then the first bin, then missing
   values left.
 """

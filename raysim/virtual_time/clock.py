@@ -82,7 +82,7 @@ class Clock:
         )
 
     def tidied(self) -> Clock:
-        """Return the clock without those global models from which no hospital that is still training started."""
+        """Return the clock with only those global models from which hospitals that are still training have started."""
         used = np.isin(self.kept, self.version)
         return replace(self, kept=self.kept[used], models=self.models[used])
 
@@ -146,8 +146,8 @@ def trained_rows(view: FederationView, ids: Ids, problem: LocalProblem) -> Float
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """The times at which ``H`` hospitals' local updates end, all called at the same moment, and which of them are
-    lost.
+    """The times at which the local updates of ``H`` hospitals end, and which of them are lost. All hospitals were
+    called at the same moment.
     """
 
     ends: Floats
@@ -175,7 +175,7 @@ def answers(
     system: System, seed: int, ids: Ids, began: float, seconds: Floats, until: Floats | None, *key: int
 ) -> Answers:
     """Return when the local updates of the hospitals ``ids [H]`` end, and which of them are lost. The updates start at
-    ``began`` and would take ``seconds [H]``.
+    ``began`` and take ``seconds [H]``, unless they are lost before.
 
     ``until [H]`` is the time at which each hospital becomes unavailable (None: no hospital does). The moment of a
     dropout is sampled uniformly from the random stream ``key``.

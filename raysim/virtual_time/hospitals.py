@@ -117,8 +117,8 @@ ROUNDING = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """The time intervals in which hospitals are available: interval ``r`` of ``R`` is of the hospital ``hospital[r]``,
-    from ``begin[r]`` until before ``end[r]``.
+    """The time intervals in which hospitals are available: interval ``r`` belongs to the hospital with id
+    ``hospital[r]``, begins at ``begin[r]`` and ends just before ``end[r]``.
 
     The intervals of a hospital are disjoint. All repeat every ``period`` seconds (infinite: they do not repeat). A
     hospital that is available at the end of a period may remain available at the beginning of the next one, for ``carry

@@ -1,9 +1,9 @@
 """The hospitals of each round, and the models from which they start.
 
-If hospitals are reliable, all sampled hospitals take part in a round; otherwise those that reply in time. Only
-hospitals whose updates are used are really trained. A hospital that is lost, too late or not needed stores nothing of
-the round, as if it had never been called. What a hospital stores between rounds, such as a control variate or its own
-model, therefore always agrees with what the server has received.
+If hospitals are reliable, all sampled hospitals take part in a round; otherwise only those that reply in time take
+part. Only hospitals whose updates are used are really trained. A hospital that is lost, too late or not needed stores
+nothing of the round, as if it had never been called. What a hospital stores between rounds, such as a control variate
+or its own model, therefore always agrees with what the server has received.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ class PerfectScheduler:
 class ClockedScheduler:
     """The common base class of schedulers on a virtual clock.
 
-    ``measure`` sends a client program to hospitals as ``view.call`` does, but without counting traffic or time. It is
-    used when a request is repeated.
+    ``measure`` sends a client program to hospitals as ``view.call`` does, but counts neither traffic nor time. It is
+    used for repeated requests.
     """
 
     def __init__(

@@ -109,8 +109,9 @@ class SynchronousScheduler(ClockedScheduler):
         round: int,
         done: ScheduledCohort,
     ) -> ScheduledCohort:
-        """Return the hospitals whose updates are used in this round, and their local problem. Some have replied in time
-        (``fresh``); ``stale [F]`` marks hospitals whose updates are late, among those that were training.
+        """Return the hospitals whose updates are used in this round, and their local problem. The hospitals in
+        ``fresh`` have replied in time. ``stale [F]`` marks, among the ``F`` hospitals that were still training, those
+        whose late updates have arrived.
         """
         if len(fresh) == len(ids) and not stale.any():
             return replace(done, ids=ids, problem=problem)
@@ -154,7 +155,7 @@ class SynchronousScheduler(ClockedScheduler):
         """Raise ``ConfigError`` if the selection can never give enough hospitals, even if all are available.
 
         A sample that depends on data may be smaller than the configured size of the selection, although the next sample
-        is large enough. Such a sample alone is no error.
+        is large enough. One such sample is therefore no error.
         """
         size, needed, everyone = sized(view.selection), self._section.rounds.minimum_cohort, len(view.trainable)
         if not size or not self._strategy.uses_selection() or len(view.present) < everyone:
@@ -168,7 +169,7 @@ class SynchronousScheduler(ClockedScheduler):
             )
 
     def _check_deadline(self, view: FederationView, ids: Ids, problem: LocalProblem, down: Floats, up: Floats) -> None:
-        """Raise ``ConfigError`` if even the fastest hospitals cannot reply before the deadline, none of them being
+        """Raise ``ConfigError`` if even the fastest hospitals cannot reply before the deadline, even if none of them is
         lost.
         """
         rules, everyone = self._section.rounds, view.trainable

@@ -86,13 +86,13 @@ def check_starts(starts: Any, size: int) -> None:
 
 
 def check_mixture(mixture: Any, hospitals: int, models: int) -> None:
-    """Raise :class:`Invalid` unless there is one weight for each hospital and model."""
+    """Raise :class:`Invalid` unless ``mixture`` is None or has one weight for each hospital and model."""
     if mixture is not None:
         check_array("mixture", mixture, NUMBERS, hospitals, "hospitals", columns=models)
 
 
 def check_private(private: Any, size: int) -> None:
-    """Raise :class:`Invalid` unless there is one truth value for each parameter."""
+    """Raise :class:`Invalid` unless ``private`` is None or has one truth value for each parameter."""
     if private is not None:
         check_array("private", private, TRUTHS, size, "parameters")
 

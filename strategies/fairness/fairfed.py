@@ -7,8 +7,8 @@ In a round, each hospital classifies its training rows with the model that it re
 group. From the counts the server computes the hospital's accuracy ``Acc_i`` and its gap of true positive rates
 ``F_i = TPR(others) - TPR(privileged)``. From the sums of the counts it computes the accuracy ``Acc`` and the gap ``F``
 over all hospitals. With ``d_i = |F - F_i|``, or ``|Acc - Acc_i|`` if F_i is undefined (a group without positive rows),
-the hospital's weight changes to ``omega_i - beta (d_i - mean d)``. The first weight is the hospital's share of rows.
-The next model is the mean of hospitals' models, weighted by ω.
+the hospital's weight ω_i changes to ``omega_i - beta (d_i - mean d)``. The first weight is the hospital's share of
+rows. The next model is the mean of hospitals' models, weighted by ω.
 
 Choices: ω is clipped at 0. The weights cannot all become 0, since their changes sum to 0. If all participants have
 weight 0, they are weighted by rows. Patients whose attribute is unknown count only for accuracy. With more than two

@@ -49,7 +49,8 @@ class SteepenedTraining(Program):
     """Local training after which a hospital sends its delta times ``F^q``, and the number
     ``F^q + q F^(q - 1) |delta|^2 / learning_rate``.
 
-    The delta is the change of the parameters in training, and F is the mean training loss before it.
+    The delta is the change of the parameters in training, F is the mean training loss before it, and q is the exponent
+    of q-FedAvg.
     """
 
     size: int

@@ -6,9 +6,9 @@ columns.
 
 CHiP-FL forms clusters once, before the first round. As an extension, clusters may change during training. Every r
 rounds each hospital receives the models of all K clusters and sends its mean training loss under each of them. K-means
-then runs on the first signatures with these losses as a further block of columns, standardised like the other blocks. A
-new cluster's model is the mean of its members' previous cluster models, weighted by training rows. The mean of all
-cluster models, weighted by the clusters' training rows, therefore does not change.
+then runs on the signatures with these losses as a further block of columns, standardised like the other blocks. A new
+cluster's model is the mean of its members' previous cluster models, weighted by training rows. The mean of all cluster
+models, weighted by the clusters' training rows, therefore does not change.
 
 Traffic of this extension: every r rounds, each hospital with training rows receives K models of P scalars and sends K
 losses.
@@ -102,8 +102,9 @@ class SignatureClustering(Strategy):
     def aggregated(self, view: FederationView, state: State, update: Update, alpha: float) -> State:
         """Return the state after a round.
 
-        Updates are averaged in each cluster, and the cluster models to the global model. Each cluster model then moves
-        by ``1 - alpha`` of the way to the global model. Every ``recluster_every`` rounds hospitals are clustered again.
+        Updates are averaged in each cluster. The average of the cluster models is the global model. Each cluster model
+        then moves by ``1 - alpha`` of the way to the global model. Every ``recluster_every`` rounds hospitals are
+        clustered again.
         """
         state = cluster_steps(view, state, update, alpha)
         clusters = number_of(self.clusters, view.sizes)

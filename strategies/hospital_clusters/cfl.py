@@ -12,10 +12,10 @@ cluster's model, each with its own average. Otherwise the cluster is not split.
 Choices: deltas are averaged by rows (the authors: uniformly). Single linkage always finds the best two groups.
 ``complete`` linkage, which the authors' code uses, may not find them. With client sampling, a hospital is represented
 by its last delta since its cluster was last split. A cluster is tested for a split once all its hospitals have such a
-delta. Its model moves by the deltas of the round. Hospitals without training rows join the group with more rows. A
-selection that uses losses receives losses under the cluster's model. The defaults of eps1 and eps2 are Clust-PSI-PFL's.
-u is rarely that small: choose eps1 and eps2 from the ranges of u and g, which are under ``facts`` in a run's
-``summary.json``. The state's ``log`` has u and g of every test.
+delta. A cluster's model moves only by the deltas of the current round. Hospitals without training rows join the group
+with more rows. A selection that uses losses receives losses under the cluster's model. The defaults of eps1 and eps2
+are those of the paper on Clust-PSI-PFL. In practice u is rarely below the default: choose eps1 and eps2 from the ranges
+of u and g, which are under ``facts`` in a run's ``summary.json``. The state's ``log`` has u and g of every test.
 
 Traffic in a round: the server sends the cluster model's P scalars to each participant, which sends back its delta of P
 scalars and the number of its training rows. Actors (processes that simulate several hospitals) cannot add up the deltas
@@ -131,8 +131,8 @@ class Cfl(Weighted):
         )
 
     def facts(self, view: FederationView, state: State) -> dict[str, float]:
-        """Return the number of tests of whether a cluster splits, and in these tests the range of u (the norm of the
-        mean update) and of g (the largest norm of an update).
+        """Return how often a cluster was tested for a split, and the ranges of u and g over these tests. u is the norm
+        of the mean update, and g is the largest norm of an update.
 
         The settings ``eps1`` and ``eps2`` can be chosen from these ranges.
         """

@@ -7,9 +7,12 @@ hospitals' parameters) are averaged in each cluster. The global model is the mea
 rows. Every cluster model then moves by ``1 - alpha`` of the way to the global model. After the last round each hospital
 fine-tunes its cluster's model, without a regulariser.
 
-Choices where the paper is silent: k-means on standardised columns; 5 clusters, as in its hierarchical baseline; the
-cohort is sampled over the federation and then split by cluster; deltas are differences from the cluster model (as in
-the pseudo-code, not eq. 4); one epoch of fine-tuning.
+Choices where the paper is silent or contradicts itself:
+
+- K-means uses standardised columns, and there are 5 clusters, as in the paper's hierarchical baseline.
+- The cohort is sampled over the federation and then split by cluster.
+- Deltas are differences from the cluster model, as in the pseudo-code (not eq. 4).
+- Fine-tuning takes one epoch.
 
 Traffic: each hospital sends its signature once, ``C + 3 D`` scalars for C classes and D columns. In a round, each
 participant receives its cluster's model and, unless mu = 0, the global model, P scalars each. It sends back P scalars

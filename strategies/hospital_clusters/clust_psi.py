@@ -9,23 +9,24 @@ the largest mean silhouette. Each cluster then runs its own federated averaging,
 model.
 
 Choices: shares of classes are smoothed by .05, where the authors add 1e-6 (``epsilon``; docs/heterogeneity.md compares
-both). Fewer than three hospitals, or hospitals that are all alike, form one cluster (unlike the paper's search; the
-authors' code can return one cluster, see ``allow_one``). The configured selection samples inside each cluster. The
-paper samples half of each cluster, at least one hospital: ``selection: {name: uniform, fraction: 0.5, minimum: 1}``.
-Hospitals without training rows get a cluster by the properties that need no label (:class:`NearestSkew`). If labels are
-the only property, these hospitals join the cluster whose centre is nearest to a hypothetical hospital without skew. The
-search takes time proportional to K^2 for each number of clusters. Above ``search_sample`` hospitals it therefore runs
-on a sample of this size, and all hospitals are clustered with the number that it finds.
+both). Unlike in the paper, hospitals form one cluster if they are fewer than three or all alike. With ``allow_one``
+they also do if no number of clusters has a positive silhouette, as in the authors' code. The configured selection
+samples inside each cluster. The paper samples half of each cluster, at least one hospital:
+``selection: {name: uniform, fraction: 0.5, minimum: 1}``. Hospitals without training rows are assigned to clusters by
+features and sizes, if ``by`` names them (:class:`NearestSkew`). If ``by`` names labels alone, or counts have noise,
+they join the cluster whose centre is nearest to a hypothetical hospital without skew. The search takes time
+proportional to K^2 for each number of clusters. Above ``search_sample`` hospitals it therefore runs on a sample of this
+size, and all hospitals are clustered with the number that it finds.
 
-Beyond the paper, ``by`` names what PSI is computed over: ``labels``, ``attributes`` (quantile bins of every feature,
-with a separate bin for missing values), ``sizes`` (a hospital's share of rows compared with equal shares), or several,
-which then have equal weights. PSI terms of labels and attributes are unsigned, so that opposite skews can have equal
-terms and share a cluster.
+Beyond the paper, ``by`` names the properties whose PSI is computed. ``labels`` is the paper's choice. ``attributes``
+means quantile bins of every feature, with a separate bin for missing values. ``sizes`` compares a hospital's share of
+rows with equal shares. Several properties have equal weights. PSI terms of labels and attributes are unsigned, so that
+opposite skews can have equal terms and share a cluster.
 
-Traffic: each hospital once sends its row counts of the C classes. For attributes, each hospital also sends
-``(bins + 1) D`` scalars, from which the server computes common bin edges, receives ``(bins - 1) D`` edges, and sends
-``(bins + 1) D`` counts. In a round, each participant receives its cluster's model of P scalars, and sends back P
-scalars and the number of its training rows.
+Traffic: each hospital once sends its row counts of the C classes. For attributes of D columns, each hospital also sends
+``(bins + 1) D`` scalars, from which the server computes common bin edges. The hospital then receives ``(bins - 1) D``
+edges and sends ``(bins + 1) D`` counts. In a round, each participant receives its cluster's model of P scalars, and
+sends back P scalars and the number of its training rows.
 """
 
 from __future__ import annotations
@@ -124,8 +125,8 @@ class NearestSkew(Newcomers):
     """The rule for a hospital that did not take part in training: it joins the cluster whose hospitals have, on
     average, the most similar stability indices.
 
-    The hospital's label distribution is computed from its labelled rows, and is not compared if it has none. Features
-    and the number of rows are compared on all its rows.
+    The hospital's label distribution is computed from its labelled rows. Without labelled rows, label distributions are
+    not compared. Features and the number of rows are compared on all its rows.
     """
 
     participants: Skews

@@ -6,19 +6,19 @@ Y. Ruan, C. Joe-Wong: *FedSoft: Soft Clustered Federated Learning with Proximal 
 details follow the authors' code.
 
 The server has S models, one for each source, which are called centres. Every τ rounds each hospital k receives all
-centres and sends ``u_ks``, the share of its rows whose loss is smallest under centre s (ties to the smaller s; an exact
-0 becomes σ, without renormalising). In a round, each centre samples ``ceil(fraction K / S)`` of the K hospitals that
-have rows and are available. It samples without replacement, with probabilities in proportion to ``u_ks n_k`` for
-``n_k`` rows. All sampled hospitals minimise ``L_k + lam/2 sum_s u_ks |w - c_s|^2`` from their own model. A centre
-``c_s`` becomes the plain mean of the models that its sampled hospitals return. If none of them returns a model, the
-centre does not change.
+centres and sends ``u_ks``, the share of its rows whose loss is smallest under centre s. Ties go to the smaller s, and a
+share of 0 is replaced by σ, without renormalising. In a round, each centre samples ``ceil(fraction K / S)`` of the K
+hospitals that have rows and are available. It samples without replacement, with probabilities in proportion to
+``u_ks n_k`` for a hospital with ``n_k`` rows. All sampled hospitals minimise ``L_k + lam/2 sum_s u_ks |w - c_s|^2``
+from their own model. A centre ``c_s`` becomes the plain mean of the models that its sampled hospitals return. If none
+of them returns a model, the centre does not change.
 
 Choices: the paper does not give the number of hospitals that a centre samples. ``selection: configured`` is the variant
 without sampling by centres: the configured selection samples the hospitals, and ``c_s`` is the mean of their models,
 weighted by ``u_ks n_k``. Centres start at the common initial model plus ``spread N(0, I)``. Before its first round a
 hospital's own model is its mixture ``sum_s u_ks c_s / sum_s u_ks``; with ``start: mixture`` every round begins at the
-mixture. Hospitals without training rows use the mixture with the shares of all hospitals' training rows together. A
-selection that uses losses receives losses under the plain mean of the centres.
+mixture. Hospitals without training rows use the mixture whose weights are the shares of all training rows of the
+federation. A selection that uses losses receives losses under the plain mean of the centres.
 
 There may be more centres than hospitals, because each row of a hospital belongs to one centre.
 

@@ -19,10 +19,10 @@ several runs, are left out: compare seeds instead. A hospital uses the model wit
 rows. Hospitals without training rows use the model that is used for the most training rows. A selection that uses
 losses receives losses under the model that a hospital chose last, or under the first model before its first choice.
 
-If the server may learn only sums, each hospital chooses locally. It sends K P scalars (K vectors of P scalars, its
-delta in place of the chosen model and zeros elsewhere) and K scalars (a 1 for the chosen model, zeros elsewhere). The
-sums reveal how many hospitals chose a model, but not which hospitals. Each model becomes the weighted mean of the
-models trained from it, because the sum of deltas is divided by the sum of the weights.
+If the server may learn only sums, each hospital chooses locally. It sends K vectors of P scalars (its delta for the
+chosen model, zeros for the others) and K scalars (1 for the chosen model, 0 for the others). The sums reveal how many
+hospitals chose a model, but not which hospitals. Each model becomes the weighted mean of the models trained from it,
+because the sum of deltas is divided by the sum of the weights.
 
 Traffic in a round: each participant receives K models of P scalars. It sends back the number of the chosen model, P
 scalars and the number of its training rows. If its choice is hidden, it sends K P + K scalars and the number of its

@@ -16,8 +16,8 @@ accumulates squares:
 Deviations: ``v`` starts at 0, as in Flower and FedLab; the paper requires at least ``tau^2``
 (``initial_accumulator: tau2``). Deltas are weighted by rows, as in Flower; the paper weights them equally
 (``weights: uniform``). With the optimizer ``sgd``, ``training.learning_rate`` is the paper's client rate η_l; other
-optimizers are not in the paper. Defaults are the best values in the grid search of Clust-PSI-PFL. A round without
-participants does not change m and v.
+optimizers are not in the paper. Defaults are the best values in the grid search of the paper on Clust-PSI-PFL. A round
+without participants does not change m and v.
 
 Traffic as in federated averaging: each participant receives the model's P scalars, and sends back P scalars and the
 number of its training rows.

@@ -21,8 +21,8 @@ from raysim.strategies.shared.weights import Weighted
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MomentumState(State):
-    """The state of FedAvgM between rounds. ``velocity [P]`` is the sum of the averaged updates of all rounds, in which
-    the momentum lowers the weight of older updates."""
+    """The state of FedAvgM between rounds. ``velocity [P]`` is the weighted sum of the averaged updates of all rounds;
+    the weight of an update falls by the factor ``momentum`` each round."""
 
     velocity: Floats
 

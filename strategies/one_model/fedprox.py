@@ -8,9 +8,9 @@ fewer epochs, and its update still counts. With one full-batch step per round th
 this is federated averaging.
 
 Deviations from Algorithm 2: the paper's server samples K hospitals with probabilities ``n_i / n`` and averages their
-models with equal weights. Here the configured selection samples, and updates are weighted by rows as in federated
-averaging. With ``selection: by_rows`` and ``weights: uniform`` it is the paper's algorithm. The configured epochs, or
-``straggler_epochs``, replace the paper's gamma-inexact solutions.
+models with equal weights. Here the configured selection samples the hospitals, and updates are weighted by rows as in
+federated averaging. With ``selection: by_rows`` and ``weights: uniform`` it is the paper's algorithm. The configured
+epochs, or ``straggler_epochs``, replace the paper's gamma-inexact solutions.
 
 Traffic as in federated averaging: each participant receives the model's P scalars, and sends back P scalars and the
 number of its training rows.

@@ -5,11 +5,11 @@ Processing 2022, Algorithm 2 (smoothed Weiszfeld).
 
 Each hospital i trains and stores its update ``delta_i``. The first estimate ``z`` of the median is the mean of the
 updates, weighted by ``w_i``. In each of ``passes`` further calls of a round, hospitals receive ``z``. Each hospital
-returns ``v_i (delta_i - z)`` and ``v_i = w_i / max(nu, |delta_i - z|)``, and ``z`` moves by the ratio of the sums. In
-this form, the norm of the returned vector is at most ``w_i``, however far away an update is. The rule
-``geometric_median`` of ``aggregation`` does the same for other strategies, but starts at 0 instead of the mean.
-Hospitals that together have less than half of the weight cannot move the model far. The method does not resist a
-hospital that sends a false ``v_i``. With ``passes: 0`` the method is federated averaging.
+returns ``v_i (delta_i - z)`` and ``v_i = w_i / max(nu, |delta_i - z|)``, with ν a small smoothing distance. The
+estimate ``z`` moves by the ratio of the sums. In this form, the norm of the returned vector is at most ``w_i``, however
+far away an update is. The rule ``geometric_median`` of ``aggregation`` does the same for other strategies, but starts
+at 0 instead of the mean. Hospitals that together have less than half of the weight cannot move the model far. The
+method does not resist a hospital that sends a false ``v_i``. With ``passes: 0`` the method is federated averaging.
 
 Traffic in a round: the server sends P scalars (the model, in float64) and the hospital's weight to each participant,
 which sends back P scalars and a weight. Each pass has the same traffic again.

@@ -6,9 +6,8 @@ Hospital i has ``n_ig`` rows in cluster g and sends these numbers once. A hospit
 each cluster with ``n_ig > 0``, and models are averaged with the weights ``n_ig``. A cluster without training rows is
 left out: its patients belong to their next most likely cluster, and the server sends hospitals the remaining clusters.
 
-A hospital starts from as many models as it has clusters. A selection that uses losses receives one loss for each
-hospital, the loss of the model in row 0. No hospital trains from row 0: participants also receive their clusters'
-models.
+A selection that uses losses receives one loss for each hospital, that of the model in row 0. No hospital trains this
+model, so participants receive their clusters' models in addition to it.
 """
 
 from __future__ import annotations
@@ -183,7 +182,7 @@ def most_likely_components(columns: Ids, mixture: Mixture) -> PatientClusters:
 
 
 def numbers_to_try(clusters: int | None, points: int) -> Sequence[int]:
-    """Return the numbers of clusters to try: ``clusters`` if given, otherwise those of 3 to 8 that are below
+    """Return the numbers of clusters to try: ``clusters`` if given, otherwise the numbers from 3 to 8 that are below
     ``points``, the number of points to be clustered. With fewer than four points, the only number is ``points - 1``,
     but at least 1."""
     if clusters is not None:

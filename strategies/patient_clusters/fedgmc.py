@@ -21,10 +21,10 @@ Choices where the paper is silent or contradicts itself:
 
 A mixture of few rows nearly reveals them: the mean of a single row is that row.
 
-In the paper, cluster models learn nothing from each other. ``lam``, ``mu`` and ``alpha`` couple them as in CHiP-FL:
-proximal terms with the weight 2 ``lam`` towards the cluster's model and 2 ``mu`` towards the mean of all models by
-rows. In every round cluster models also move by ``1 - alpha`` of the way to that mean. The defaults, 0, 0 and 1, are
-the paper's method.
+In the paper, cluster models learn nothing from each other. ``lam``, ``mu`` and ``alpha`` couple them as in CHiP-FL.
+Proximal terms have the weight 2 ``lam`` towards the cluster's model, and 2 ``mu`` towards the mean of all models,
+weighted by rows. In every round cluster models also move by ``1 - alpha`` of the way to that mean. The defaults, 0, 0
+and 1, are the paper's method.
 
 Traffic, with d continuous features among D value columns, G clusters, and P scalars of a model:
 
@@ -33,7 +33,7 @@ Traffic, with d continuous features among D value columns, G clusters, and P sca
 - Each hospital once receives d scalars (the columns) and ``d + G (1 + d + d (d + 1) / 2)`` (columns and mixture). If
   only G' clusters have training rows, it also receives their G' numbers.
 - In a round, each participant receives and sends back P scalars for each cluster in which it has rows. With ``mu`` > 0
-  each participant receives P scalars more, the mean of all models.
+  each participant also receives the mean of all models, P scalars.
 """
 
 from __future__ import annotations

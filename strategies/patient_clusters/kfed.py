@@ -11,8 +11,8 @@ D. K. Dennis, T. Li, V. Smith: *Heterogeneity for the Win: One-Shot Federated Cl
    sent none, the patient belongs to the nearest of the K centres.
 
 Choices: K is the number from 3 to 8 for which the server's clustering has the largest mean silhouette. If K < k', the
-server starts from that hospital's first centre and adds the farthest of its other centres. If no hospital sent k'
-centres, the server starts with the hospital that sent the most.
+server starts from the first centre of the hospital in step 2 and adds the farthest of this hospital's other centres. If
+no hospital sent k' centres, the server starts with the hospital that sent the most.
 
 Traffic, with d continuous features among D value columns, G clusters, and P scalars of a model:
 
@@ -110,8 +110,8 @@ def local_centres(rows: Floats, clusters: int, rng: np.random.Generator) -> Floa
 
     K-means++ chooses k' seeds after a projection of the rows on their first k' right singular vectors. ``S_r`` are the
     rows that are at least three times nearer to seed r than to any other seed. Lloyd's iterations start, without
-    projection, from the means of the ``S_r``, or from the seed itself if ``S_r`` is empty. If there are at most k'
-    rows, or at most k' different rows, these are the centres.
+    projection, from the means of the ``S_r``, or from the seed itself if ``S_r`` is empty. With at most k' rows, or at
+    most k' different rows, the result is these rows.
     """
     if len(rows) <= clusters:
         return rows

@@ -5,7 +5,7 @@ streams, as a hospital that takes part in every round of a federated strategy. T
 between rounds, because nothing interrupts training. With ``solve: true`` each hospital fits a regression to convergence
 in the first round, without gradient steps. The hospital's ridge penalty is 1, 10 or 100, whichever has the smallest
 leave-one-out loss on its own rows. If all rows of a hospital have the same class, its model predicts the shares of the
-classes, with half a row added to each class. Nothing is sent.
+classes, with half a row added to each class. There is no traffic.
 """
 
 from __future__ import annotations

@@ -14,9 +14,12 @@ import time
 from pathlib import Path
 
 import psutil
+import pytest
 
 from raysim.cluster.connection import connected
 from tests.source import ROOT
+
+pytestmark = pytest.mark.surroundings
 
 
 def listen() -> None:

@@ -37,6 +37,9 @@ Fed_Prox = otherpackage:Other
 """
 
 
+pytestmark = pytest.mark.surroundings  # packages of others
+
+
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
     """A folder with an installed package that registers commands and strategies under names that are taken."""

@@ -29,6 +29,7 @@ def test_a_pipe_that_is_closed_ends_a_command_in_silence(command: str, tmp_path:
     assert done.stderr == ""
 
 
+@pytest.mark.surroundings
 @pytest.mark.parametrize("where", [">&-", "2>&1 | true"])
 def test_a_run_whose_output_is_closed_goes_on(where: str, tmp_path: Path):
     small = "--set data.hospitals=4 --set data.rows=200 --set training.rounds=1 --set tracking.uri=none"

@@ -56,7 +56,7 @@ class AggregationSection(Section):
 
     @property
     def of_single(self) -> bool:
-        """Whether the server must see each hospital's update to apply the robust rule.
+        """Whether the robust rule needs the updates of all hospitals together.
 
         If not, each hospital can apply the rule to its own update.
         """

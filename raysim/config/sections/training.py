@@ -87,7 +87,7 @@ class TuneSection(BaseModel):
         return self.models.get(learner, self.model_extra or {})
 
     def tries_models(self, learner: str) -> bool:
-        """Whether tuning tries keys of the model, or has own values for this model.
+        """Whether tuning tries keys of the model, or has separate values for this model.
 
         If so, strategies without training steps are also tuned. ``learner`` is the model's name in tables.
         """

@@ -87,7 +87,7 @@ class _Checks:
         return range(1, 2) if C == 2 else range(C if C <= _CLASSES else 0)
 
     def note(self, rows: int, best: Separation, strongest: str) -> str:
-        """Return a line on what was checked and on the column that ranks rows best."""
+        """Return a line on what was checked and on the column that predicts the label best."""
         if not self.classes:
             return "the label is a number: no column is compared with it"
         if not self.compared:
@@ -181,7 +181,8 @@ class _Checks:
     def _coded(self, name: str, value: NDArray[Any], y: NDArray[Any]) -> Suspect | None:
         """Report a column of few different whole numbers if the numbers may be codes rather than amounts.
 
-        Along the numbers of such a column, the share of the positive class first rises and then falls, or the reverse.
+        They may be codes if the share of the positive class first rises and then falls from the lowest to the highest
+        number, or the reverse.
         """
         if len(self.classes) != 2 or not _few(value):
             return None
@@ -207,7 +208,7 @@ class _Checks:
 
 
 def _passes(strength: Separation, limit: float) -> bool:
-    """Whether the AUROC is above ``limit`` and its lower confidence limit is not far below; False for NaN."""
+    """Whether the AUROC is above ``limit``, and its lower confidence limit at most ``_LOOSE`` below; False for NaN."""
     return strength.auroc > limit and strength.low > limit - _LOOSE
 
 
@@ -217,6 +218,6 @@ def _few(value: NDArray[Any]) -> bool:
 
 
 def _best(strengths: Iterator[tuple[Separation, int]]) -> tuple[Separation, int]:
-    """Return the separation with the highest lower confidence limit of its AUROC, and the class that it is for."""
+    """Return the separation whose AUROC has the highest lower confidence limit, and the class that it separates."""
     listed = list(strengths)
     return max(listed, key=lambda each: -1.0 if np.isnan(each[0].auroc) else each[0].low)

@@ -86,9 +86,9 @@ def check(
 ) -> tuple[Suspect, ...]:
     """Return the suspected errors in the rows ``rows [n]`` of ``table``, the most serious first.
 
-    ``home [n]`` is the hospital of each row, ``y [n]`` its label (the index of a class, or a real number if ``classes``
-    is empty), and ``patients [n]`` its patient, if known. ``unlike`` are columns with a different value in every row,
-    which the search for copied rows ignores.
+    ``home [n]`` is the hospital of each row, and ``patients [n]`` its patient, if known. ``y [n]`` is each row's label:
+    the index of a class, or a real number if ``classes`` is empty. ``unlike`` are columns with a different value in
+    every row, which the search for copied rows ignores.
     """
     order = in_order(home)
     checks = _Checks(tuple(hospitals), home[order], len(table.order))
@@ -116,8 +116,8 @@ class _Checks:
     columns: int
 
     def absent(self, missing: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return a mask ``[H]`` of the hospitals where a column has no value, if the other hospitals' missing values
-        make chance an unlikely reason.
+        """Return a mask ``[H]`` of the hospitals where a column has no value. A hospital counts only if, at the share
+        of missing values elsewhere, chance is an unlikely reason.
         """
         H = len(self.hospitals)
         if not missing.any():
@@ -245,9 +245,10 @@ class _Checks:
 def _two_sides(quartiles: Floats) -> tuple[Floats, Floats, NDArray[np.bool_]] | None:
     """Divide hospitals into a group of low and a group of high values by their ``quartiles [3, H]``.
 
-    Return the typical quartiles ``[3]`` of each group, and a mask ``[H]`` of the smaller group. Return None if an upper
-    quartile of the low group is not below all lower quartiles of the high group. Also return None if medians differ too
-    much within a group: by a factor above the square root of the ratio of the groups' typical medians.
+    Return the median quartiles ``[3]`` over each group's hospitals, and a mask ``[H]`` of the smaller group. Return
+    None if the groups overlap: an upper quartile of the low group is not below all lower quartiles of the high group.
+    Also return None if medians within a group differ by a factor above the square root of the ratio of the groups'
+    medians.
     """
     known = np.flatnonzero(quartiles[0] > 0)
     if len(known) < 2:

@@ -83,9 +83,9 @@ class Cells:
         """Return the cells of the same rows, with each value replaced by the share of the class ``event`` among rows
         with this value at other hospitals.
 
-        A value that no other hospital has is replaced by the share of ``event`` among all rows of other hospitals.
-        Labels of a row's own hospital therefore do not affect its score. The result has two classes: 0 for the rest,
-        and 1 for ``event``.
+        A value that no other hospital has is replaced by the share of ``event`` among all rows of other hospitals. The
+        new value of a row therefore does not depend on labels of its own hospital. The result has two classes: 0 for
+        the rest, and 1 for ``event``.
         """
         n, k = self.counts.sum(axis=1), self.counts[:, event]
         _, code = np.unique(self.value, return_inverse=True)

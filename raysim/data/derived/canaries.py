@@ -16,11 +16,12 @@ from raysim.data.federation import Federation, write
 def with_patients(
     federation: Federation, hospital: Ids, column: Ids, columns: int, length: float, rows: int, folder: Path
 ) -> None:
-    """Store in ``folder``, which must exist, ``federation`` with ``m`` added canary patients.
+    """Store in ``folder``, which must exist, ``federation`` with one added canary patient for each entry of
+    ``hospital [m]``.
 
     Canary ``i`` has ``rows`` training rows at hospital ``hospital[i]``. ``columns`` features are added after the
-    federation's features. All features of a canary's rows are 0, except the added feature ``column[i]``, which is
-    ``length``.
+    federation's features. All features of a canary's rows are 0, except the added feature with index ``column[i]``,
+    which is ``length``.
     """
     F, total = federation.X.shape[1], len(federation.y)
     order, bounds = [], federation.bounds.copy()

@@ -2,7 +2,8 @@
 
 F. Ding, M. Hardt, J. Miller, L. Schmidt: *Retiring Adult: New Datasets for Fair Machine Learning*, NeurIPS 2021, in the
 layout that folktables downloads: person files ``psam_p<state>.csv`` of the American Community Survey. Rows are people
-older than 16 years who worked at least an hour a week, earned more than 100 dollars and have a weight of at least 1.
+older than 16 years who worked at least an hour a week, earned more than 100 dollars and have a survey weight of at
+least 1.
 """
 
 from __future__ import annotations

@@ -2,14 +2,14 @@
 
 X. Konti et al., *CS-RCFL*, numerical experiments. Hospital ``i`` has rows of features ``x ~ N(μ_i, Σ_i)``. The
 hospitals of a group ``g`` have the same weights ``w_g ~ N(0, I)`` of the linear model. The label is
-``y = w.x + N(0, 25)`` in regression, and ``y = [w.x > 0]`` in classification: without noise, so that the classes are
-separable.
+``y = w_g.x + N(0, 25)`` in regression. In classification it is ``y = [w_g.x > 0]``, without noise, so that the classes
+are separable.
 
-The paper does not state how means and covariances are sampled. Here ``μ_i = 0.5 N(0, I)``, and ``Σ_i`` is ``B B' / F``
-with ``B`` standard normal (``wishart``), or ``I`` (``identity``). The choice of ``Σ_i`` decides the result in the
-paper's figure, see ``docs/coalitions.md``: a Wishart matrix with as many degrees of freedom as dimensions is nearly
-singular. In some directions of the feature space a hospital's patients hardly differ, while those of other hospitals
-do. The hospital's model learns nothing about these directions.
+The paper does not state how means and covariances are sampled. Here ``μ_i = 0.5 N(0, I)``, and ``Σ_i`` is either
+``B B' / F`` with a standard normal matrix ``B [F, F]`` for ``F`` features (``wishart``), or ``I`` (``identity``). The
+choice of ``Σ_i`` decides the result in the paper's figure, see ``docs/coalitions.md``. A Wishart matrix with as many
+degrees of freedom as dimensions is nearly singular. In some directions of the feature space a hospital's patients
+hardly differ, while those of other hospitals do. The hospital's model learns nothing about these directions.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Read the column ``time`` of hourly cohorts: the length of an hour in its unit, and the rows before admission or
 without a time.
 
-A time stored as a duration has a unit, a time stored as a number has none. If the user does not name the unit of
-numbers, it is assumed: the shortest of second, minute and hour in which all times are whole hours. A note reports the
-assumption.
+A time stored as a duration has a unit; a time stored as a number has none. If the user does not name the unit of such
+numbers, it is assumed to be the shortest of second, minute and hour in which all times are whole hours. A note reports
+the assumption.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def read_hours(
     files: Mapping[str, Path],
     unit: Unit | None,
 ) -> Hours:
-    """Find out how long an hour is in the column ``time`` of each file of a cohort. The keys of ``kinds`` name the
-    views of the files that have this column, and the values are the column's types.
+    """Return how many units of the column ``time`` make an hour in each file of a cohort. ``kinds`` has the type of
+    this column by the name of the file's view, for the files that have the column.
 
     ``unit`` is the unit of times that are numbers; with None it is assumed. Raises ``DataError`` for times between full
     hours, and for a unit that cannot be right.

@@ -69,13 +69,13 @@ def similarity(labels: Ids, hospitals: int, share: float, seed: int) -> Ids:
     """Return the hospital of each row, ``[n]``: a ``share`` of all rows is divided at random, and the other rows are
     divided in order of their labels.
 
-    Rows are shuffled. The first ``round(share n)`` rows, and then the remaining rows sorted by label, are divided in
-    the same way: of ``m`` rows, hospital j of H gets positions ``floor(j m / H)`` to ``floor((j + 1) m / H) - 1``. With
-    a share of 1, all hospitals have about the same class shares. With a share of 0, each hospital has only one or a few
-    classes.
+    Rows are shuffled. The first ``round(share n)`` rows stay in random order; the remaining rows are sorted by label.
+    Both sets are divided in the same way: of ``m`` rows, hospital ``j`` of ``H`` gets positions ``floor(j m / H)`` to
+    ``floor((j + 1) m / H) - 1``. With a share of 1, all hospitals have about the same class shares. With a share of 0,
+    each hospital has only one or a few classes.
 
-    Raises ``DataError`` if a hospital would get no row. This is possible if the random rows and the sorted rows are
-    each fewer than the hospitals.
+    Raises ``DataError`` if a hospital would get no row. This is possible only if there are fewer random rows than
+    hospitals, and also fewer sorted rows.
     """
     _check(labels, hospitals)
     order = stream(seed, "similarity").permutation(len(labels))
@@ -98,7 +98,7 @@ def holdout(labels: Ids, home: Ids, seed: int) -> NDArray[np.int8]:
     """Return the part of each row, ``[n]``: 0 for training, 2 for test. A fifth of each hospital's rows are for test.
 
     The division is stratified by class at each hospital that has at least two rows of each of its classes. The number
-    of test rows is rounded to the nearest, and at least one row is for training.
+    of test rows is rounded to the nearest whole number. At least one row is for training.
     """
     part = np.zeros(len(labels), dtype=np.int8)
     by_hospital = np.argsort(home, kind="stable")

@@ -1,8 +1,8 @@
 """Pooled data sets without hospitals, divided among clients by a partition protocol.
 
-All these data sets have three things in common: the number of clients, the partition that decides how much clients
-differ, and an 80/20 holdout at each client, stratified by class. The split ``data.split: {column: part}`` uses this
-holdout; another split may be configured.
+For each of these data sets, the configuration gives the number of clients and the partition, which decides how much
+clients differ. Each client's rows are divided 80/20 into training and test, stratified by class. The split
+``data.split: {column: part}`` uses this division; another split may be configured.
 """
 
 from __future__ import annotations
@@ -167,8 +167,8 @@ class Pooled(BaseModel):
 
 
 class Homed(Pooled, Alternatives):
-    """A pooled data set in which each row has an origin, such as a user. ``silo`` makes the origin the hospital;
-    otherwise a partition assigns hospitals.
+    """A pooled data set in which each row has an origin, such as a user. If ``silo`` names the origin, origins are the
+    hospitals; if it is ``partition``, a partition assigns hospitals.
     """
 
     silo: str = "partition"
@@ -262,8 +262,8 @@ def check_labels(labels: NDArray[Any], classes: int, what: str) -> None:
 
 
 def check_homes(names: pd.Series, silo: str, what: str) -> None:
-    """Raise ``DataError`` if a row has an empty name of its hospital. The error names the data set ``what`` and the
-    first such row, counted from 1.
+    """Raise ``DataError`` if the name of a row's hospital is empty. The error names the data set ``what`` and the first
+    such row, counted from 1.
 
     If ``silo`` is ``partition``, a partition assigns hospitals; the names are then not used and not checked.
     """

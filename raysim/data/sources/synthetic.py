@@ -3,18 +3,19 @@
 A row of hospital ``h`` is generated as follows; names in code style such as ``signal`` are fields of
 :class:`Synthetic`:
 
-1. A patient has a severity ``s ~ N(0, 1)`` and latent features ``z_j = r_j s + sqrt(1 - r_j^2) e_j``, which are
-   standard normal.
+1. A patient has a severity ``s ~ N(0, 1)`` and latent features ``z_j = r_j s + sqrt(1 - r_j^2) e_j`` with
+   ``e_j ~ N(0, 1)``. Here ``r_j`` is the correlation with severity. All ``z_j`` are standard normal.
 2. The logit of death is ``c_h + signal * z.b_h``, where ``b_h`` is scaled so that ``z.b_h ~ N(0, 1)``. A part of
    ``b_h`` is common to all hospitals. The rest differs between practice groups (by ``group_effects``) and between
    hospitals (by ``site_effects``).
 3. The intercept ``c_h`` is solved so that the expected share of deaths is the hospital's prevalence, which is sampled
    from the range ``prevalence``. A share ``label_noise`` of labels is sampled from the prevalence without regard to the
    patient. With ``task: regression`` the label is the logit itself, a score of risk, plus ``noise * N(0, 1)``.
-4. The recorded value is ``z`` plus the hospital's ``case_mix`` and its group's ``group_shift``, converted to the
-   feature's unit. The scale is linear, logarithmic (creatinine, lactate ...) or a flag.
-5. The probability that a value is missing depends on the feature's rarity and on the practice of group and hospital. It
-   is higher for less sick patients.
+4. The recorded value is ``z_j`` plus a shift of the hospital (by ``case_mix``) and one of its group (by
+   ``group_shift``), converted to the feature's unit. The scale is linear, logarithmic (creatinine, lactate ...) or a
+   flag.
+5. The probability that a value is missing depends on the feature, and on the practice of group and hospital. It is
+   higher for less sick patients.
 
 Each hospital has separate random streams. Its patients therefore do not depend on the number of hospitals. If it gets
 more rows, its first patients stay the same.
@@ -229,8 +230,10 @@ class _Sites:
         self._chance, self._beds = chance, traits[:, 3 * F + 1]
 
     def _thresholds(self, config: Synthetic, columns: list[Any], practice: Floats, site: Floats) -> Floats:
-        """Compute the thresholds ``[H, F]`` of a standard normal value below which a hospital's value of a feature is
-        missing. The mean share of missing values over hospitals and features is ``config.missing``.
+        """Compute thresholds ``[H, F]``: a value is missing if a normal random number, which rises with severity, is
+        below the threshold of its hospital and feature.
+
+        Over the features that can be missing, the expected share of missing values is ``config.missing``.
         """
         rarity = np.array([np.nan if c[8] is None else c[8] for c in columns])
         if config.missing == 0 or np.isnan(rarity).all():
@@ -262,8 +265,8 @@ class _Sites:
     def ethnicity_bounds(self, first: int, last: int) -> Floats:
         """Compute the cumulative shares ``[h, 4]`` of ethnicities at the hospitals ``first`` to ``last - 1``.
 
-        All ``SHARES`` but the first are multiplied by a factor of the hospital, from 0.4 to 2. Then the shares are
-        normalised to a sum of 1.
+        All ``SHARES`` but the first are multiplied by a random factor from 0.4 to 2, one for each hospital. Then the
+        shares are normalised to a sum of 1.
         """
         tilt = self._chance[first:last, 3:4]
         shares = SHARES * np.where(np.arange(len(SHARES)) == 0, 1.0, 0.4 + 1.6 * tilt)

@@ -102,8 +102,8 @@ def _mark(
     usual: Mark | None,
     numeric: Collection[str],
 ) -> Mark:
-    """Recognise the decimal mark of the columns ``texts``. The columns ``odd``, which are some of them, contain texts
-    that are not plain numbers.
+    """Recognise the decimal mark of the columns ``texts``. ``odd`` are those of these columns that contain texts other
+    than plain numbers.
     """
     decimals = {}
     for name, column in odd.items():

@@ -161,7 +161,7 @@ def _typed(
     table: pa.Table, name: str, asked: Literal["numeric", "categorical"] | None, reading: Reading
 ) -> tuple[pa.ChunkedArray, Finding | None, list[str]]:
     """Return the column ``name`` as numbers, truth values or texts. Also return what was found in its texts (None if
-    this decides nothing), and notes on values with a unit or beyond a limit.
+    the column's kind is certain without it), and notes on values with a unit or beyond a limit.
 
     ``asked`` is the kind that the configuration asks for. A column of Arrow's dictionary type is categorical unless
     ``asked`` is ``numeric``.

@@ -117,8 +117,8 @@ def _zipped(path: Path) -> str:
 
 
 def _converted(path: Path, reading: str, package: str = "", also: str = "") -> str:
-    """Return a shell command that evaluates the Python expression ``reading``, a data frame, and writes it as a CSV
-    file next to ``path``.
+    """Return a shell command that converts the file at ``path`` to a CSV file in the same folder. The Python expression
+    ``reading`` gives the data frame to write.
     """
     out = path.with_suffix(".csv")
     out = path.with_suffix(".converted.csv") if out == path else out

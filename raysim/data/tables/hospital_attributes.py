@@ -21,11 +21,11 @@ UNKNOWN, MIXED = "unknown", "mixed"
 def hospital_attributes(
     given: Sequence[str] | Mapping[str, Mapping[str, str]], table: pa.Table, silo: NDArray[Any]
 ) -> tuple[dict[str, dict[str, str]], list[str]]:
-    """Return the attributes of each hospital by hospital and attribute, and a warning for each attribute that has
-    several values within a hospital. Both are empty if no attribute is ``given``.
+    """Return ``{hospital: {attribute: value}}``, and warnings about attributes that have several values within a
+    hospital or one value in several spellings. Both are empty if no attribute is ``given``.
 
     ``given`` are the names of columns, or a mapping from each attribute to the value of each hospital. ``silo [N]`` is
-    the hospital of each row of ``table``. Raises ``DataError`` for a hospital without rows.
+    the hospital of each row of ``table``. Raises ``DataError`` if the mapping names a hospital without rows.
     """
     if not given:
         return {}, []

@@ -84,7 +84,7 @@ class Finding:
     - ``categories``: number of different texts, numbers included.
     - ``marks``: number of rows with each mark, a text that is not a number; the most frequent first.
     - ``forms``: number of rows with a mark of each form, such as the form ``limit`` for ``<0.3``.
-    - ``first``: the first row with a mark, from 1 among the column's rows.
+    - ``first``: the first row with a mark, counted from 1 in the column.
     - ``zeros``: whether some numbers have leading zeros, which suggests codes.
     """
 
@@ -112,8 +112,8 @@ class Finding:
 
     @property
     def censored(self) -> dict[str, str]:
-        """The proposed rule for values beyond a limit of measurement, such as ``<0.3``, for each sign (``<``, ``>``)
-        that occurs.
+        """How to read values beyond a limit of measurement, such as ``<0.3``: the proposed rule, one of
+        :data:`raysim.data.tables.rules.RULES`, for each sign (``<``, ``>``) that occurs.
         """
         signs = {mark.strip()[0] for mark in self.of("limit", "unit")}
         return {sign: rule for sign, alike, rule in _LIMITS if signs & set(alike)}
@@ -223,8 +223,8 @@ def _kind(numbers: int, different: int, marks: Mapping[str, int], forms: Mapping
 def dates_of(name: str, values: NDArray[np.float64]) -> str | None:
     """Return the first and last day of a column of numbers ``[N]`` that are probably dates; None for other numbers.
 
-    Whole numbers of year, month and day (``20200131``) are probably dates. In a column whose name suggests dates, so
-    are numbers of days as spreadsheets count them (``43861``).
+    Whole numbers of year, month and day (``20200131``) are probably dates. Numbers of days as spreadsheets count them
+    (``43861``) are probably dates if the column's name suggests dates.
     """
     recorded = values[~np.isnan(values)]
     if not len(recorded):
@@ -241,8 +241,8 @@ def dates_of(name: str, values: NDArray[np.float64]) -> str | None:
 
 
 def described(name: str, found: Finding, row: int | None, categories: bool = True) -> str:
-    """Describe what is wrong with the column ``name`` of dates, or of numbers mixed with other texts, and how to
-    resolve it.
+    """Describe what is wrong with the column ``name``, which contains dates or numbers mixed with other texts, and how
+    to resolve it.
 
     ``row`` is the row in the file with the first date or other text. ``categories`` says whether the column may be read
     as categories.

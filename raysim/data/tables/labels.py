@@ -152,8 +152,8 @@ def event_of(classes: Sequence[str]) -> str | None:
 
 
 def _event_doubted(name: str, classes: Sequence[str]) -> tuple[str, ...]:
-    """Return a warning if the last of two classes becomes the event (the positive class), although the first may be
-    meant by its name.
+    """Return a warning if the last of two classes becomes the event (the positive class), although the name of the
+    first suggests that it is the event.
     """
     if list(classes) == ["1", "2"]:
         doubt = f"the event of label '{name}' is '2', because it is the later of 1 and 2"

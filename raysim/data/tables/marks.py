@@ -18,8 +18,8 @@ def without_marks(
     """Return the table with nulls for the texts and numbers that the configuration declares as missing values (marks).
     Also return a warning for each mark that occurs in no row.
 
-    Marks for all columns are not replaced in the columns ``skipped``. Raises ``DataError`` if such a mark occurs in a
-    column of ``protected``, which maps the column's name to its role in messages.
+    Marks that are declared for all columns are not replaced in the columns ``skipped``. Raises ``DataError`` if such a
+    mark occurs in a column of ``protected``, which maps the column's name to its role in messages.
     """
     by_column = isinstance(reading.na_values, Mapping)
     columns, met = {}, set[tuple[str, str]]()

@@ -78,9 +78,9 @@ class Proposal:
     - ``event``: the class to propose for the key ``positive``. None: the key is not needed, because the last of two
       classes is the event (the positive class) by default.
     - ``classes``: the classes of the label with their numbers of rows; empty for a real label.
-    - ``censored``: the rule for values beyond a limit, such as ``<0.3``, by sign.
+    - ``censored``: the proposed rule for reading values beyond a limit, such as ``<0.3``, by sign (``<``, ``>``).
     - ``na_values``, ``units``: by column, the texts that mean a missing value, and the units that follow numbers.
-    - ``marks``: by column of numbers, the other texts that it contains, as one text for a reader.
+    - ``marks``: for each column of numbers with other texts in it, these texts as one text for a reader.
     """
 
     rows: int

@@ -122,7 +122,7 @@ def uncensored(column: pa.ChunkedArray, rules: Mapping[str, str]) -> tuple[pa.Ch
     """Replace texts for values beyond a limit, such as ``<0.3``, by numbers or nulls. Also return how many were
     replaced, by sign.
 
-    ``rules`` has the rule for each sign, ``<`` and ``>``.
+    ``rules`` says by sign, ``<`` and ``>``, whether the text becomes ``half`` the limit, the ``limit`` or ``missing``.
     """
     counts = {}
     for sign, rule in rules.items():
@@ -138,8 +138,8 @@ def uncensored(column: pa.ChunkedArray, rules: Mapping[str, str]) -> tuple[pa.Ch
 
 
 def limited(table: pa.Table, name: str, reading: Reading) -> pa.Table:
-    """Return a table of the column ``name`` alone. Its values with a unit and its values beyond a limit, such as
-    ``<0.3``, are replaced by numbers.
+    """Return a table of the column ``name`` alone. Numbers with a unit lose the unit. Values beyond a limit, such as
+    ``<0.3``, become numbers or nulls.
     """
     column = table.column(name)
     if is_texts(column.type):

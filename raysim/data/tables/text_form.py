@@ -194,7 +194,7 @@ def _western(file: IO[bytes], path: Path, field: str) -> str:
 
 
 def _or(field: str, key: str, other: str) -> str:
-    """Return the end of an error message: the remedy ``key`` if a configuration names the file, or else the remedy
+    """Return the end of an error message: the remedy ``key`` if ``field`` is a configuration key, else the remedy
     ``other``.
     """
     return f", or {key}" if field.startswith("data.") else other

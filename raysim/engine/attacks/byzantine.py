@@ -104,7 +104,7 @@ class Byzantine(Step):
 
     def learned(self, round: int, update: Update, problem: LocalProblem) -> Update:
         """Return the update as the strategy receives it, after attack and robust rule. ``problem`` is the local problem
-        as the strategy defined it.
+        as :meth:`posed` returned it.
         """
         sent = problem.sent
         if sent is None:
@@ -171,8 +171,8 @@ class Byzantine(Step):
             self._colluders.resume(memory, size)
 
     def _server(self, round: int, g: int, updates: Floats) -> Floats:
-        """Return the server's aggregate of the ``updates [m, P]`` that belong to the weighted sum with index ``g``: by
-        the robust rule, or their mean if there is no rule.
+        """Return the server's aggregate of the ``updates [m, P]`` that belong to the weighted sum with index ``g``.
+        Without a robust rule, it is their mean.
         """
         return updates.mean(axis=0) if self._robust_rule is None else self._robust_rule.made(round, g, updates).update
 

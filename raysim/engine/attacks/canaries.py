@@ -1,8 +1,8 @@
 """Canaries of a privacy audit: their hospitals, their updates, and what the server observes of each canary.
 
-Each canary has its own parameters in the model: those of a feature that is 0 in all other rows. In these parameters,
-the other hospitals' updates contain only noise. In each round, the only values that depend on the canary are therefore
-those of its own parameters, which the server receives.
+Each canary has its own parameters in the model: those of a feature that is 0 in all rows except the canary's. In these
+parameters, the other hospitals' updates contain only noise. Of what the server receives in a round, only the values of
+these parameters therefore depend on the canary.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ class RobustRule:
 
     def sums(self, round: int, ids: Ids, deltas: Floats, bad: Mask, groups: Sequence[Ids], weight: Floats) -> Floats:
         """Return the ``G`` weighted sums of updates, ``[G, P]``. Each is its total weight times the robust rule's
-        aggregate of its updates.
+        aggregate of its updates, or 0 if the rule needs a trusted hospital that has sent none of them.
 
         ``groups`` has one array for each sum: the rows of ``deltas [m, P]`` that belong to it. ``bad [m]`` marks
         updates of Byzantine hospitals, and ``weight [m, G]`` has the weight of each update in each sum.

@@ -3,9 +3,9 @@
 K. Pillutla, S. M. Kakade, Z. Harchaoui: *Robust Aggregation for Federated Learning*, IEEE Transactions on Signal
 Processing 2022, Algorithm 2 (smoothed Weiszfeld). In each iteration (pass), hospital ``i`` receives the current
 estimate ``z`` of the median. It computes the weight ``b_i = w_i / max(nu, |delta_i - z|)`` of its update ``delta_i``
-and sends ``b_i delta_i`` and ``b_i``. The sum of ``b_i delta_i`` divided by the sum of ``b_i`` is the next estimate.
-The first estimate is 0, which means no change of the model. The method does not resist a hospital that sends a false
-``b_i``.
+and sends ``b_i delta_i`` and ``b_i``. Here ``w_i`` is the hospital's weight in the median, and ``nu`` is a small
+constant. The sum of ``b_i delta_i`` divided by the sum of ``b_i`` is the next estimate. The first estimate is 0, which
+means no change of the model. The method does not resist a hospital that sends a false ``b_i``.
 """
 
 from __future__ import annotations
@@ -40,9 +40,10 @@ SCALE = 0.01
 class Pass(HospitalStep):
     """The hospital's side of one Weiszfeld iteration (pass).
 
-    The hospital trains only in the first pass of a round and stores its update until the last. In each pass it sends
-    the update times its weight ``b_i``, and a vector ``[G]`` that has ``b_i`` at the sum to which the update belongs
-    and 0 elsewhere.
+    The hospital trains only in the first pass of a round and stores its update until the last pass. In each pass it
+    sends the update times a weight ``b_i``, which is smaller for updates farther from the current estimate. It also
+    sends a vector ``[G]``, one entry for each sum: ``b_i`` for the sum to which the update belongs, and 0 for the
+    others.
     """
 
     centres: Floats
@@ -129,8 +130,8 @@ def points(update: Update) -> Floats:
 
 
 def passing(problem: LocalProblem) -> LocalProblem:
-    """Return the problem with further numbers in each hospital's message, one for each sum: they contain the update's
-    weight ``b_i``.
+    """Return the problem in which each hospital also sends one number for each sum, from which the server learns the
+    total of the weights ``b_i``.
     """
     if problem.upload is not None:
         return replace(problem, upload=replace(problem.upload, extra_numbers=problem.upload.sums))

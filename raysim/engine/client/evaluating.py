@@ -242,10 +242,11 @@ def untrained(
 ) -> Mask:
     """Return a mask ``[h]`` of the ``hospitals [h]`` that use an untrained model.
 
-    ``rows_of [N]`` has the model that each hospital uses: an index of the server's models, ``OWN`` or ``MIXTURE``. It
-    is ``[N, G]`` if each of ``G`` groups of rows has its own model. A hospital then counts as untrained if the model of
-    any group with rows is untrained. ``has_rows(hospital, group)`` says whether the group has rows, and ``initial()``
-    returns the initial parameters ``[P]`` of all models.
+    ``rows_of [N]`` has the model that each hospital uses: an index of the server's models, ``OWN`` for the model that
+    the hospital stores, or ``MIXTURE`` for its mixture of the server's models. The shape is ``[N, G]`` if each of ``G``
+    groups of rows has its own model. A hospital then counts as untrained if the model of any group with rows is
+    untrained. ``has_rows(hospital, group)`` says whether the group has rows, and ``initial()`` returns the initial
+    parameters ``[P]`` of all models.
     """
     served = rows_of[hospitals]
     fresh = np.zeros(len(plan.models), dtype=np.bool_)

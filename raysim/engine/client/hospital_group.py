@@ -63,11 +63,11 @@ class HospitalGroup:
         self._evaluating = Evaluating(*arguments)
 
     def round(self, plan: RoundPlan, states: HospitalStates | None) -> tuple[PartialResult, HospitalStates]:
-        """Evaluate the server's models, then train the sampled hospitals from them.
+        """Evaluate the server's models, then let the sampled hospitals train from them.
 
-        Return this process's part of the round's result, and what the hospitals store until the next round; this is
-        empty if the round does not change it. Raises :class:`TrainingDiverged` or :class:`HospitalFailed` naming the
-        hospital and the round.
+        Return this process's part of the round's result, and what the hospitals store until the next round. The latter
+        is empty if the round does not change what they store. Raises :class:`TrainingDiverged` or
+        :class:`HospitalFailed` naming the hospital and the round.
         """
         began = time.perf_counter()
         states = states or {}

@@ -101,8 +101,8 @@ class CohortTraining:
         return self._states
 
     def _send_again(self, first: int) -> None:
-        """Send once more, without training, the updates that hospitals have stored. Of the round's steps after
-        training, only those from step ``first`` on are applied to them.
+        """Send once more, without training, the updates that hospitals have stored. Of the round's steps that change
+        updates, only those from number ``first`` on are applied.
         """
         phase = next(phase for phase in self._problem.chain if phase.upload is not None)
         if phase.upload is None:
@@ -169,7 +169,7 @@ class CohortTraining:
         """Return the trained parameters for ``tasks``, one row each. ``some`` has the positions of their updates among
         all updates of the round.
 
-        An error names its hospital. If gradients are pooled, hospitals do not train: the results are the start models.
+        Errors name the hospital. If gradients are pooled, hospitals do not train, and the start models are returned.
         """
         release = None if self._release is None or phase.upload is None else self._release.patients
         if release is not None and release.pooled and optimizer is None:

@@ -54,8 +54,8 @@ class ProgramRun:
 
     @cached_property
     def memory_keys(self) -> list[tuple[str, str]]:
-        """Return two names for each array that the program stores at hospitals: the program's name and the engine's
-        name.
+        """Return, for each array that the program stores at hospitals, its name in the program and its name in the
+        engine.
         """
         return [(name, memory_key(name)) for name in self.call.program.keeps]
 
@@ -162,8 +162,8 @@ class HospitalContext:
         return self._made(self._federation.X[rows], self._federation.y[rows], rows)
 
     def _made(self, X: NDArray[Any], y: NDArray[Any], rows: Any) -> Rows:
-        """Return rows with the features ``X [n, F]`` and labels ``y [n]``. ``rows`` are the rows' indices in the
-        federation, for weights and attributes of patients.
+        """Return rows with the features ``X [n, F]`` and labels ``y [n]``. ``rows`` has their indices in the
+        federation, where missing values and attributes of patients are looked up.
         """
         return Rows(
             X=_read_only(X),

@@ -152,9 +152,7 @@ class Sending:
         )
 
     def remember(self, j: int, what: str, vector: Any) -> None:
-        """Store a copy of ``vector`` at the hospital of local update ``j`` until the next round, under the name
-        ``what``.
-        """
+        """Store a copy of ``vector`` at the hospital of local update ``j`` for later rounds, named ``what``."""
         self._states.setdefault(int(self._plan.ids[j]), {})[what] = vector.copy()
 
     def _add(self, leaving: Leaving, group: int, weight: float, vector: Parameters) -> None:

@@ -24,7 +24,8 @@ from raysim.training.class_weights import row_weights
 
 
 class Tasks:
-    """The training task of each local update of a round: of a hospital, or of one group of a hospital's rows.
+    """The training task of each local update of a round. A local update uses all training rows of a hospital, or one
+    group of them.
 
     ``states`` has what hospitals store between rounds; it may change between calls. ``open(pooled)`` returns the
     federation. ``groups`` returns the rows of each group of patients.
@@ -44,8 +45,8 @@ class Tasks:
     def task(self, phase: LocalProblem, step: int, j: int, last: Parameters | None) -> Task:
         """Return the training task of local update ``j``.
 
-        A strategy may define a sequence of local problems: ``phase`` is the problem at position ``step``, and ``last
-        [P]`` is the result of the previous problem, or None for the first.
+        A strategy may define a sequence of local problems; ``phase`` is the problem at position ``step``. ``last [P]``
+        is the result of the previous problem; None for the first problem.
         """
         plan, hospital = self._plan, int(self._plan.ids[j])
         X, y = self.rows(hospital, j)

@@ -51,8 +51,8 @@ class Groups:
     def rows(
         self, federation: Federation, division: Division | None, hospital: int, part: str, group: int
     ) -> NDArray[np.int64]:
-        """Return the row indices in the federation of those rows of a hospital's ``part`` (such as its test rows) that
-        are in ``group``, in ascending order.
+        """Return the rows of a hospital's ``part`` (such as its test rows) that are in ``group``, as ascending indices
+        of the federation's rows.
         """
         theirs = federation.rows(hospital, part)
         first = int(federation.bounds[hospital, 0])

@@ -51,7 +51,7 @@ PAIR_SUMS = 8
 
 
 class Evaluation:
-    """Evaluates one job's models. ``order [N]`` sorts the hospitals, whose results arrive actor by actor, by id."""
+    """Evaluates one job's models. Results arrive actor by actor; ``order [N]`` sorts their hospitals by id."""
 
     gathered: Gathered
     """All measurements of the models so far. Most measurements are made after the last round."""
@@ -73,8 +73,7 @@ class Evaluation:
         """Set up the evaluation of a job.
 
         - ``rounds``: the number of rounds that are certainly run. It decides how often training losses are measured.
-        - ``noise``: if given, only the metrics of one model are computed, from sums with privacy noise, and nothing
-          else.
+        - ``noise``: if given, only the metrics of one model are computed, from sums with privacy noise.
         - ``sizes [N]``: the hospitals' numbers of training rows, released with privacy noise; None means that exact
           numbers are public.
         - ``tests_groups``: whether gaps between groups of patients are tested at the end.

@@ -78,8 +78,9 @@ def rearranging(grouping: Grouping, federation: Federation, part: str) -> Rearra
 
 
 def _strides(counts: Ids) -> tuple[int, Ids] | None:
-    """Return how many permutations of group labels all hospitals have together, and each hospital's stride ``[N]``, the
-    number of consecutive permutations in which its labels do not change. None if there are too many.
+    """Return the number of joint permutations of all hospitals' group labels, and each hospital's stride, ``[N]``. None
+    if there are too many. A stride is the number of consecutive joint permutations in which the hospital's labels do
+    not change.
 
     ``counts [N, G, outcomes]`` has the number of rows of each hospital, group and outcome.
     """
@@ -225,7 +226,9 @@ class _Total:
         return np.zeros((2, len(pairs(self._patients.groups)), number), dtype=np.int64)
 
     def add(self, h: int, figures: Figures, scale: int = 0) -> None:
-        """Add the ``figures`` of the hospital at position ``h``. Their unit is 2 to the power of ``scale``."""
+        """Add the ``figures`` of the hospital at position ``h``. Values are in units of ``2**scale``, and variances in
+        units of its square.
+        """
         self._value[h] = np.ldexp(figures.value[:, 0], scale)
         self._variance[h] = np.ldexp(figures.variance[:, 0], 2 * scale)
         units, attribute = contribution(figures, self._weight[h]), self._patients.attribute
@@ -246,8 +249,8 @@ class _Total:
 def _arranged(
     patients: _Patients, arrangements: Rearranging, judged: Sequence[int], seed: int
 ) -> Iterator[tuple[int, list[Labels]]]:
-    """Yield each hospital in ``judged``, as its position, with the permutations of its patients' group labels. Labels
-    are permuted only among patients with the same outcome.
+    """Yield each of the hospital positions ``judged``, with the permutations of the group labels of its patients.
+    Labels are permuted only among patients with the same outcome.
     """
     if arrangements.exact(patients.attribute):
         yield from ((h, _every(patients.strata(h))) for h in judged)

@@ -1,8 +1,8 @@
 """Recalibration after the last round: the request to hospitals, their fits on their own rows, and the merged result.
 
 Recalibration changes a model's margins (its outputs before the sigmoid). Rank-based metrics such as the AUROC are
-computed from the margins before recalibration: the order within a hospital is the same, but rounding could create ties.
-The fitted parameters are in double precision.
+computed from the margins before recalibration: recalibration does not change the order of a hospital's rows, but
+rounding could create ties. The fitted parameters are in double precision.
 """
 
 from __future__ import annotations

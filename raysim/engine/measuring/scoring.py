@@ -62,8 +62,8 @@ class PartRows:
         return self.federation.identities[self.index]
 
     def blocks(self, low: int, high: int) -> Iterator[tuple[slice, NDArray[Any]]]:
-        """Yield the rows ``low`` to ``high - 1`` in blocks. Each block is its slice of the concatenated rows, and its
-        features.
+        """Yield the rows ``low`` to ``high - 1`` in blocks. Each block is a pair: its slice of the concatenated rows,
+        and the features of these rows.
         """
         if self.features is not None:
             yield slice(low, high), self.features[low:high]
@@ -82,9 +82,9 @@ def joined(
     """Return the outputs ``[n]`` of each hospital's model for its rows. ``served [h]`` is the index of each hospital's
     model in ``models [M, P]``.
 
-    Neighbouring hospitals that use the same model are evaluated in one call of ``logits``, a model's ``logits_of_many``
-    (:class:`raysim.training.base.Model`). With this function, outputs are the same, bit for bit, however hospitals are
-    distributed over processes.
+    Consecutive hospitals that use the same model are evaluated in one call of ``logits``, a model's ``logits_of_many``
+    (:class:`raysim.training.base.Model`). Outputs are the same, bit for bit, however hospitals are distributed over
+    processes.
     """
     changes = np.flatnonzero(np.diff(served)) + 1
     outputs = np.empty(len(rows.index), models.dtype)

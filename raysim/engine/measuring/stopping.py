@@ -5,9 +5,10 @@ weight. It is the loss that training minimises, without penalties and without th
 the smallest validation loss is the best (the earliest, if several are equal), and its models become the models of the
 run.
 
-A run stops after ``patience`` checks in a row without a fall. A fall is a loss that is below the loss at the last fall
-by more than ``tolerance`` times the loss before training. Several small decreases can add up to a fall, so that a slow
-descent counts. A loss that is not finite does not count as a fall.
+A run stops after ``patience`` checks in a row without a fall. A loss is a fall if it is below the loss at the previous
+fall by more than ``tolerance`` times the loss before training. The first fall is relative to the loss before training.
+Several small decreases can add up to a fall, so that a slow descent counts. A loss that is not finite does not count as
+a fall.
 """
 
 from __future__ import annotations

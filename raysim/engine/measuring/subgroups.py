@@ -129,8 +129,8 @@ def cells(
     levels: tuple[str, ...],
     bands: tuple[float, ...],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the order ``[n]`` that sorts the rows of ``hospitals`` by hospital and group, and the position in this
-    order at which each group of each hospital starts, ``[h * G + 1]``.
+    """Return the order ``[n]`` that sorts the rows of ``hospitals`` by hospital and group. Also return the position in
+    this order at which each group of each hospital starts, followed by ``n``, ``[h * G + 1]``.
     """
     rows = [federation.rows(hospital, part) for hospital in hospitals]
     home = np.repeat(np.arange(len(rows)), np.array([r.stop - r.start for r in rows], dtype=np.int64))
@@ -144,12 +144,12 @@ def cells(
 
 
 def merged(parts: Sequence[GroupFigures], order: NDArray[np.int64], task: TaskKind) -> tuple[Floats, Floats]:
-    """Return the metrics of an attribute's groups at each hospital, ``[N, G, columns]``, and over all hospitals, ``[G,
-    columns]``.
+    """Return the metrics (columns) of an attribute's groups at each hospital, ``[N, G, columns]``, and over all
+    hospitals, ``[G, columns]``.
 
     ``parts`` has one result per actor, and ``order`` sorts the concatenated hospitals of all actors by id. Over all
-    hospitals, the AUPRC, R2 and the recall of more than two classes are undefined, because they cannot be computed from
-    hospitals' metrics.
+    hospitals, the AUPRC, R2, and the recall for a label with more than two classes are undefined, because they cannot
+    be computed from hospitals' metrics.
     """
     figures = np.concatenate([part.figures for part in parts])[order]
     together = np.full(figures.shape[1:], np.nan)

@@ -51,7 +51,7 @@ class Rows(NamedTuple):
 
 
 def same(models: Parameters, starts: Parameters) -> Mask:
-    """Return a mask ``[M]`` of the rows of ``models [M, P]`` that equal one of ``starts [K, P]``."""
+    """Return a mask ``[M]`` of the rows of ``models [M, P]`` that equal some row of ``starts [K, P]``."""
     equal: Mask = np.zeros(len(models), dtype=np.bool_)
     for start in starts.astype(models.dtype):
         equal |= (models == start).all(axis=1)

@@ -58,8 +58,8 @@ class ModelSpec:
 
 @dataclass(frozen=True)
 class Work:
-    """The settings shared by all rounds of a run. They are small: the instructions of each round contain them, so that
-    actors need not store anything.
+    """The settings shared by all rounds of a run. The instructions of each round contain them, so that actors need not
+    store anything.
     """
 
     federation: str
@@ -142,7 +142,7 @@ class RoundPlan:
 
     @property
     def at_once(self) -> bool:
-        """Whether these instructions are for a call apart from a round's updates, such as a request for a statistic
+        """Whether these instructions are for a call outside a round's training, such as a request for a statistic
         before training.
         """
         return bool(self.models.shape[1] == 0)
@@ -189,8 +189,8 @@ class PartialResult:
 
 
 def collected(partials: Sequence[PartialResult], layout: SumLayout) -> tuple[Ids, dict[str, NDArray[np.float64]]]:
-    """Return the ids ``[H]`` of the hospitals that answered the call of a client program, in ascending order, and the
-    arrays that each of them sent separately, ``[H, ...]`` by name.
+    """Return the ids ``[H]`` of the hospitals that answered the call of a client program, in ascending order. Also
+    return, by name, the arrays that each of them sent separately, ``[H, ...]``.
     """
     answered = [partial for partial in partials if partial.ids is not None]
     ids = np.concatenate([np.zeros(0, np.int64), *[part.ids for part in answered if part.ids is not None]])

@@ -39,7 +39,7 @@ class SumLayout:
 
     def units(self, reply: Reply) -> NDArray[np.int64]:
         """Return the vector of integers that one hospital sends for ``reply``, what the client program computed there.
-        Each array is rounded to a grid; the entries are multiples of its step.
+        Each array is rounded to multiples of a step, and the integers are these multiples.
         """
         vector = np.zeros(self.size, np.int64)
         for name, send in self.summed.items():
@@ -58,8 +58,8 @@ class SumLayout:
         return np.multiply(_rounded(array, send), 2.0**-send.bits, dtype=np.float64)
 
     def values(self, vector: NDArray[np.int64]) -> tuple[dict[str, NDArray[np.float64]], NDArray[np.int64]]:
-        """Return the sums by name, given the sum ``vector`` of all hospitals' vectors, and the number of hospitals in
-        each group.
+        """Return the sums by name, and the number of hospitals in each group. ``vector`` is the sum of all hospitals'
+        vectors.
         """
         sums = {}
         for name, send in self.summed.items():

@@ -85,7 +85,7 @@ class Leaving:
         return self.update
 
     def keep_private(self) -> None:
-        """Set those parameters of the update to 0 that never leave a hospital."""
+        """Set the parameters of the update that never leave a hospital to 0."""
         if self.private is not None:
             self.update[self.private] = 0.0
 
@@ -99,7 +99,7 @@ class Leaving:
             del self.states[self.hospital][name]
 
     def remember(self, what: str, vector: Any) -> None:
-        """Store a copy of ``vector`` at the hospital until the next round, under the name ``what``."""
+        """Store a copy of ``vector`` at the hospital for later rounds, under the name ``what``."""
         self.states.setdefault(self.hospital, {})[what] = vector.copy()
 
 

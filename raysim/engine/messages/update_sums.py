@@ -52,7 +52,7 @@ def heaviest(problem: LocalProblem) -> float:
 
 
 def extra_weights(sent: Upload) -> Floats:
-    """Return the weights ``[H]`` with which the further numbers are added that hospitals send with their updates."""
+    """Return the weights ``[H]`` of hospitals in the sum of the further numbers that they send with their updates."""
     if sent.extra_weight is not None:
         return sent.extra_weight
     if sent.weight is None:

@@ -46,7 +46,7 @@ class Masking(Adding):
 
     @property
     def changes(self) -> bool:
-        """Whether masks are really computed, or only their bytes are counted."""
+        """Whether masks are really computed; if not, only their bytes are counted."""
         return self.execute
 
     def admits(self, group: int, hospital: int) -> bool:

@@ -48,9 +48,9 @@ class SecureSums(Step):
     ) -> None:
         """Set up the secure sums of a job.
 
-        If ``privacy`` is given, each hospital may add a share of the privacy noise to its message; a sum then needs
-        enough messages. If the clipping bound is adaptive, each hospital also sends a number for one sum over all
-        hospitals.
+        If ``privacy`` is given, each hospital may add a share of the privacy noise to its message. A sum is then opened
+        only if it contains enough of these shares. If the clipping bound is adaptive, each hospital also sends a number
+        for one sum over all hospitals.
         """
         self._section, self._seed, self._name, self._size, self._privacy = section, seed, name, size, privacy
         self._noisy = privacy is not None and privacy.effective_mode in ("pooled", "distributed")
@@ -65,7 +65,7 @@ class SecureSums(Step):
 
     def call_step(self, round: int, call: Call, number: int, name: str) -> Masking | None:
         """Return how hospitals mask what they send for a client program's ``call``. The program's sums are concatenated
-        to one vector, which secure aggregation adds up. Return None for pooled rows, whose sums are not hidden.
+        into one vector, which secure aggregation adds up. Return None for pooled rows, whose sums are not hidden.
         """
         self._masking, section = None, self._section
         if POOLED in call.ids:
@@ -128,7 +128,7 @@ class SecureSums(Step):
         """Return how the hospitals ``ids``, which minimise ``problem`` in ``round``, mask their updates. None if no
         updates are sent.
 
-        ``number`` counts from 0 if hospitals send their updates several times in a round.
+        ``number`` says how often hospitals have already sent their updates in this round.
         """
         sent = problem.sent
         if sent is None or POOLED in ids:
@@ -240,8 +240,8 @@ class SecureSums(Step):
         return 8 * (traffic.up(self._size, around) + number_bytes - 4)
 
     def of_setup(self, hospitals: int, scalars: int) -> tuple[int, int]:
-        """Return the bytes that each of ``hospitals`` hospitals sends for a secure sum of ``scalars`` numbers before
-        the first round, and the total number of bytes that the server sends.
+        """Return the bytes of a secure sum of ``scalars`` numbers before the first round: what each hospital sends, and
+        what the server sends in total. ``hospitals`` is the number of hospitals.
         """
         around = graph.degree(self._section.neighbours, hospitals)
         return int(traffic.up(scalars, around)), hospitals * int(traffic.down(around))

@@ -20,7 +20,9 @@ class Step:
     """
 
     def posed(self, view: FederationView, cohort: ScheduledCohort) -> ScheduledCohort:
-        """Return the cohort with the local problem to which the strategy's update refers."""
+        """Return the cohort with the local problem whose update the strategy receives. A step may change the problem,
+        for instance its weights under a privacy guarantee.
+        """
         return cohort
 
     def fitted(self, cohort: ScheduledCohort) -> ScheduledCohort:
@@ -63,7 +65,7 @@ class Step:
         """Process the round's ``update`` and return it for the previous step of the pipeline. None means that nothing
         can be learned from the round.
 
-        ``problem`` is the local problem as the strategy defined it.
+        ``problem`` is the local problem as :meth:`posed` returned it.
         """
         return update
 

@@ -68,8 +68,8 @@ def terms_of(job: Job, federation: Federation, sizes: Ids | None = None) -> Term
 def guarantee_of(job: Job, federation: Federation, sizes: Ids | None = None) -> Guarantee | None:
     """Return the privacy guarantee of ``job`` on a federation; None if the job has no section ``privacy``.
 
-    If the job already has a guarantee that still applies, it is reused. ``sizes [N]`` are the hospitals' noisy numbers
-    of patients or rows; None means that they are exact or not yet known.
+    If the job already has a guarantee, computed from the same settings, it is reused. ``sizes [N]`` are the hospitals'
+    noisy numbers of patients or rows; None means that they are exact or not yet known.
     """
     known = job.guarantee
     if known is not None and sizes is None and all(map(_same, known.parts, _parts(job))):
@@ -131,7 +131,7 @@ def _events(multiplier: float, rate: float, rounds: int) -> list[Gaussian]:
 
 @dataclass(frozen=True)
 class OtherReleases:
-    """The privacy cost of noisy statistics other than updates, split into Laplace and normal noise."""
+    """The privacy cost of noisy releases other than updates, split into Laplace and normal noise."""
 
     laplace: float = 0.0
     """The sum of the epsilons of all Laplace noise."""
@@ -215,8 +215,8 @@ def multipliers(section: PrivacySection, terms: Terms) -> NDArray[np.float64]:
 def by_hospital(
     section: PrivacySection, terms: Terms, joined: NDArray[np.int64], events: Sequence[Event]
 ) -> NDArray[np.float64]:
-    """Return each hospital's epsilon in mode ``local``, ``[N]``, which protects its patients. The hospital has taken
-    part in ``joined [N]`` rounds.
+    """Return the epsilon of each hospital's patients in mode ``local``, ``[N]``. ``joined [N]`` has the number of
+    rounds in which each hospital has taken part.
 
     ``events`` are the noisy releases other than updates.
     """

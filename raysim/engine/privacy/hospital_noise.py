@@ -100,8 +100,8 @@ class HospitalNoise(Guard):
 
     @property
     def _bit_noise(self) -> float:
-        """Return the standard deviation of the noise on the sum of hospitals' bits, which say whether updates are
-        within the clipping bound and adapt it. The result is 0 if no bits are sent.
+        """Return the standard deviation of the noise on the sum of hospitals' bits; 0 if no bits are sent. A bit says
+        whether an update is within the clipping bound; their sum adapts this bound.
         """
         adaptive = self._section.adaptive
         if adaptive is None or not self._section.sends_bits or not self._section.noise_multiplier:

@@ -78,7 +78,7 @@ def figure_noise(section: PrivacySection | None, classes: int) -> FigureNoise | 
 
 
 def left_out(section: PrivacySection | None) -> list[str]:
-    """Return lines, printed before the run starts, on what it cannot report because its metrics have noise."""
+    """Return lines that are printed before a run, on what the run cannot report because its metrics have noise."""
     if section is None or MEASURED not in section.noisy:
         return []
     return [

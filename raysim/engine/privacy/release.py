@@ -1,7 +1,7 @@
 """The release of updates under a privacy guarantee: updates are clipped, and their weights reveal nothing.
 
 The weights of federated averaging depend on which other hospitals take part. Here, each sum is divided instead by the
-total weight of all its hospitals times their probability to take part. A hospital's weight then does not depend on
+total weight of all its hospitals times their probability of taking part. A hospital's weight then does not depend on
 whether another hospital takes part.
 """
 
@@ -113,11 +113,12 @@ class FixedWeights:
 def fixed_weights(everyone: LocalProblem, ids: Ids, sizes: Ids, rate: float, section: PrivacySection) -> FixedWeights:
     """Return the weights of a round in which each of the hospitals ``ids`` takes part with probability ``rate``.
 
-    ``everyone`` is the local problem if all hospitals took part. ``sizes [N]`` are the hospitals' numbers of training
-    rows. The members of a sum are the hospitals whose updates belong to it.
+    ``everyone`` is the local problem of a round in which all hospitals take part. ``sizes [N]`` are the hospitals'
+    numbers of training rows. The members of a sum are the hospitals whose updates belong to it.
 
-    Uniform weights are ``1 / (rate * number of members)``. Capped weights are ``min(rows / cap, 1) / (rate * total)``,
-    where ``total`` is the sum of ``min(rows / cap, 1)`` over the members.
+    Uniform weights are ``1 / (rate * number of members)``. Capped weights are ``min(rows / cap, 1) / (rate * total)``.
+    Here ``rows`` is the hospital's number of training rows, ``cap`` is the configured cap, and ``total`` is the sum of
+    ``min(rows / cap, 1)`` over the members.
     """
     sent = everyone.sent
     if sent is None:

@@ -25,7 +25,7 @@ def check_kinds(section: PrivacySection, job: Job) -> None:
     """Raise ``ConfigError`` if ``section`` names a kind of message that neither the engine nor any known strategy or
     client selection sends.
 
-    If a kind is misspelt, the intended kind would be exact, or epsilon would be reserved but never used.
+    With a misspelt name, the intended kind would count as exact, or epsilon would be reserved but never used.
     """
     known = set(OF_THE_ENGINE)
     for key, names in (("declared_public", section.declared_public), ("statistics", tuple(section.statistics))):
@@ -53,7 +53,9 @@ def _of_plugins(job: Job) -> set[str]:
 
 
 def _named(modules: Iterable[str]) -> set[str]:
-    """Return the names of statistics in these modules and of users' client programs. Each name is a kind of message."""
+    """Return the names of those client programs in ``modules`` that are statistics or written by users. Each name is a
+    kind of message.
+    """
     loaded = [sys.modules[name] for name in dict.fromkeys(modules) if name in sys.modules]
     classes = [each for module in loaded for each in vars(module).values() if isinstance(each, type)]
     programs = [each for each in classes if issubclass(each, Program)]

@@ -201,8 +201,8 @@ class CheckedStrategy(Strategy):
 
     @contextmanager
     def _calling(self, method: str, round: int = 0) -> Iterator[None]:
-        """Add the strategy's name and the round to errors that the strategy raises. Outside of rounds, add the name of
-        the called ``method`` instead of the round.
+        """Add the strategy's name and the round to errors that the strategy raises. Outside rounds, add the name of the
+        called ``method`` instead.
         """
         where = f"strategy '{self._name}', " + (f"round {round}" if round else method)
         try:

@@ -164,7 +164,9 @@ class JobRun:
             traffic.trained(cohort.ids, cohort.problem, cohort.state, bits)
 
     def _give_rows(self, cohort: ScheduledCohort) -> None:
-        """If the strategy trains on pooled rows, count in round 1 that every hospital sends its rows to the server."""
+        """If the strategy trains on pooled rows, record in round 1 that every hospital has sent its rows to the server
+        before training.
+        """
         server = self._server
         if server.view.round == 1 and POOLED in cohort.ids:
             scalars = server.view.sizes * (server.federation.X.shape[1] + 1)

@@ -198,15 +198,17 @@ class JobServer:
         self.state = replace(self.state, cluster=cluster)
 
     def call(self, call: Call) -> Answers:
-        """Send the client program of ``call`` to hospitals, before the first round or apart from a round's updates, and
-        return their answers. Count the bytes and the time.
+        """Send the client program of ``call`` to hospitals, before the first round or outside a round's training.
+        Return their answers, and count the bytes and the time.
         """
         answers = self.pipeline.answers(self.measure(call))
         self.scheduler.questions_answered(call.ids, *self.traffic.answered(call))
         return answers
 
     def measure(self, call: Call) -> Answers:
-        """Return the answers that :meth:`call` returns, but do not count bytes or time."""
+        """Return hospitals' answers to a ``call`` as :meth:`call` does, but count neither bytes nor time. Byzantine
+        hospitals do not falsify these answers.
+        """
         check_immediate(call, self.view.sizes, self.job.name)
         return self.hospitals.answers(call, self.view.round, self.job.name)
 

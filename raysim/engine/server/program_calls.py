@@ -94,8 +94,8 @@ def _check_private(job: Job, section: PrivacySection) -> None:
 
 
 def check_immediate(call: Call, sizes: Ids, job: str) -> None:
-    """Raise :class:`StrategyError` if the strategy ``job`` may not make this ``call`` before the first round or apart
-    from a round's updates. ``sizes [N]`` are the hospitals' numbers of training rows.
+    """Raise :class:`StrategyError` if the strategy ``job`` may not make this ``call`` before the first round or outside
+    a round's training. ``sizes [N]`` are the hospitals' numbers of training rows.
     """
     try:
         check_call(call, sizes)

@@ -58,8 +58,8 @@ class RemoteHospitals:
         return partials
 
     def answers(self, call: Call, round: int, job: str, shares: int = 0) -> Answers:
-        """Return hospitals' answers to a call that the strategy ``job`` makes before the first round or apart from a
-        round's updates.
+        """Return hospitals' answers to a call that the strategy ``job`` makes before the first round or outside a
+        round's training.
 
         ``shares`` is 0 if each hospital adds the full noise; otherwise it is the number of hospitals, each of which
         adds only a share of the noise.

@@ -1,8 +1,8 @@
 """Checks that a checkpoint fits the run: a changed checkpoint is rejected before any training.
 
 Shapes, counts and finite numbers are checked. Two parts of a checkpoint are also checked for removed entries, which
-would not cause any error later: the vectors that hospitals store for error feedback under compression, and the traffic
-ledger from which the privacy cost is computed.
+would cause no error later. These parts are the vectors that hospitals store for error feedback under compression, and
+the traffic ledger from which the privacy cost is computed.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def check_resumed(server: JobServer, since: RunState) -> None:
 
 
 def _due(server: JobServer, since: RunState, round: int) -> list[Ids]:
-    """Return which hospitals had to send an update in ``round``, as one or two lists of ids: the list in the checkpoint
-    and, if possible, the list that the client selection gives when it is computed again.
+    """Return which hospitals had to send an update in ``round``, as one or two lists of ids. The first list is that of
+    the checkpoint; the second, if possible, is the client selection computed again.
 
     It cannot be computed again if the strategy selects by its own state, or if the selection depends on hospitals'
     answers.
@@ -95,7 +95,7 @@ def _unasked(call: Call) -> Answers:
 
 
 def check_remembered(states: HospitalStates, hospitals: int, size: int, travels: int) -> None:
-    """Raise ``ValueError`` for impossible vectors among those that hospitals store, ``states``. A model has ``size``
+    """Raise ``ValueError`` for impossible vectors in ``states``, which has what hospitals store. A model has ``size``
     parameters, of which ``travels`` are sent.
     """
     for hospital, vectors in states.items():
@@ -122,10 +122,11 @@ def check_remembered(states: HospitalStates, hospitals: int, size: int, travels:
 
 
 def check_residuals(states: HospitalStates | None, history: History, *, all_trained: bool) -> None:
-    """Raise ``ValueError`` unless exactly the hospitals that sent compressed updates have stored a vector for error
-    feedback.
+    """Raise ``ValueError`` if a hospital has stored a vector for error feedback but has sent no update. If
+    ``all_trained``, also raise it if a hospital has sent updates but has stored no such vector.
 
-    ``all_trained`` says whether every update that was sent has been used, so that each sender has trained.
+    ``all_trained`` says whether every update that was sent has been used; only hospitals whose updates are used really
+    train.
     """
     # Training on pooled rows sends no updates, so its residuals have no entry in the ledger.
     owing = {

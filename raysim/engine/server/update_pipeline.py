@@ -1,7 +1,7 @@
 """The steps between hospitals' updates and the strategy, in their fixed order.
 
-Steps are, for example, clipping, compression and secure aggregation. Each step has two sides, which are in the same
-file. The hospital's side changes what leaves the hospital; the sides of all steps run from first to last. The server's
+Steps are, for example, clipping, compression and secure aggregation. Each step has a hospital's side and a server's
+side. The hospital's side changes what leaves the hospital; the sides of all steps run from first to last. The server's
 side adapts the local problem before it is sent and then processes what hospitals return; these sides run from last to
 first. Modules of configuration sections that a job does not have are not imported.
 """
@@ -166,15 +166,17 @@ class UpdatePipeline:
         return state
 
     def answers(self, answers: Answers) -> Answers:
-        """Return the hospitals' answers to a call before the first round or apart from a round's updates. The answers
-        of Byzantine hospitals that lie are replaced by false ones.
+        """Return the hospitals' answers to a call before the first round or outside a round's training. The answers of
+        Byzantine hospitals that lie are replaced by false ones.
         """
         if self._byzantine is None or self._entered is None:
             return answers
         return self._byzantine.lying(answers, self._entered)
 
     def posed(self, view: FederationView, cohort: ScheduledCohort) -> ScheduledCohort:
-        """Return the cohort with the local problem to which the strategy's update refers."""
+        """Return the cohort with the local problem whose update the strategy receives. Steps may change the problem,
+        for instance its weights under a privacy guarantee.
+        """
         for step in self._back:
             cohort = step.posed(view, cohort)
         return cohort
@@ -237,7 +239,7 @@ class UpdatePipeline:
 
     def learned(self, round: int, update: Update | None, problem: LocalProblem) -> Update | None:
         """Return the update from which the strategy learns; None if it learns nothing from the round. ``problem`` is
-        the local problem as the strategy defined it.
+        the local problem as :meth:`posed` returned it.
         """
         for step in self._back:
             update = None if update is None else step.learned(round, update, problem)

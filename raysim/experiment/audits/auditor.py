@@ -107,9 +107,10 @@ class Auditor:
         return outputs, labels, outcome
 
     def _shadows(self, count: int) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Compute LiRA's score of every row under every shadow model, and whether that model was trained on the row.
+        """Compute LiRA's score of every row under every shadow model, and whether the model was trained on the row.
 
-        Both arrays are ``[count, N]``: one row per shadow model, and one column per row of the federation.
+        Both arrays are ``[count, N]``: one row per shadow model, and one column per row of the federation. The scores
+        of validation rows are NaN.
         """
         federation, seed = self._federation, self._job.work.seed
         members = np.stack([random_half(federation, stream(seed, "shadow", j)) for j in range(count)])

@@ -121,7 +121,7 @@ def _canary_parameters(layout: Layout, columns: int) -> Ids:
 
 
 def _relative_noise(job: Job, section: PrivacySection, federation: Federation) -> Floats:
-    """Return the noise of each hospital's local update relative to its sampled rows, ``[N]``, one entry per hospital.
+    """Return each hospital's noise divided by the number of patients that it samples, ``[N]``, one entry per hospital.
 
     All are 1 if noise is added to a sum of updates instead. The audit divides the scores of canaries by this noise.
     Otherwise hospitals with much noise would hide the canaries of hospitals with little noise.

@@ -85,7 +85,7 @@ class Found:
     def rows(self) -> list[list[str]]:
         """Return the rows of a table of results.
 
-        A single curve has one row per value; of several curves, each has one row, for its best value. Strategies
+        With one curve there is one row per value; with several, one row per curve, for its best value. Strategies
         without the hyper-parameter come last.
         """
         varied = [line for line in self.lines if len(line.points) > 1]

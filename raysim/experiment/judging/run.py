@@ -98,7 +98,7 @@ def judge(
     - ``name``: the name of the page, and, if ``out`` is None, of the new folder in ``runs``.
     - ``remarks``: remarks on the table's file, which are added to the warnings.
 
-    Raises one-line ``DataError`` and ``ConfigError``.
+    Raises ``DataError`` or ``ConfigError`` if the table or an argument cannot be used.
     """
     predictions = checked(table, reading or Reading(), reference)
     predictions = replace(predictions, warnings=(*remarks, *predictions.warnings))
@@ -265,8 +265,8 @@ class Search:
 def _searched(evidence: Evidence, panel: Panel, tried: int) -> Search | None:
     """Correct the best model's difference from the reference for the number of models ``tried``.
 
-    Returns None without a reference or another model, and if there is only one hospital or one seed. One seed cannot
-    compare training methods.
+    Returns None without a reference or another model, and if there is only one hospital or one seed. With one seed, a
+    difference may be due to the random numbers of training.
     """
     others = [entry for i, entry in enumerate(evidence.entries) if i != evidence.base]
     if evidence.base is None or not others or evidence.one_seed:

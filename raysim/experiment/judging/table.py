@@ -8,8 +8,8 @@ columns:
 - ``part``: the part of the split; only test rows are evaluated.
 - ``train_rows`` and ``all_rows``: the hospital's numbers of training rows and of all rows.
 - ``bytes``: the bytes that the method exchanged.
-- ``role``: one of :data:`ROLES`.
-- ``learner``: the family of the model; families must first occur in the order of their complexity.
+- ``role``: ``alone`` for training alone, ``reference`` for another method that is not federated, else empty.
+- ``learner``: the family of the model. The order in which families first occur is taken as their order of complexity.
 - ``group_*``: attributes of patients.
 
 The table that a comparison writes has a column ``strategy``; its column ``model`` names one of the strategy's models.
@@ -92,7 +92,7 @@ class Predictions:
 def checked(table: pd.DataFrame, reading: Reading, reference: str) -> Predictions:
     """Check a table of predictions and return it as :class:`Predictions`.
 
-    ``reference`` is the model that others are compared with. Raises one-line ``DataError`` or ``ConfigError``.
+    ``reference`` is the model that others are compared with. Raises ``DataError`` or ``ConfigError`` for a wrong table.
     """
     warnings: list[str] = []
     frame = _named(table, warnings)
@@ -289,9 +289,9 @@ def _identify(frame: pd.DataFrame, warnings: list[str]) -> None:
 
 
 def _numbers(values: pd.Series, within: pd.Series | None = None) -> NDArray[np.int64]:
-    """Return whole numbers that identify values: the values themselves if all are whole, not negative and unambiguous.
+    """Return whole numbers that identify ``values``: the values themselves if all are whole and not negative.
 
-    With ``within``, the hospital of each value, equal values of different hospitals are different identities.
+    If ``within`` has the hospital of each value, equal values at different hospitals get different numbers.
     """
     whole = pd.api.types.is_integer_dtype(values) and values.ge(0).all()
     if whole and (within is None or not (within.groupby(values).nunique() > 1).any()):
@@ -301,7 +301,7 @@ def _numbers(values: pd.Series, within: pd.Series | None = None) -> NDArray[np.i
 
 
 def _pair_seeds(frame: pd.DataFrame, reference: str, warnings: list[str]) -> None:
-    """Renumber the seeds of a model that ``reference`` lacks to the seeds that only the reference has, in order.
+    """Replace the seeds that only a model has, and not ``reference``, by those that only the reference has, in order.
 
     The pairing is arbitrary, because runs with different seeds are independent. The variance of the difference over
     seeds therefore contains the variance of both models.
@@ -316,7 +316,7 @@ def _pair_seeds(frame: pd.DataFrame, reference: str, warnings: list[str]) -> Non
 
 
 def _same_rows(frame: pd.DataFrame, common: bool) -> tuple[pd.DataFrame, int]:
-    """Return the predictions for the rows that every model has with a seed, and the number of rows left out.
+    """Return the predictions for the rows that all models of a seed have, and the number of rows left out.
 
     Unless ``common`` is set, ``DataError`` is raised if rows would be left out.
     """

@@ -20,7 +20,7 @@ HOSPITALS, SUMMARY, DIFFERENCE = "unseen.csv", "unseen_summary.csv", "unseen_dif
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """The results at hospitals that took no part in training: the content of the three files, as data frames."""
+    """The results at hospitals that took no part in training, in the three data frames that :func:`write` writes."""
 
     hospitals: pd.DataFrame
     summary: pd.DataFrame

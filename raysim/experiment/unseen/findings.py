@@ -181,8 +181,8 @@ def _means(
     hospitals.
 
     ``ways`` maps models to their names, and ``steps`` lists the numbers of labelled rows. A number at which a model is
-    undefined at all hospitals is left out for this model. Means are over the hospitals at which no model is undefined
-    for any of its other numbers.
+    undefined at all hospitals is left out for this model. Means are over the hospitals at which every model is defined
+    for all its other numbers.
     """
     wide = {}
     for key, name in ways.items():

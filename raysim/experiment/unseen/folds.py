@@ -98,7 +98,7 @@ def cost(folds: Sequence[Fold], strategies: int, seeds: int) -> str:
 def folds_of(section: UnseenSection, federation: Federation, seed: int) -> list[Fold]:
     """Divide the hospitals into folds, each of which is left out of training once.
 
-    Raises ``ConfigError`` for folds without enough other hospitals, or if these have training rows of only one class.
+    Raises ``ConfigError`` if ``section`` does not fit the data, for instance if too few hospitals would take part.
     """
     names = natural(federation.hospitals)
     if section.onboarding != (0,) and section.joining == "recalibrate" and not federation.sizes("validation").any():

@@ -86,10 +86,10 @@ def _by_hospital(each: Unseen, task: TaskKind, clinical: ClinicalSection | None)
 
 
 def summary(unseen: Sequence[Unseen], table: pd.DataFrame, clinical: ClinicalSection | None) -> pd.DataFrame:
-    """Make ``unseen_summary.csv``: means over seeds, with one row per strategy, model, figure and number of labelled
-    rows.
+    """Make ``unseen_summary.csv``: means over hospitals by strategy, model, figure and number of labelled rows.
 
-    All seeds test the same rows. ``table`` is the result of :func:`by_hospital`.
+    A hospital's figure and its variance are averaged over seeds, which all test the same rows. ``table`` is the result
+    of :func:`by_hospital`.
     """
     rows = []
     for strategy, model, k in dict.fromkeys((each.strategy, each.model, each.k) for each in unseen):

@@ -53,7 +53,7 @@ class Row:
     reference: bool
 
     def differences(self, columns: int) -> tuple[Difference, ...]:
-        """Return the first ``columns`` of two differences from the reference: of the mean, and of the worst decile."""
+        """Return the difference of the mean from the reference and, if ``columns`` is 2, that of the worst decile."""
         return (self.mean, self.worst)[:columns]
 
 
@@ -119,7 +119,7 @@ def _of(differences: pd.DataFrame, key: Key, figure: str, larger: bool, level: f
 
 
 def _caption(evidence: Evidence, worst: bool, empty: int) -> str:
-    """Return the caption that explains the intervals; ``empty`` of them are too wide to be informative."""
+    """Return the caption that explains the intervals; ``empty`` is the number of uninformative ones (too wide)."""
     parts = equal_sentences(evidence)
     if empty:
         wide = f"{counted(empty, 'interval')} of the mean {'is' if empty == 1 else 'are'} wider than {WIDEST:g}"
@@ -150,7 +150,7 @@ def equal_sentences(evidence: Evidence) -> list[str]:
 
 
 def _ends(differences: Iterable[Difference]) -> list[float]:
-    """Return the values and interval limits that the axis of these differences has to include."""
+    """Return the values and interval limits that an axis of ``differences`` has to include."""
     return [end for each in differences for end in (each.value, *each.limits)]
 
 
@@ -186,7 +186,7 @@ def _table(rows: Sequence[Row], headings: Sequence[str], against: str, larger: b
 
 
 def _few(axis: Axis) -> Axis:
-    """Return the axis with only two ticks, 0 and the farthest from it; more would overlap in a narrow column."""
+    """Return the axis with only two ticks: 0, and the tick farthest from 0; more would overlap in a narrow column."""
     far = max(axis.ticks, key=abs)
     labelled = [(tick, text) for tick, text in zip(axis.ticks, axis.texts, strict=True) if tick in (0.0, far)]
     return replace(axis, ticks=tuple(tick for tick, _ in labelled), texts=tuple(text for _, text in labelled))

@@ -33,10 +33,10 @@ def by_size(
     numbers: Mapping[str, int],
     first: Sequence[Key] = (),
 ) -> list[svg.Figure]:
-    """Plot each hospital's main metric (AUROC or MAE) by its number of stays, one panel for each strategy and model.
+    """Plot each hospital's main metric (AUROC or MAE) by its number of rows (stays), with one panel for each model.
 
-    A dot is a hospital's mean over seeds. Panels of models not in ``first`` are collapsed. The texts of the panels have
-    slopes and worst deciles from ``table`` (:func:`raysim.report.tables.comparison`), as means over seeds.
+    A dot is a hospital's mean over seeds. A line has the slope on hospital size (size bias) from ``table``
+    (:func:`raysim.report.tables.comparison`), the mean over seeds. Panels of models not in ``first`` are collapsed.
     """
     if hospitals is None or hospitals.empty:
         return []

@@ -232,7 +232,7 @@ def _decision_curve(served: Sequence[ClinicalRows], of: str, suffix: str = "") -
 
 
 def worth_using(curve: pd.DataFrame) -> str:
-    """Describe the thresholds at which a model's net benefit is larger than without a model, and where it is negative.
+    """Describe at which thresholds a model's net benefit is larger than without a model, and at which it is negative.
 
     The alternatives without a model are to act on all patients or on none. ``curve`` has the columns ``threshold``,
     ``value`` (the model's net benefit) and ``of_all`` (that of acting on all).

@@ -111,7 +111,7 @@ class ClinicalRows:
 
 
 def of_runs(runs: Sequence[tuple[str, str, Path]], hospital: str = EVERYWHERE) -> list[ClinicalRows]:
-    """Return the clinical metrics of each strategy's main model, at one ``hospital`` or by default at all together.
+    """Return the clinical metrics of each strategy's main model, at one ``hospital``, or by default over all.
 
     ``runs`` has the label, the display name and the folder of each run; runs of one strategy are averaged over seeds.
     Runs without clinical tables are left out.
@@ -139,7 +139,7 @@ def of_run(label: str, folder: Path, hospital: str = EVERYWHERE) -> list[Clinica
 
 
 def read_rows(paths: Sequence[Path], **wanted: Set[str]) -> pd.DataFrame:
-    """Read clinical tables, and concatenate the rows that have one of the texts ``wanted`` in each named column.
+    """Read clinical tables, and concatenate their rows; ``wanted`` has the accepted texts of each named column.
 
     The tables have many rows, of which few are needed, so Arrow filters them before pandas converts them.
     """
@@ -154,7 +154,7 @@ def read_rows(paths: Sequence[Path], **wanted: Set[str]) -> pd.DataFrame:
 
 
 def _column(name: str, cells: pa.ChunkedArray) -> list[str] | NDArray[Any]:
-    """Return a column as texts or as numbers. If it contains no number at all, its cells become NaN."""
+    """Return a column as texts or as numbers. A column of numbers whose cells are all empty becomes NaN."""
     if name not in TEXTS:
         return np.asarray((cells.cast(pa.float64()) if pa.types.is_null(cells.type) else cells).to_numpy())
     texts = {each: text_of(each) for each in cells.unique().to_pylist()}

@@ -56,15 +56,15 @@ class Gains:
         return 1 if self.kind.larger else -1
 
     def gaining(self) -> NDArray[np.bool_]:
-        """Whether each hospital demonstrably gains, ``[H]``: the interval of its gain excludes 0."""
+        """Whether each hospital demonstrably gains: the interval of its gain contains improvements only."""
         return self._judged() & (self.low > 0 if self.sign > 0 else self.high < 0)
 
     def losing(self) -> NDArray[np.bool_]:
-        """Whether each hospital demonstrably loses, ``[H]``: the interval of its gain excludes 0."""
+        """Whether each hospital demonstrably loses: the interval of its gain contains losses only."""
         return self._judged() & (self.high < 0 if self.sign > 0 else self.low > 0)
 
     def _judged(self) -> NDArray[np.bool_]:
-        """Whether a gain or loss may be claimed for each hospital, ``[H]``.
+        """Whether a gain or loss may be claimed for each hospital.
 
         If models were trained with several seeds, the gain must be defined for at least two of them.
         """

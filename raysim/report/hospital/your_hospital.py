@@ -57,8 +57,8 @@ def cards(
     """Return what the report says about each hospital (its card) as data.
 
     - ``hospitals``: one card for each hospital, in the federation's order, with its ``name``, the sentences of its
-      ``lead``, its ``facts``, the rows of its ``tables``, and its ``counts`` of rows and events (lowest and highest
-      over seeds).
+      ``lead``, its ``facts`` and the rows of its ``tables``. Its ``counts`` are the lowest and highest numbers of rows
+      and events over seeds.
     - ``tables``: captions and columns of the tables.
 
     ``results`` contains the runs of all strategies and seeds; the argument ``hospitals`` is the table of their metrics
@@ -128,10 +128,11 @@ def cards(
 
 
 def own_headline(gains: Gains | None, figures: OverSeeds, name: str, h: int, kind: TaskKind) -> list[str]:
-    """Return the first sentences about hospital ``h``, which use only the interval of this hospital's own gain.
+    """Return the first sentences about hospital ``h``: its gain or, without one, its main metric.
 
-    ``figures`` has the hospitals' main metric (AUROC or MAE) under the model called ``name``. ``gains`` has the gains
-    from this model; None if there is no other model to compare with.
+    Only the interval of this hospital's own gain can demonstrate a gain or loss. ``figures`` has the hospitals' main
+    metric (AUROC or MAE) under the model called ``name``. ``gains`` has the gains from this model; None if there is no
+    other model to compare with.
     """
     value = float(figures.value[h])
     digits = kind.decimals([value])
@@ -264,9 +265,9 @@ def _strategies(first: Sequence[Result], names: Mapping[Key, str]) -> dict[str, 
 
 
 def _clusters(result: Result, name: str, trained: int) -> tuple[str, list[str]] | None:
-    """Return ``name``, and one sentence per hospital on its cluster; None if the run has no clusters.
+    """Return the strategy's ``name``, and one text per hospital on its cluster; None if the run has no clusters.
 
-    The sentence names attributes of hospitals that are more frequent in the cluster than elsewhere. With several
+    The text states attributes that are more frequent among the cluster's hospitals than elsewhere. With several
     training seeds (``trained``), the returned name also says which seed the clusters are from.
     """
     rows = result.outcome.cluster

@@ -62,7 +62,7 @@ def answer_from(
     before: Sequence[str] = (),
     names: Mapping[Key, str] | None = None,
 ) -> Answer:
-    """Combine the decision ``card`` with further sentences to the conclusions of a comparison or a run.
+    """Combine the decision ``card`` with further sentences into the conclusions of a comparison or a run.
 
     - ``evidence``: the paired differences between the compared strategies; None for a run.
     - ``noise``: by model, the part of the differences between hospitals that chance alone explains.

@@ -10,10 +10,10 @@ A method is unbeaten if no other method is better. The rules apply in this order
 - If the reference is unbeaten, choose the reference.
 - Otherwise choose the method with the best mean among the unbeaten methods that are better than the reference. If there
   is no such method or no reference, choose the method with the best mean among all unbeaten methods.
-- If an unbeaten method has a simpler model than the chosen one, choose among the unbeaten methods with the simplest
-  model: the reference if it is one of them, else the method with the best mean.
-- If unbeaten methods are equivalent to the chosen one, send at most :data:`LESS` of its bytes, and have no more complex
-  model, choose the one of them that sends the fewest bytes.
+- If an unbeaten method has a simpler model than the chosen one, only the unbeaten methods with the simplest model
+  remain. Choose the reference if it is one of them, else the method with the best mean.
+- Consider unbeaten methods that are equivalent to the chosen one, send at most :data:`LESS` of its bytes, and have no
+  more complex model. If there are any, choose the one that sends the fewest bytes.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
   (:mod:`raysim.statistics.differences.paired`).
 - A method is called better only if intervals that hold jointly for all pairs of strategies demonstrate it
   (:mod:`raysim.statistics.differences.simultaneous`), and only with more than one training seed.
-- Strategies with equal final models form one method (:class:`Entry`). A recalibrated model belongs to the same method
-  as its original model.
+- Strategies with equal final models form one method (:class:`Entry`). A recalibrated model takes the place of its
+  original model.
 - References (``yardstick``), such as training alone, are not federated methods and are left out of these pairs.
   Training alone is compared with every method separately, with intervals that hold jointly for all methods.
 - :mod:`raysim.report.judgement.choice` decides which method is recommended.
@@ -172,7 +172,7 @@ class Evidence:
         """Return the difference of training alone minus the method ``entries[i]``, with its interval as it is printed.
 
         The interval is joint over all methods and cut to possible values; an uninformative one is
-        :data:`raysim.report.possible.NOTHING`. A model must have been trained alone.
+        :data:`raysim.report.possible.NOTHING`. The comparison must contain training alone.
         """
         assert self.alone is not None
         level = self.references[self.alone].level.difference
@@ -277,7 +277,7 @@ def evidence_from(
 
 
 def _at_two_classes(hospitals: pd.DataFrame, sent: Sent | None, taken: Key, alone: Key) -> tuple[int, AtSome] | None:
-    """Compare two models without the hospitals at which one of them was trained on one class only.
+    """Compare two models, leaving out the hospitals at which one of them was trained on one class only.
 
     Returns the number of these hospitals, and the difference ``taken - alone`` at all others; None if there are no such
     hospitals. The arguments are as in :func:`_at_small`.
@@ -315,9 +315,9 @@ def _turned(interval: Limits) -> Limits:
 
 
 def _better(kind: TaskKind, entries: int, intervals: Mapping[tuple[int, int], Limits]) -> NDArray[np.bool_]:
-    """Return whether method i is demonstrably better than method j, at ``[i, j]`` of ``[E, E]``.
+    """Return a matrix that says at ``[i, j]`` whether method i is demonstrably better than method j.
 
-    ``intervals`` are those of the differences, by the indices of two methods.
+    ``entries`` is the number of methods. ``intervals`` are those of their differences, by the indices of two methods.
     """
     better = np.zeros((entries, entries), dtype=np.bool_)
     for (i, j), interval in intervals.items():
@@ -328,10 +328,10 @@ def _better(kind: TaskKind, entries: int, intervals: Mapping[tuple[int, int], Li
 
 
 def _equal(kind: TaskKind, entries: int, intervals: Mapping[tuple[int, int], Limits]) -> NDArray[np.bool_]:
-    """Return whether two methods are equivalent, ``[E, E]``: the joint interval of their difference is within the
-    margin.
+    """Return a matrix that says at ``[i, j]`` whether methods i and j are equivalent.
 
-    Equivalence is defined for the AUROC alone, because the margin of an error would depend on its unit.
+    They are equivalent if the joint interval of their difference is within the margin. Equivalence is defined for
+    the AUROC alone, because the margin of an error would depend on its unit.
     """
     equal = np.zeros((entries, entries), dtype=np.bool_)
     for (i, j), interval in intervals.items():

@@ -28,7 +28,7 @@ FEW = 10
 
 
 def rarer(events: ArrayLike, rows: ArrayLike) -> NDArray[np.float64]:
-    """Return how many rows of the rarer of two classes each hospital has; ``events`` and ``rows`` are ``[H]``.
+    """Return how many rows of the rarer of two classes each hospital has; ``events`` and ``rows`` are by hospital.
 
     >>> rarer([23, 0, 5], [25, 9, 100]).tolist()
     [2.0, 0.0, 5.0]

@@ -84,7 +84,10 @@ def slope_of(sums: PairSums, sizes: Sequence[int]) -> SizeSlope:
 
 
 def draws_for(hospitals: int) -> int:
-    """Return how many federations are simulated for each true spread: fewer for many hospitals, to limit the time."""
+    """Return how many federations are simulated for each true spread between hospitals.
+
+    The number is smaller for many hospitals, to limit the time.
+    """
     return max(FEWEST_DRAWS, min(DRAWS, MOST_HOSPITALS // max(hospitals, 1)))
 
 
@@ -167,9 +170,9 @@ def table(noise_of: Mapping[tuple[str, str], Noise]) -> pd.DataFrame:
     - ``excess`` with its interval: what a true spread between hospitals adds to ``floor``.
     - ``true`` with its interval: the measure without the noise of finite test rows.
 
-    The rows ``size_slope`` are slopes per unit of ln stays, with their interval in ``true``. The rows
-    ``<attribute>_within`` are gaps between groups of patients within hospitals, with their interval in ``true``; the
-    rows ``<attribute>_gap`` are gaps over all rows, which are not tested.
+    The rows ``size_slope`` are slopes per unit of the logarithm of hospital size, with their interval in ``true``.
+    The rows ``<attribute>_within`` are gaps between groups of patients within hospitals, with their interval in
+    ``true``. The rows ``<attribute>_gap`` are gaps over all rows, which are not tested.
     """
     return pd.DataFrame(_rows(noise_of))
 

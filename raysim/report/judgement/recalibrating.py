@@ -164,7 +164,7 @@ def _mean(figures: NDArray[np.float64], rows: int, column: int) -> float:
 
 
 def _needed(tested: Sequence[ScoreCounts]) -> int:
-    """Return how many rows contain :data:`ENOUGH_ROWS` rows of the rarer class, at its rate among test rows."""
+    """Return how many rows contain :data:`ENOUGH_ROWS` rows of the rarer class if its share is that among test rows."""
     events = sum(int(counts.events.sum()) for counts in tested)
     rows = sum(int(counts.rows.sum()) for counts in tested)
     share = min(events, rows - events) / rows if rows else 0.0

@@ -109,8 +109,8 @@ def _sheet(tree: Any) -> Sheet:
 def _page(tree: Any, hospital: str | None, folder: Path, *, linked: bool) -> tuple[Page, str]:
     """Return the page from the content of a ``report.json``, and its file name.
 
-    The page is that of one ``hospital``, or of the whole run or comparison if this is None. ``linked``: whether both
-    pages are in the same folder and link to each other.
+    The page is that of one ``hospital``, or of the whole run or comparison if this is None. ``linked``: whether it
+    links to the other pages, which are in the same folder.
     """
     if hospital is None:
         for card in tree["values"]["cards"]["hospitals"] if linked else ():

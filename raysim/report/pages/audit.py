@@ -68,7 +68,7 @@ def audit_page(
 
 
 def lead(summary: Mapping[str, Any]) -> list[str]:
-    """Return a sentence on the result of each attack, after the headline."""
+    """Return the headline, then sentences on the attacks, except those that the headline contains."""
     inversion, bound = summary.get("inversion"), summary.get("one_run")
     sentences = [audited.headline(summary)]
     if inversion is not None and audited.read_out(inversion) not in sentences[0]:

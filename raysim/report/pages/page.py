@@ -48,10 +48,11 @@ def comparison_page(
     noise: Mapping[Key, Noise] | None = None,
     part: str = "test",
 ) -> Page:
-    """Build the report page of a comparison. Its tables are described in :mod:`raysim.report.tables`, and ``rounds`` in
-    :func:`figures.curves`.
+    """Build the report page of a comparison.
 
-    - ``hospitals``: the metrics of each hospital; without it, strategies are not compared.
+    - ``per_seed`` and ``hospitals``: the metrics of all models and of each hospital, as in
+      :mod:`raysim.report.tables`. Without ``hospitals``, strategies are not compared.
+    - ``rounds``: one row for each strategy, seed and evaluated round.
     - ``differences`` (from :func:`tables.differences`), ``evidence`` (paired differences) and ``card`` (the decision
       card) are computed if they are omitted.
     - ``before``: sentences that precede the reasons for the recommendation.
@@ -110,7 +111,7 @@ def comparison_page(
 
 
 def _distinct(evidence: Evidence | None, titles: Mapping[Key, str]) -> dict[Key, str]:
-    """Return the display names without duplicates of equal models: one model represents each group of equal models."""
+    """Return the display names of models, with only one model from each group of equal models."""
     if evidence is None:
         return dict(titles)
     keys = {entry.key for entry in (*evidence.entries, *evidence.references)}

@@ -1,8 +1,8 @@
 """A page for sharing: hospitals have pseudonyms, and no count of patients below five can be read or inferred.
 
 - The page contains only the values that this module names; all other values of the original page are left out.
-- A hospital's counts of rows or events become ranges. If a reader could narrow a count below five further from the
-  total of all hospitals, the counts of that kind are left out for all hospitals.
+- A hospital's counts of rows or events become ranges. If the total of all hospitals reveals more about a count below
+  five than its range does, the counts of that kind are left out for all hospitals.
 - A hospital's metrics remain if at least five of its patients had the event and at least five did not, in every seed.
 """
 
@@ -128,9 +128,9 @@ def band(low: float, high: float) -> tuple[int, int]:
 
 
 def gives_back(counts: Sequence[tuple[float, float]]) -> bool:
-    """Whether a reader could narrow a count below :data:`LEAST` further than its range (:func:`band`), from the total.
+    """Whether the total of all hospitals reveals more about a count below :data:`LEAST` than its range does.
 
-    ``counts`` has each hospital's lowest and highest count over seeds. The total is the sum over all hospitals.
+    ``counts`` has each hospital's lowest and highest count over seeds; :func:`band` gives the ranges.
     """
     bands = [band(low, high) for low, high in counts]
     least, most = sum(low for low, _ in counts), sum(high for _, high in counts)
@@ -139,7 +139,10 @@ def gives_back(counts: Sequence[tuple[float, float]]) -> bool:
 
 
 def small(hospital: Mapping[str, Any]) -> bool:
-    """Whether a hospital has fewer than :data:`LEAST` patients with or without the event, in any seed."""
+    """Whether a hospital has, under any seed, fewer than :data:`LEAST` patients with the event or without it.
+
+    It is also True if these numbers are unknown.
+    """
     counts: Mapping[str, Sequence[float]] = hospital["counts"]
     for heading, (low, high) in counts.items():
         if heading.startswith("Events"):
@@ -212,7 +215,7 @@ def _figures(figures: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _marked(figure: Mapping[str, Any], numbers: Mapping[int, int]) -> dict[str, Any]:
-    """Renumber the hospitals of dots and lines in a drawing; remove those of hospitals not in ``numbers``."""
+    """Renumber the hospitals in a drawing, and remove the dots and lines of hospitals that ``numbers`` lacks."""
 
     def renumbered(match: re.Match[str]) -> str:
         number = numbers.get(int(match[2]))

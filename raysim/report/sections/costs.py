@@ -22,7 +22,7 @@ MEGABYTE = 1e6
 
 
 def bars(frame: pd.DataFrame, names: Names, looks: Looks) -> list[svg.Figure]:
-    """Plot one panel for each kind of cost, such as bytes, with one bar for each strategy: the mean over seeds."""
+    """Plot the bytes of each strategy (means over seeds) as bars: one panel each for download, upload and set-up."""
     if not {"bytes_down", "bytes_up", "bytes_setup_down", "bytes_setup_up"} <= set(frame):
         return []
     means = frame.assign(setup=frame["bytes_setup_down"] + frame["bytes_setup_up"]).drop_duplicates(
@@ -84,8 +84,9 @@ def bytes_by_round(results: Sequence[Result]) -> pd.DataFrame:
 
 
 def by_bytes(results: Sequence[Result], names: Names, looks: Looks) -> list[svg.Figure]:
-    """Plot the main metric (AUROC or MAE) by the bytes exchanged so far; empty without traffic or with few evaluated
-    rounds.
+    """Plot the main metric (AUROC or MAE) by the bytes exchanged so far.
+
+    The result is empty if no model was evaluated in two or more rounds with traffic.
     """
     table = bytes_by_round(results)
     if table.empty:

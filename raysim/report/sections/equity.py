@@ -54,10 +54,9 @@ def gain_by_size(results: Sequence[Result], key: Key, by_itself: Key | None) -> 
 
 
 def slope(pairs: Sequence[tuple[Sent, Sent]], sizes: NDArray[np.int64]) -> GainSlope:
-    """Estimate how one model's gains over another, averaged over seeds, depend on the logarithm of hospitals' ``sizes
-    [H]``.
+    """Estimate how hospitals' gains from one model over another depend on the logarithm of their ``sizes``.
 
-    ``pairs`` has, for each seed, what hospitals sent about the two models.
+    Gains are averaged over seeds. ``pairs`` has, for each seed, what hospitals sent about the two models.
     """
     seeds = [one_seed(model, against) for model, against in pairs]
     gains = np.mean([seed.difference for seed in seeds], axis=0)
@@ -126,11 +125,11 @@ MOST_PANELS = 2
 
 
 def served_alike(table: pd.DataFrame, names: Names, looks: Looks, noise: Mapping[Key, Noise]) -> list[svg.Figure]:
-    """Plot measures of dispersion over hospitals, compared with chance: one panel for each measure, one row for each
-    model.
+    """Plot the first :data:`MOST_PANELS` measures of dispersion over hospitals, compared with chance.
 
-    A dot is the measured value. A band contains the value in 95 % of simulated federations whose hospitals have equal
-    true performance. ``table`` is from :func:`raysim.report.tables.comparison`; the result is empty without ``noise``.
+    There is one panel for each measure, with one row for each model. A dot is the measured value. A band contains the
+    value in 95 % of simulated federations whose hospitals have equal true performance. ``table`` is from
+    :func:`raysim.report.tables.comparison`; the result is empty without ``noise``.
     """
     keys = [key for key in names if key in noise and noise[key].floor.figures]
     charts = []

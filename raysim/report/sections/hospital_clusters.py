@@ -38,8 +38,8 @@ def clusters(results: Sequence[Result], names: Names) -> list[svg.Figure]:
     """Plot which hospitals are in which cluster, as heat maps, for each strategy that clusters hospitals; first seed
     only.
 
-    One heat map has the attributes of a cluster's hospitals. If hospitals sent signatures (statistics of their training
-    rows), another has the means of these.
+    One heat map shows the attributes of each cluster's hospitals. If hospitals sent signatures (statistics of their
+    training rows), another shows their means over each cluster.
     """
     charts: list[svg.Chart] = []
     answers: NDArray[np.float64] | None = None
@@ -147,9 +147,7 @@ def _reported_signatures(result: Result) -> bool:
 
 
 def signatures(federation: Federation) -> NDArray[np.float64]:
-    """Return statistics of each hospital's training rows, ``[H, 1 + L + 3 D]``, whose columns :class:`Signature`
-    explains.
-    """
+    """Return statistics of training rows, with one row for each hospital; :class:`Signature` explains the columns."""
     parts = [federation.rows(h, "train") for h in range(len(federation.hospitals))]
     rows = (Rows(federation.X[at], federation.y[at], federation.observed[at]) for at in parts)
     return np.stack([exact_signature(of_hospital, len(federation.classes)) for of_hospital in rows])

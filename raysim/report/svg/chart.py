@@ -23,8 +23,8 @@ MARKED = 6
 class Chart(Frame):
     """A chart: shapes on two axes, drawn in the order in which they are added.
 
-    Values that an axis cannot show, such as NaN, are left out. ``of`` is always the number of a hospital on the page,
-    by which a script marks the hospital that a reader selects.
+    Values that an axis cannot show, such as NaN, are left out. In all methods, ``of`` is the number of a hospital on
+    the page, by which a script marks the hospital that a reader selects.
     """
 
     def dots(
@@ -54,7 +54,7 @@ class Chart(Frame):
         of: Sequence[int] | None = None,
         class_: str = "whisker",
     ) -> None:
-        """Draw a line from ``low`` to ``high`` at each position ``at`` of the other axis; lines end at the axis limits.
+        """Draw a line from ``low`` to ``high`` at each position ``at`` of the other axis, cut at the axis limits.
 
         Lines are vertical if ``upright``, otherwise horizontal. ``of`` has the number of each line's hospital.
         """

@@ -1,8 +1,8 @@
 """A figure of a page: charts next to each other, with a legend and a caption.
 
 A figure in a separate file has a style sheet with light colours only. Programs that convert SVG to PDF or PNG support
-classes, but no CSS variables, mixed colours or media rules. A rule with the colour of a series is therefore written
-once for each colour of the figure.
+classes, but no CSS variables, mixed colours or media rules. A CSS rule that uses the colour of a series is therefore
+written once for each colour of the figure.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ class Legend(Markup):
 def figure(
     name: str, title: str, charts: Sequence[Chart], caption: str, legend: Markup | None = None, *, row: bool = False
 ) -> Figure:
-    """Combine charts to a figure, in which they are next to each other if they fit, with a ``legend`` above them.
+    """Combine charts into a figure, in which they are next to each other if they fit, with a ``legend`` above them.
 
     ``row``: whether all charts are in one row, which scrolls if it is wider than the page.
     """
@@ -221,7 +221,7 @@ def heat_map(
     low: float | None = None,
     high: float | None = None,
 ) -> Chart:
-    """Draw a heat map of ``values [R, C]``; each cell also has its value as text, or the given one of ``texts``.
+    """Draw a heat map of ``values``, by row and column. Each cell also shows its value, or its text from ``texts``.
 
     The lightest shade is for the value ``low`` and the darkest for ``high``, by default the smallest and largest value.
     """

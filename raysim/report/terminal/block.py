@@ -65,9 +65,8 @@ class Block:
 def lines(block: Block, width: int = WIDTH, most: int = MOST) -> list[str]:
     """Return the lines of a block, none wider than ``width`` unless a single word is.
 
-    If there are more than ``most`` lines, the following are left out until the rest fits: table rows except two, then
-    warnings that forbid nothing, then notes, then one more row. A line counts what was left out, and names
-    ``--details``.
+    If there are more than ``most`` lines, parts are left out in this order until the rest fits: table rows except two,
+    warnings that forbid nothing, notes, one more row. One line says how much was left out, and names ``--details``.
     """
     width = max(20, min(width, WIDEST))
     rows, notes, warnings = list(block.rows), list(block.notes), list(block.warnings)
@@ -138,8 +137,8 @@ def _made(
 def _command(text: str, width: int) -> list[str]:
     r"""Wrap a command before its options. Lines end with a backslash, so that they can be copied to a shell at once.
 
-    >>> _command("Next raysim run a.yaml --set seed=1 --details", 41)
-    ['Next raysim run a.yaml --set seed=1 \\', ' --details']
+    >>> _command("Next   raysim run a.yaml --set seed=1 --details", 41)
+    ['Next   raysim run a.yaml --set seed=1 \\', '         --details']
     """
     first, *options = [text] if "'" in text else text.split(" --")
     lines = [first]

@@ -8,7 +8,7 @@ from raysim.core import pipes
 
 
 class Lasting(Console):
-    """A console that drops further output once its reader has disconnected, such as a pipe to ``head``."""
+    """A console that drops further output once its reader, such as ``head`` in a pipe, has ended."""
 
     def on_broken_pipe(self) -> None:
         """Drop all further output without an error."""

@@ -102,7 +102,8 @@ def ranking(kind: TaskKind, headlines: Iterable[float], *, few: bool = False) ->
     """Return the metrics to print in a table of models, with their headings.
 
     ``headlines`` are the models' values of the main metric (AUROC or MAE); if all are undefined, other metrics are
-    printed. With ``few`` hospitals there is neither a worst decile nor a slope on hospital size.
+    printed. With ``few`` hospitals, the worst hospital replaces the worst decile, and there is no slope on hospital
+    size.
     """
     if kind is REGRESSION:
         columns = ERRORS

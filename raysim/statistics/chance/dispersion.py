@@ -24,7 +24,8 @@ SAME_SIZE = 0.1
 class Dispersion:
     """Computes figures of dispersion, such as the standard deviation and the worst decile, over ``M`` hospitals.
 
-    - ``listed [M]``: whether a hospital has enough rows of the rarer class to be reported as the ``lowest``.
+    - ``listed [M]``: whether a hospital has enough rows (for AUROC: of the rarer class) to be reported as the
+      ``lowest`` or ``highest``.
     - ``log_size [M]``: the logarithm of the number of all rows of each hospital, in training, validation and test.
     - ``larger``: whether larger values are better, as for an AUROC; False for an error.
     """
@@ -41,8 +42,8 @@ class Dispersion:
         return LEVELS if self.larger else ERROR_LEVELS
 
     def figures(self, values: Floats) -> dict[str, Floats]:
-        """Compute figures of dispersion from the hospitals' ``values [..., M]``, over the last axis, each ``[...]`` by
-        name.
+        """Compute figures of dispersion over hospitals, the last axis of ``values [..., M]``. Each figure is an array
+        ``[...]``, by name.
 
         - ``std`` (population) and ``gini``: for at least two hospitals;
         - ``lowest``: the lowest value among the ``listed`` hospitals, if there are any;

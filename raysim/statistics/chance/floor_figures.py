@@ -22,12 +22,13 @@ class FigureAndFloor:
     - ``floor``: its mean under equal service. ``low`` to ``high``: its 95 % range under equal service.
     - ``p``: the share of simulations under equal service in which the figure is at least as bad; for ``size_bias``, the
       share in which it is at least as far from the floor, on either side.
-    - ``true``: the figure of these hospitals without noise, as implied by the estimated true spread between hospitals.
-      Its interval adds the variance of the estimated spread and the variance of chance differences between hospitals
-      with this spread. For a figure on the scale of AUROC, the variance of the common AUROC is added too.
+    - ``true``: the figure of these hospitals without noise, as implied by the estimated true spread (standard
+      deviation) between hospitals. Its interval reflects the uncertainty of this spread, and the chance differences
+      between hospitals with this spread; for a figure on the scale of AUROC, also the uncertainty of the common AUROC.
     - ``excess``: the part of the figure that is due to the true spread.
 
-    ``true`` and ``excess`` of ``size_bias`` are NaN, because a spread that is unrelated to size implies no slope.
+    ``true`` and ``excess`` are NaN for ``size_bias``, the slope of hospitals' performance on size, because a spread
+    that is unrelated to size implies no slope.
     """
 
     value: float
@@ -51,9 +52,9 @@ def compared_with_floor(
 ) -> FigureAndFloor:
     """Compare a figure of dispersion with its noise floor, that is, its distribution if hospitals do not differ.
 
-    ``value`` is the figure on the test rows. ``observed [T, B]`` are ``B`` simulated values of it at each of the true
-    spreads ``taus``, of which the first is 0. ``true`` is the estimate of the figure without noise, and ``tau`` that of
-    the spread. ``worse_when_lower`` says whether lower values of the figure are worse.
+    ``value`` is the figure on the test rows. ``observed [T, B]`` are ``B`` simulated values of it at each of the ``T``
+    true spreads ``taus`` between hospitals, of which the first is 0. ``true`` is the estimate of the figure without
+    noise, and ``tau`` that of the spread. ``worse_when_lower`` says whether lower values of the figure are worse.
     """
     equal = observed[0]
     floor = float(equal.mean())
@@ -72,15 +73,15 @@ def noise_free_figure(
     true: Floats, level: Floats | float, level_se: float, tau: Estimate, taus: Sequence[float], most: float
 ) -> Estimate:
     """Estimate a figure of dispersion of these hospitals without noise. ``true [T, B]`` are its noise-free values in
-    ``B`` simulated federations at each of the true spreads ``taus``.
+    ``B`` simulated federations at each of the ``T`` true spreads ``taus``.
 
     ``tau`` is the estimated spread, at which simulated values are interpolated. ``level [T, B]`` is the weighted mean
     of the hospitals' true figures in each simulation; its standard error is ``level_se``. Both are 0 for the standard
     deviation and the Gini index.
 
-    At each spread, the figure minus the level has a mean and a standard deviation over simulations. Each half-width of
-    the interval is the root of the sum of three squares: of the uncertainty of ``tau``, of 1.96 times this standard
-    deviation, and of 1.96 times ``level_se``. The limits of the interval lie within 0 and ``most``.
+    Each half-width of the interval is the root of the sum of three squares: of the uncertainty due to ``tau``, of 1.96
+    times the standard deviation over simulations of the figure minus ``level``, and of 1.96 times ``level_se``. The
+    limits are clipped to between 0 and ``most``.
     """
     apart = true - level
     low, centre, high = at(tau, taus, apart.mean(axis=1))

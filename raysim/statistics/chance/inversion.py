@@ -1,7 +1,7 @@
 """Test inversion: the true spreads between hospitals that are compatible with the observed statistic.
 
-The statistic is simulated for each true spread on a grid. A spread is in the interval if the observed value is in the
-middle 95 % of the values simulated with this spread.
+The statistic is simulated for each true spread (a standard deviation) on a grid. A spread is in the interval if the
+observed value is in the middle 95 % of the values simulated with this spread.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ class Estimate(NamedTuple):
 
 
 def invert(q: float, simulated: Floats, taus: Sequence[float]) -> Estimate:
-    """Estimate the true spread between hospitals, with its 95 % interval, from the observed statistic ``q``.
+    """Estimate the true spread (standard deviation) between hospitals, with its 95 % interval, from the observed
+    statistic ``q``.
 
     ``simulated [T, B]`` are ``B`` simulated values of the statistic at each of the spreads ``taus [T]``. A spread is in
     the interval if between 2.5 % and 97.5 % of the values simulated at this spread are at least ``q``. The estimate is

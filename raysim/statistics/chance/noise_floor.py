@@ -2,9 +2,9 @@
 
 Hospitals with few events differ in AUROC by chance. raysim simulates federations in which every hospital has the same
 true AUROC and ROC shape, with the same numbers of rows as the tested hospitals. In each simulation it computes figures
-of dispersion over hospitals. The test uses Q, the weighted sum of squares around the mean. Inverting this test over
-true spreads gives an interval of the spread. The noise-free value of every figure is derived from this one interval, so
-that figures cannot contradict each other.
+of dispersion over hospitals. The test uses Q, the weighted sum of squares of hospitals' AUROCs around their mean.
+Inverting this test over true spreads, the standard deviations between hospitals, gives an interval of the spread. The
+noise-free value of every figure is derived from this one interval, so that figures cannot contradict each other.
 
 The floor assumes one ROC shape for all hospitals; prevalence and the level of scores may differ. The interval assumes
 that hospitals' true AUROCs are normal on the logit scale and unrelated to size. Definitions and coverage:
@@ -57,8 +57,8 @@ class NoiseFloor:
       two sides).
     - ``tau``: the true standard deviation over hospitals of the figure's logit (of an error: its logarithm). Its
       ``high`` is infinite if every spread of the grid is compatible with the data.
-    - ``demonstrated``: whether a difference between hospitals is demonstrated: the interval of ``tau`` excludes 0, and
-      ``p`` is below .05.
+    - ``demonstrated``: whether a difference between hospitals is demonstrated, that is, the interval of ``tau``
+      excludes 0.
     - ``visible``: the smallest tau that would be demonstrated in 80 % of simulated federations; infinite if it is above
       the grid.
     - ``figures``: the figures of :class:`raysim.statistics.chance.dispersion.Dispersion`, by name.
@@ -167,9 +167,9 @@ def error_floor(
 
     Each hospital sends its mean absolute error and its root mean square error over ``rows [H]``. Hospitals without
     rows, or with an error that is not finite, are left out. ``errors_of_all [N]`` are the absolute errors of all rows
-    of the other hospitals, in any order, with the precision of a histogram. If hospitals do not differ, errors have the
-    same distribution everywhere. Every permutation of errors over hospitals is then as likely as the observed one, for
-    any distribution. If errors are constant within every hospital, nothing is tested.
+    of the remaining hospitals, in any order, with the precision of a histogram. If hospitals do not differ, errors have
+    the same distribution everywhere. Every permutation of errors over hospitals is then as likely as the observed one,
+    for any distribution. If errors are constant within every hospital, nothing is tested.
 
     Other arguments are the same as for :func:`noise_floor`. Raises ``ValueError`` if the number of errors is not the
     number of rows of the hospitals that are not left out.
@@ -299,8 +299,8 @@ def weighted_squares(auroc: Floats, weights: Floats) -> Floats:
 
 
 def true_range(common: float, tau: float) -> tuple[float, float]:
-    """Return the range of the true AUROCs of 95 % of hospitals. Their logits are normal with standard deviation
-    ``tau``, and their mean is ``common``.
+    """Return the range in which 95 % of hospitals' true AUROCs lie. The AUROCs have the mean ``common``, and their
+    logits are normal with standard deviation ``tau``.
     """
     if not np.isfinite(tau):
         return float("nan"), float("nan")
@@ -309,8 +309,8 @@ def true_range(common: float, tau: float) -> tuple[float, float]:
 
 
 def true_error_range(common: float, tau: float) -> tuple[float, float]:
-    """Return the range of the true errors of 95 % of hospitals. Their logarithms are normal with standard deviation
-    ``tau``, and their mean is ``common``.
+    """Return the range in which 95 % of hospitals' true errors lie. The errors have the mean ``common``, and their
+    logarithms are normal with standard deviation ``tau``.
     """
     if not np.isfinite(tau):
         return float("nan"), float("nan")

@@ -32,8 +32,8 @@ NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(64)
 
 
 class SimulatedFederations(NamedTuple):
-    """Figures, such as AUROC, of ``H`` hospitals in ``b`` simulated federations at each of ``T`` true spreads, ``[T, b,
-    H]``. ``observed`` is measured on simulated rows, ``true`` is without noise.
+    """Figures, such as AUROC, of ``H`` hospitals in ``b`` simulated federations at each of ``T`` true spreads (standard
+    deviations between hospitals), ``[T, b, H]``. ``observed`` is measured on simulated rows, ``true`` is without noise.
     """
 
     observed: Floats
@@ -105,9 +105,9 @@ class Scores(NamedTuple):
     """Standard normal scores of the rows of ``b`` simulated federations with ``H`` hospitals, sorted within each
     hospital.
 
-    ``commoner [b, C]`` are the scores of the class with more rows at a hospital; the scores of neighbouring hospitals
-    are :data:`GAP` apart. ``rarer [b, R]`` are the scores of the other class. ``hospital [b, H]`` is a normal number
-    for each hospital, from which its true AUROC is computed.
+    ``commoner [b, C]`` are the scores of the ``C`` rows of the class with more rows at their hospital; :data:`GAP`
+    times the index of the hospital is added, so that hospitals do not overlap. ``rarer [b, R]`` are the scores of the
+    other ``R`` rows. ``hospital [b, H]`` is a normal number for each hospital, from which its true AUROC is computed.
     """
 
     commoner: Floats
@@ -141,7 +141,7 @@ class Chance:
 
     def scores(self, of_commoner: Ints, of_rarer: Ints, hospitals: int, draws: int, size: int) -> Iterator[Scores]:
         """Yield normal scores for ``draws`` federations, ``size`` federations at a time. ``of_commoner`` and
-        ``of_rarer`` have the hospital of each row of the class with more rows and of the other class.
+        ``of_rarer`` are the indices of the hospitals of the rows: of the class with more rows, and of the other class.
         """
 
         def block(rng: np.random.Generator, federations: int) -> Scores:
@@ -168,8 +168,8 @@ class Chance:
     def _blocks(
         self, counts: tuple[bytes | int, ...], block: Callable[[np.random.Generator, int], T], draws: int, size: int
     ) -> Iterator[T]:
-        """Yield ``draws`` federations, ``size`` at a time. If they fit into one block, it is kept, and yielded again to
-        the next caller with the same ``counts``.
+        """Yield ``draws`` federations in blocks of ``size``. A single block is kept, and yielded again to the next
+        caller with the same ``counts``.
         """
         if counts == self._counts:
             yield from self._stored

@@ -40,8 +40,8 @@ class HospitalCalibration(NamedTuple):
 
     - ``observed`` and ``expected`` numbers of events among ``rows``, ``[H]``; NaN if a prediction is NaN.
     - ``ratio``: observed over expected, ``low`` to ``high`` its 95 % interval, ``[H]``; NaN if no event is expected.
-    - ``p``: two-sided p-value of the number of events if the predicted risks are right, ``[H]``; NaN without rows. With
-      several seeds, it is the largest of the seeds' p-values.
+    - ``p``: two-sided p-value of the number of events if the predicted risks are right, ``[H]``; NaN without rows or if
+      a prediction is NaN. With several seeds, it is the largest of the seeds' p-values.
     - ``state [H]``: ``off`` if risks are demonstrably wrong, by Holm's procedure over hospitals; ``within`` if the
       interval lies in :data:`TOLERATED`; otherwise ``open``. The text is empty where ``p`` is NaN.
     """
@@ -98,8 +98,8 @@ def calibration_over_seeds(seeds: Sequence[HospitalCalibration]) -> HospitalCali
 
 
 def events_p(observed: float, risks: ArrayLike, rows: ArrayLike) -> float:
-    """Return the two-sided p-value of ``observed`` events if there are ``rows [B]`` rows with the predicted risk
-    ``risks [B]``, for each of ``B`` groups.
+    """Return the two-sided p-value of ``observed`` events among ``B`` groups of ``rows [B]`` rows with the predicted
+    risks ``risks [B]``.
 
     It is twice the smaller of the two tail probabilities, at most 1. It is NaN without rows, or if ``observed`` or a
     risk is NaN.
@@ -109,8 +109,8 @@ def events_p(observed: float, risks: ArrayLike, rows: ArrayLike) -> float:
 
 
 def events_tails(observed: float, risks: ArrayLike, rows: ArrayLike) -> tuple[float, float]:
-    """Return the probabilities of at most ``observed`` events, and of at least as many, among ``rows [B]`` rows with
-    the predicted risk ``risks [B]``, for each of ``B`` groups.
+    """Return the probabilities of at most ``observed`` events, and of at least as many, among ``B`` groups of ``rows
+    [B]`` rows with the predicted risks ``risks [B]``.
 
     The probabilities are exact up to :data:`LARGE` rows, by the characteristic function. With more rows, the normal
     approximation with a continuity correction is used.

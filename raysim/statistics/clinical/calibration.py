@@ -169,13 +169,13 @@ def bin_of(probabilities: Floats, bins: int = BINS) -> NDArray[np.int64]:
 
 
 def calibration_error(bins: Bins, rng: np.random.Generator, draws: int = 1000) -> CalibrationError:
-    """Compute the expected calibration error with its interval and its value by chance. The error is the mean distance
-    of predictions from shares of events over ``bins``, weighted by rows.
+    """Compute the expected calibration error with its interval and its value by chance. The error is the mean over
+    ``bins``, weighted by rows, of the distance between the mean prediction and the share of events.
 
-    For the value by chance, each bin's events are sampled ``draws`` times with the predicted probability. The interval
-    extends on each side by the larger of two numbers: the 95th percentile of the simulated errors, and the 95th
-    percentile of the total deviation of all bins' events from their expectation (:func:`_missed`). By the triangle
-    inequality, chance cannot change the error by more than this deviation.
+    For the value by chance, each bin's events are sampled ``draws`` times with the predicted probability. The
+    half-width of the interval is the larger of two numbers: the 95th percentile of these simulated errors, and that of
+    the total deviation of all bins' events from their expectation (:func:`_missed`). By the triangle inequality, chance
+    cannot change the error by more than this deviation.
     """
     filled = bins.rows > 0
     n, predicted, events = (values[filled] for values in bins)
@@ -209,8 +209,8 @@ def _distances(bins: int) -> Floats:
 
 
 def _fit(groups: Groups, columns: Floats, offset: Floats | float) -> list[Coefficient]:
-    """Fit a logistic regression on ``columns [d, B]`` by Newton's method. Standard errors follow from the information
-    matrix.
+    """Fit a logistic regression on ``d`` ``columns [d, B]`` of ``B`` groups by Newton's method. Standard errors follow
+    from the information matrix.
 
     With an extremely large margin, Newton's method started at coefficients of 0 can stop far from the optimum, because
     its steps become tiny. This is recognised by the gradient, and the fit is repeated from a slope of 1.

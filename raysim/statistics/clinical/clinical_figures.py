@@ -85,7 +85,7 @@ def figures(
     """Compute all clinical figures of each of the ``H`` hospitals in ``counts``: calibration, decisions at
     ``thresholds``, and sensitivity or specificity at the operating ``points``.
 
-    ``counts`` must contain the number of rows above each of ``thresholds``; ``bins`` is the number of bins of the
+    ``counts`` must contain the number of rows at or above each of ``thresholds``; ``bins`` is the number of bins of the
     calibration error. ``scored [H]`` are the exact scores of each hospital's rows. Without them, calibration
     coefficients and expected events are computed from the middles of the histogram's bins, and are approximate.
     """
@@ -220,8 +220,8 @@ def _share(
 def _reasons(counts: ScoreCounts, why: dict[str, NDArray[np.bool_]]) -> Words:
     """Return the reason why a figure is undefined at each hospital, ``[H]``, or an empty text.
 
-    ``why`` says for each reason at which hospitals it holds. The last reason that holds is returned; no rows, and
-    predictions that are NaN, come after all reasons in ``why``.
+    ``why`` says for each reason at which hospitals it holds; the last one that holds is returned. If a hospital has no
+    rows or a NaN prediction, this is the reason instead.
     """
     reason = np.full(len(counts.filled), "", dtype=object)
     for words, holds in [*why.items(), (NO_ROWS, counts.rows == 0), (BROKEN, counts.broken)]:

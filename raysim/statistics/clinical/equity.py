@@ -1,8 +1,8 @@
 """Equity between hospitals in each clinical figure, and a test of their differences against chance.
 
 If a figure has a best value, such as 1 for the calibration slope, hospitals' distances from the best value are
-compared. For figures that are shares of rows, differences by chance are simulated: hospitals have their own numbers of
-rows, and all have the same true share, that of the rows of all hospitals together. Definitions: ``docs/metrics.md``.
+compared. For figures that are shares of rows, differences by chance are simulated. Hospitals keep their numbers of
+rows, and all have the same true share, that of all hospitals together. Definitions: ``docs/metrics.md``.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ class ClinicalEquity(NamedTuple):
     - ``figure``, ``at`` and ``threshold`` are as in :class:`ClinicalFigure`. ``measure`` is ``distance`` if hospitals'
       distances from the figure's best value are compared, otherwise ``value``.
     - ``over``: the result of :func:`raysim.metrics.equity.over_hospitals`, whose ``mean`` is weighted by rows.
-    - ``floor_std`` and ``floor_worst_decile``: the mean standard deviation and worst decile of simulated hospitals that
-      differ only by chance. ``p``: the probability that such hospitals differ at least as much as observed. A number
-      that is not computed for the figure is NaN, as are all three for fewer than three hospitals.
+    - ``floor_std`` and ``floor_worst_decile``: the standard deviation and the worst decile of hospitals that differ
+      only by chance, averaged over simulations. ``p``: the probability that such hospitals differ at least as much as
+      observed. Each is NaN if it is not computed for the figure, or for fewer than three hospitals.
     """
 
     figure: str

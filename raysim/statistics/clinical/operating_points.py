@@ -77,9 +77,9 @@ def with_the_threshold_chosen_again(
     sample.
 
     Events and other rows are resampled separately. In a sample of ``n`` rows of the class from which the threshold is
-    chosen, the threshold is the ``k``-th score. This is the score of row ``n u`` of the sorted original rows, where
-    ``u`` is the ``k``-th smallest of ``n`` uniform numbers, and therefore has a beta distribution. The number of rows
-    of the other class beyond the threshold is binomial.
+    chosen, the threshold is the ``k``-th score, where ``k / n`` is the required rate. This is the score of row ``n u``
+    of the sorted original rows, where ``u`` is the ``k``-th smallest of ``n`` uniform numbers, and therefore has a beta
+    distribution. The number of rows of the other class beyond the threshold is binomial.
     """
     judged, chosen = counts.positives, counts.negatives
     if not point.of_events:

@@ -2,9 +2,9 @@
 
 All methods compute the mode of the likelihood of a hospital's rows times normal priors on ``a`` and ``b``. Without
 priors, the mode is the maximum likelihood estimate. With a prior that is estimated from all hospitals, it is the
-empirical Bayes estimate: at a hospital with few rows it is close to the prior mean, and without rows it is the prior
-mean. Sources: Vergouwe and others 2017 (the closed test); Laplace's approximation of the marginal likelihood.
-Definitions: ``docs/statistics.md``.
+empirical Bayes estimate: close to the prior mean at a hospital with few rows, and equal to it without rows. Sources:
+Vergouwe and others 2017 (the closed test); Laplace's approximation of the marginal likelihood. Definitions:
+``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -172,8 +172,8 @@ def _shift(of: Rows, prior: Prior | None, start: Floats) -> Floats:
     """Return the posterior mode of each hospital's recalibration intercept ``a``, with the slope fixed at 1, ``[H]``;
     NaN if it is not finite.
 
-    The derivative of the posterior decreases in ``a``, so its sign tells on which side of ``a`` the mode lies. A Newton
-    step beyond the known bracket is replaced by bisection.
+    The derivative of the log posterior decreases in ``a``, so its sign tells on which side of ``a`` the mode lies. A
+    Newton step beyond the known bracket is replaced by bisection.
     """
     mean, held = (0.0, 0.0) if prior is None else (prior.mean, 1 / prior.variance)
     a, low, high = start.copy(), np.full(of.hospitals, -np.inf), np.full(of.hospitals, np.inf)
@@ -198,7 +198,8 @@ def _newton(of: Rows, a: Floats, b: Floats, mean: float, held_a: float, held_b: 
     """Return the next Newton step of each hospital's intercept ``a`` and slope ``b``, ``[H]`` each, shortened to at
     most ``LONGEST``.
 
-    The step is NaN if the hospital's rows do not determine the coefficients.
+    ``mean`` is the prior mean of ``a``, and ``held_a`` and ``held_b`` are the precisions of the two priors. The step is
+    NaN if the hospital's rows do not determine the coefficients.
     """
     p = expit(a[of.hospital] + b[of.hospital] * of.margin)
     residual, weight = of.events - of.rows * p, of.rows * p * (1 - p)
@@ -260,8 +261,8 @@ def estimated_prior(of: Rows) -> Prior:
 
 def _marginal(of: Rows, a: Floats, prior: Prior, present: NDArray[np.bool_]) -> float:
     """Return the log marginal likelihood of all rows under a ``prior`` of hospitals' intercepts. Laplace's
-    approximation is used at the posterior modes ``a [H]``. Only hospitals that are ``present [H]``, which have rows,
-    are counted.
+    approximation is used at the posterior modes ``a [H]``. Only hospitals with rows, which are marked in ``present
+    [H]``, are counted.
     """
     likelihood = log_likelihood(of, a, np.ones(of.hospitals))
     if prior.variance:
@@ -275,15 +276,15 @@ def _marginal(of: Rows, a: Floats, prior: Prior, present: NDArray[np.bool_]) -> 
 def fit(of: Rows, method: Method, prior: Prior | None = None) -> Shifts:
     """Compute the recalibration ``logit p' = a + b logit p`` of each hospital by ``method``.
 
-    - ``eb``: ``b`` is 1 and ``a`` is the posterior mode under ``prior``. It is also defined for one row, one class, and
-      no rows.
+    - ``eb``: ``b`` is 1 and ``a`` is the posterior mode under ``prior``. It is defined even at a hospital with one row,
+      one class, or no rows.
     - ``intercept``: ``b`` is 1, and ``a`` is fitted by maximum likelihood.
     - ``logistic``: ``a`` and ``b`` are fitted by maximum likelihood.
     - ``closed``: the smallest of three models that is not rejected by a sequence of likelihood-ratio tests at 5 %: no
       change, ``a`` alone, or ``a`` and ``b``.
 
-    With one class, without rows, or without a finite solution, methods other than ``eb`` change nothing. A fitted slope
-    of at most 0 would reverse the ranking. In that case ``b`` is 1, and ``a`` is fitted again.
+    At a hospital with one class, without rows, or without a finite solution, methods other than ``eb`` change nothing.
+    A fitted slope of at most 0 would reverse the ranking. In that case ``b`` is 1, and ``a`` is fitted again.
     """
     if method == "eb":
         if prior is None:
@@ -327,7 +328,7 @@ def _only(of: Rows, some: NDArray[np.bool_]) -> Rows:
 
 def _checked(of: Rows, a: Floats, b: Floats, reason: Words) -> Shifts:
     """Return the recalibration with intercepts ``a`` and slopes ``b``. At hospitals where one of them is not finite,
-    they are replaced by 0 and 1, which change nothing.
+    the intercept is 0 and the slope 1, which changes nothing.
     """
     lost = ~(np.isfinite(a) & np.isfinite(b))
     reason[lost & (reason == "")] = SEPARATED

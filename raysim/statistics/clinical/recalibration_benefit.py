@@ -27,7 +27,7 @@ ENOUGH_ROWS = 3
 class Benefit:
     """The effect of recalibration at ``hospitals`` hospitals that have events, on rows that were not used to fit it.
 
-    - ``log_loss``: the change of the mean log loss of a row; below 0, risks get better.
+    - ``log_loss``: the change of the mean log loss per row; below 0, risks get better.
     - ``off`` and ``off_after``: the mean over hospitals of ``|ln O/E|``, the distance of observed (O) from expected (E)
       events, before and after recalibration.
     - ``labelled``: the number of labelled rows per fit at the median hospital.

@@ -28,8 +28,8 @@ class Usefulness(NamedTuple):
     - ``worth``: the ranges of thresholds at which acting on the model has a larger net benefit over the rows of all
       hospitals than both acting on everybody and acting on nobody. A range is a pair of the first and the last
       threshold, in steps of .01.
-    - ``demonstrated``: the ranges of thresholds at each of which the interval of this gain is above 0. The intervals
-      are not simultaneous.
+    - ``demonstrated``: the ranges of thresholds at which the interval of the gain is above 0. The intervals are not
+      simultaneous.
     - ``seeds``: the number of seeds.
     """
 

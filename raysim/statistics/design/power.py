@@ -1,7 +1,7 @@
 """Power of a planned comparison to detect a difference between methods, a spread between hospitals, or a slope on size.
 
-Federations are simulated under a normal model and tested like real ones: differences by their interval for other
-hospitals, the spread by the statistic Q, and the slope of gains on hospitals' size. The model and its limits:
+Federations are simulated under a normal model and tested like real ones. A difference is tested by its interval for
+other hospitals, the spread by the statistic Q, and the slope of gains on size by regression. The model and its limits:
 ``docs/design.md``.
 """
 
@@ -106,8 +106,8 @@ def differences(sites: Sites, seeds: int, draws: int = DRAWS) -> Draws:
 
 
 def spread_power(sites: Sites, spread: float, draws: int = DRAWS) -> float:
-    """Return the share of ``draws`` simulated federations in which the test with the statistic Q detects that
-    hospitals' true AUROCs have the standard deviation ``spread``.
+    """Return the share of ``draws`` simulated federations in which the test with the statistic Q demonstrates a
+    difference between hospitals. Their true AUROCs have the standard deviation ``spread``.
     """
     variance = COMMON_CURVE * np.asarray(hanley_mcneil(sites.auroc, sites.events, sites.non_events))
     rng = stream(0, "design of spread")
@@ -118,11 +118,11 @@ def spread_power(sites: Sites, spread: float, draws: int = DRAWS) -> float:
 
 
 def slope_power(sites: Sites, halving: float, draws: int = SLOPES) -> float:
-    """Return the share of ``draws`` simulated federations in which a slope of gains on the logarithm of size is
-    demonstrated.
+    """Return the share of ``draws`` simulated federations in which a slope of hospitals' gains in AUROC on the
+    logarithm of their size is demonstrated.
 
     ``halving`` is the increase of the true gain if a hospital is half as large. The share is NaN for fewer than ten
-    hospitals, or hospitals of one size, for which no slope is computed.
+    hospitals, or if all have the same size.
     """
     rng, x = stream(0, "design of slope"), np.log(sites.rows)
     true = -halving / np.log(2.0) * (x - x.mean())

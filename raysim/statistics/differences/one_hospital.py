@@ -9,7 +9,7 @@ The variance over a hospital's patients is estimated in two ways, and the larger
   does not depend on a hospital's few patients. It is too small at a hospital at which the two models agree less than at
   other hospitals.
 
-An interval made from the intervals of the two models would be up to several times as wide. Definitions and coverage:
+An interval computed from the intervals of the two models could be several times as wide. Definitions and coverage:
 ``docs/statistics.md``.
 """
 
@@ -31,7 +31,7 @@ from raysim.statistics.over_seeds import OverSeeds, mean_of, squared_reach
 
 class Sent(NamedTuple):
     """The messages of ``H`` hospitals about one model trained with one seed: ``pairs``, sums over pairs of rows that
-    give the AUROC, and ``sketches [H, B]``, from which variances are estimated.
+    give the AUROC, and ``sketches [H, B]``, ``B`` random sums over rows from which variances are estimated.
     """
 
     pairs: PairSums
@@ -44,7 +44,7 @@ class OneSeed(NamedTuple):
     - ``difference [H]``, and two estimates of its variance, ``own [H]`` and ``common [H]``. All three are NaN if the
       AUROC of one of the models is undefined.
     - ``rarer [H]``: the number of rows of the rarer class.
-    - ``sums [H, B]``: the sketches of the difference, from which ``own`` is estimated.
+    - ``sums [H, B]``: ``B`` random sums over each hospital's rows, from which ``own`` is estimated.
     """
 
     difference: Floats
@@ -58,7 +58,7 @@ def one_seed(model: Sent, against: Sent) -> OneSeed:
     """Compute the AUROC of ``model`` minus that of ``against`` at each hospital, with two estimates of its variance,
     for one training seed.
 
-    ``common`` is NaN unless a hospital has at least two rows of each class.
+    One of them, ``common``, is NaN if no hospital has at least two rows of each class.
     """
     difference = u_statistics(model.pairs).auroc - u_statistics(against.pairs).auroc
     judged = np.isfinite(difference)
@@ -75,11 +75,14 @@ def gain(models: Sequence[Sent], against: Sequence[Sent]) -> OverSeeds:
     """Compute the mean over seeds of the difference in AUROC of two models at each hospital, with its 95 % interval.
 
     ``models`` and ``against`` are the hospitals' messages about each model, with the same seeds and hospitals. The
-    variances due to patients and to seeds are added, each multiplied by the square of its own t quantile. Patients who
-    are tested in several seeds count once: averaging over seeds reduces the common variance by the same factor as the
-    own variance. Limits are clipped to between -1 and 1. The observed AUROC of ``against`` would give narrower limits,
-    but with few events it is often 1 although the true AUROC is not. Limits are NaN for a hospital with only one row of
-    a class, if no hospital has two rows of each class.
+    variances due to patients and to seeds are added, each multiplied by the square of its own t quantile. The variance
+    due to patients is the larger of two estimates, one from the hospital alone and one averaged over hospitals.
+    Patients who are tested in several seeds count once: averaging over seeds reduces both estimates by the factor that
+    is found for the first.
+
+    Limits are clipped to between -1 and 1. The observed AUROC of ``against`` would imply a narrower range, but with few
+    events it is often 1 although the true AUROC is not. Limits are NaN at a hospital with one row of a class in a seed
+    in which no hospital has two rows of each class.
     """
     seeds = [one_seed(one, other) for one, other in zip(models, against, strict=True)]
     each = np.stack([seed.difference for seed in seeds])

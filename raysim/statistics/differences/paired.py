@@ -139,9 +139,7 @@ class Paired:
         return self._reach(ALPHA) + self._reach(2 * (1 - POWER)) if self.variance > 0 else NAN
 
     def notes(self) -> list[str]:
-        """Return warnings for readers about the interval of ``population``, such as one that there are few hospitals or
-        seeds.
-        """
+        """Return warnings about the interval of :meth:`population`, for example about few hospitals or seeds."""
         notes = []
         if self.hospitals == 1:
             notes.append("one hospital: nothing is known about other hospitals")
@@ -176,9 +174,9 @@ def paired(first: ArrayLike, second: ArrayLike, rows: ArrayLike, *, patients: Ar
     seeds.
 
     ``first`` and ``second`` are the models' AUROCs, ``[S, H]``, and ``rows [S, H]`` the numbers of test rows of both. A
-    hospital is left out in a seed in which an AUROC is NaN or it has no rows. ``patients [H]`` are the results of
-    :func:`raysim.statistics.discrimination.sketches.patient_part`. Every number is NaN if no hospital has both AUROCs.
-    Raises ``ValueError`` for shapes that do not match.
+    hospital is left out in a seed in which an AUROC is NaN or it has no rows. ``patients [H]`` are variances due to
+    patients from :func:`raysim.statistics.discrimination.sketches.patient_part`. Every number is NaN if no hospital has
+    both AUROCs. Raises ``ValueError`` for shapes that do not match.
     """
     a, b, r = (np.atleast_2d(np.asarray(x, dtype=np.float64)) for x in (first, second, rows))
     if not a.shape == b.shape == r.shape:

@@ -2,8 +2,8 @@
 
 Hospitals are resampled (bootstrap), each with the figures of both models, because a quantile has no variance formula.
 Seeds are too few to resample. The variance due to seeds is estimated from the differences in each seed. It is
-multiplied by the square of a t quantile and added, as in :mod:`raysim.statistics.differences.paired`. Coverage:
-``docs/statistics.md``.
+multiplied by the square of a t quantile, and added to the variance due to hospitals, as in
+:mod:`raysim.statistics.differences.paired`. Coverage: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def worst_decile_difference(
     draws: int = 2000,
     level: float = LEVEL,
 ) -> Limits:
-    """Return the interval of the difference between two models' worst deciles over ``H`` hospitals, ``first`` minus
-    ``second``.
+    """Return the interval of the difference between two models' worst deciles (means over the worst tenth of ``H``
+    hospitals), ``first`` minus ``second``.
 
     ``first`` and ``second`` are the models' figures at each hospital, and ``rows`` the numbers of test rows, ``[S, H]``
     for ``S`` training seeds. ``larger`` says whether larger figures are better. A hospital is left out in a seed in

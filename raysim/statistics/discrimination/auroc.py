@@ -28,8 +28,8 @@ class Placements:
     """The influence of each row on the AUROC of its hospital, for ``K`` models on ``n`` rows of ``H`` hospitals.
 
     - ``auroc [K, H]``: A, NaN with one class only, or with a NaN score in the hospital's rows.
-    - ``influence [K, n]``: ``(V - A) / c``, where V is the share of the hospital's rows of the other class that the row
-      is ranked correctly against, and c the hospital's number of rows of the row's own class; NaN if the AUROC is NaN.
+    - ``influence [K, n]``: ``(V - A) / c``; NaN if the AUROC is NaN. V is the share of the hospital's rows of the other
+      class that the row is ranked correctly against. c is the hospital's number of rows of the row's own class.
     - ``event [n]``: whether the row is an event. ``offsets [H + 1]``: the first row of each hospital, and the end.
     - ``events [H]`` and ``non_events [H]``: each hospital's numbers of rows with and without the event.
     """
@@ -78,8 +78,8 @@ class PairSums(NamedTuple):
     """What each of ``H`` hospitals sends for its AUROC and its variance: sums over pairs of an event and a non-event,
     ``[H]`` each.
 
-    Let psi be 1 if the event has the higher score of the two, 1/2 for a tie and 0 otherwise. The four sums are
-    multiplied by four, so that they are whole numbers.
+    For a pair, let psi be 1 if the event has the higher score, 1/2 for a tie and 0 otherwise; psi' is the same for a
+    second pair. The four sums are multiplied by four, so that they are whole numbers.
 
     - ``first``: the sum of psi over all pairs;
     - ``squares``: the sum of psi squared over all pairs;
@@ -109,9 +109,9 @@ class UStatistics:
     events and ``n`` non-events, all except ``auroc`` are NaN if ``m`` or ``n`` is below 2.
 
     - ``auroc``: the AUROC A. ``squared``: an unbiased estimate of the square of the true AUROC.
-    - ``pair``, ``event``, ``non_event``: the components xi11, xi10 and xi01 of the variance. They are covariances of
-      psi (1 if an event is ranked above a non-event) with itself, between pairs with the same event, and between pairs
-      with the same non-event. They may be negative.
+    - ``pair``, ``event``, ``non_event``: the components xi11, xi10 and xi01 of the variance; may be negative. xi11 is
+      the variance of psi, which is 1 if an event is ranked above a non-event. xi10 is the covariance of psi between two
+      pairs with the same event, and xi01 between two pairs with the same non-event.
     - ``variance``: ``[xi11 + (n - 1) xi10 + (m - 1) xi01] / (m n)``, which also equals ``A^2 - squared``; may be
       negative.
     """
@@ -128,8 +128,8 @@ def placements(scores: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> Placement
     """Compute the AUROC of ``K`` models at ``H`` hospitals, and the influence of each row on it.
 
     ``scores`` is ``[n]`` for one model or ``[K, n]`` (float32 and float64 keep their precision), ``y [n]`` is 0 or 1,
-    and hospital ``h`` has the rows ``offsets[h]:offsets[h + 1]``. Raises ``ValueError`` for shapes that do not match
-    and for other labels.
+    and hospital ``h`` has the rows ``offsets[h]:offsets[h + 1]``. Raises ``ValueError`` for shapes that do not match,
+    and for labels other than 0 and 1.
     """
     z, event, segments = _checked(scores, y, offsets)
     ids = segments.ids()
@@ -199,7 +199,7 @@ def delong_of_sums(sums: PairSums) -> tuple[Floats, Floats]:
     send.
 
     The result equals that of :func:`delong`, which needs the rows, because the sum of squared placements of events is
-    ``(same_event + squares) / n^2``. AUROC and variance are NaN in the same cases as there.
+    ``(same_event + squares) / (4 n^2)`` for ``n`` non-events. AUROC and variance are NaN in the same cases.
     """
     m, n = (np.where(sums.judged, count, np.nan).astype(np.float64) for count in (sums.events, sums.non_events))
     first, squares, event, non_event = (np.asarray(sum_, np.float64) / 4.0 for sum_ in sums[2:])

@@ -75,8 +75,8 @@ def common_curve(sums: PairSums) -> CommonCurve:
 
 
 def binormal_components(t: Any, event_sd: Any) -> tuple[Any, Any]:
-    """Return two components of the variance of an AUROC ``t``, xi10 of an event and xi01 of a non-event, if scores are
-    normal and those of events have ``event_sd`` times the standard deviation of those of non-events.
+    """Return the components xi10 (of an event) and xi01 (of a non-event) of the variance of an AUROC ``t`` of normal
+    scores. The standard deviation of events' scores is ``event_sd`` times that of non-events' scores.
     """
     h = ndtri(t)
     return _orthant(h, event_sd**2 / (1 + event_sd**2)) - t * t, _orthant(h, 1 / (1 + event_sd**2)) - t * t

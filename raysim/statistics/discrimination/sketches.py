@@ -82,11 +82,12 @@ def _pieces(
 
 
 def patient_part(first: Sequence[ArrayLike], second: Sequence[ArrayLike], rows: ArrayLike) -> Floats:
-    """Return the variance, due to patients, of the sum over ``S`` seeds of test rows times the difference in AUROC of
-    two models, at each hospital, ``[H]``.
+    """Return at each hospital the variance due to patients of a sum over ``S`` seeds, ``[H]``. The sum is of the number
+    of test rows times the difference in AUROC of two models.
 
-    ``first`` and ``second`` are each model's results of :func:`sketches` in each seed, ``S`` arrays ``[H, B]``. ``rows
-    [S, H]`` are the numbers of test rows. A seed in which a model's AUROC is undefined adds nothing.
+    ``first`` and ``second`` are each model's results of :func:`sketches` in each seed: ``S`` arrays ``[H, B]`` of ``B``
+    random sums per hospital. ``rows [S, H]`` are the numbers of test rows. A seed in which a model's AUROC is undefined
+    adds nothing.
     """
     weights = np.asarray(rows, dtype=np.float64)
     part = np.empty(weights.shape[1])

@@ -1,7 +1,7 @@
 """The mean of hospitals' figures and the prediction interval for a further hospital; each hospital's shrunken AUROC.
 
-AUROCs have the variances of :mod:`raysim.statistics.discrimination.common_curve`, so that no hospital has to be left
-out. No interval of the true spread between hospitals is computed here. Use that of
+The variances of AUROCs are those of :mod:`raysim.statistics.discrimination.common_curve`, so that no hospital with a
+defined AUROC has to be left out. No interval of the true spread between hospitals is computed here. Use that of
 :mod:`raysim.statistics.chance.noise_floor`: a chi-square interval of Q covers too little. Definitions:
 ``docs/statistics.md``.
 
@@ -59,9 +59,10 @@ BEYOND = 4.0
 
 
 class Pooled(NamedTuple):
-    """A figure in a population of hospitals: its mean ``estimate`` with the 95 % interval ``low`` to ``high``, its
-    standard deviation ``tau`` over hospitals, and the prediction interval ``next_low`` to ``next_high`` for a further
-    hospital.
+    """The mean ``estimate`` of a figure in a population of hospitals, with its 95 % interval ``low`` to ``high``.
+
+    ``tau`` is the standard deviation of the figure over hospitals, and ``next_low`` to ``next_high`` the prediction
+    interval for a further hospital.
     """
 
     estimate: float

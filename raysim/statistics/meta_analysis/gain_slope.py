@@ -75,7 +75,7 @@ def gain_slope(gains: ArrayLike, variance: ArrayLike, sizes: ArrayLike) -> GainS
     """Fit hospitals' ``gains [H]`` on ``ln sizes [H]`` by weighted least squares. The weights follow from the smoothed
     ``variance [H]`` of each gain and the spread of true gains between hospitals.
 
-    Hospitals with a NaN are left out. All results are NaN for fewer than ten hospitals, or hospitals of one size.
+    Hospitals with a NaN are left out. All results are NaN for fewer than ten hospitals, or if all have the same size.
     """
     d, v, n = (np.asarray(x, dtype=np.float64) for x in (gains, variance, sizes))
     defined = np.isfinite(d) & np.isfinite(v) & (n > 0)

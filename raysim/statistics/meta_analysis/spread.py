@@ -34,8 +34,8 @@ class Mean:
 
 
 def cochran_q(y: ArrayLike, v: ArrayLike, t: float = 0.0) -> float:
-    """Return the statistic Q of the estimates ``y [k]`` of ``k`` hospitals with variances ``v [k]``: ``sum (y - mu)^2 /
-    (v + t)``, where ``mu`` is the mean weighted by ``1 / (v + t)``. ``t`` is the variance between hospitals.
+    """Return the statistic Q, ``sum (y - mu)^2 / (v + t)``, of the estimates ``y [k]`` of ``k`` hospitals with
+    variances ``v [k]``. ``t`` is the variance between hospitals, and ``mu`` the mean weighted by ``1 / (v + t)``.
     """
     y, v = _checked(y, v)
     w = 1.0 / (v + t)

@@ -1,6 +1,6 @@
 """Differences between groups of patients because they are treated at different hospitals.
 
-The figures of hospitals, such as AUROC, are averaged with weights for each group: its numbers of rows at the hospitals.
+For each group, the figures of hospitals, such as AUROC, are averaged with the group's numbers of rows as weights.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def composition(figure: ArrayLike, first: ArrayLike, second: ArrayLike) -> Compo
     ``figure [H]`` are the figures of ``H`` hospitals; ``first [H]`` and ``second [H]`` are the groups' numbers of rows
     at each hospital. Each group's mean is weighted by its rows.
 
-    Hospitals with a NaN figure are left out. The interval is by the jackknife over hospitals, with Student's t. Without
-    rows of both groups the difference is NaN. Its limits are NaN for fewer than ten hospitals, or if a group is at one
+    Hospitals with a NaN figure are left out. The interval is by the jackknife over hospitals, with Student's t. The
+    difference is NaN if a group has no rows. Its limits are NaN for fewer than ten hospitals, or if a group is at one
     hospital only.
     """
     from scipy.special import stdtrit  # actors start without it

@@ -43,7 +43,7 @@ def ranked(scores: ArrayLike, event: ArrayLike, labels: tuple[Labels, Labels], g
 
     ``scores [n]`` and ``event [n]`` belong to the rows with a known group. ``labels`` are ``R`` permutations of the
     group labels, of events ``[m, R]`` and of other rows ``[n - m, R]``, in the order of rows. If a group has one row of
-    a class, :data:`ONE_ROW` is used as the variance of this class's placement.
+    a class, the sample variance over this class is undefined, and :data:`ONE_ROW` replaces it.
     """
     z, positive = np.asarray(scores), np.asarray(event, dtype=bool)
     few, many, (few_labels, many_labels) = z[positive], z[~positive], labels
@@ -140,7 +140,8 @@ def _spread(total: Floats, squares: Floats, rows: int, others: int) -> Floats:
     """Return the sample variance of the placements of ``rows`` rows of one class. A row's placement is the share of
     ``others`` rows of the other class that it is ranked correctly against; a tie counts one half.
 
-    ``total`` and ``squares`` are the sums over rows of the doubled number of correctly ranked rows, and of its square.
+    ``total`` and ``squares`` are the sums over rows of twice the number of rows of the other class that a row is ranked
+    correctly against, and of the square of this number.
     """
     if rows == 1:
         return np.full(len(total), ONE_ROW)

@@ -56,8 +56,8 @@ class AttributeSums:
 
 
 def merged(parts: Sequence[AttributeSums], order: Ints) -> AttributeSums:
-    """Combine the sums from all actors, each of which simulates some of the hospitals. ``order`` sorts the hospitals of
-    all parts, concatenated, by id.
+    """Combine the sums from all actors, each of which simulates some of the hospitals. ``order`` are the indices that
+    sort the concatenated hospitals of all ``parts`` by id.
     """
     units: dict[int, Ints] = {}
     for part in parts:

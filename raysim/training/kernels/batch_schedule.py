@@ -20,9 +20,9 @@ class BatchSchedule:
     """The rows of each step's batches, for hospitals in descending order of their numbers of steps.
 
     ``rows [T, H, B]`` are indices into the concatenated rows of all ``H`` hospitals, for ``T`` steps and batches of up
-    to ``B`` rows. The batch of a hospital is the first ``counts [T, H]`` of its ``B`` indices; the rest is padding (the
-    hospital's first row). ``active`` has, for each step, the number of hospitals that still have a batch. For full
-    batches ``T`` is 1, because all steps use the same rows.
+    to ``B`` rows. The batch of hospital ``h`` in step ``t`` is the first ``counts[t, h]`` of ``B`` indices; the rest is
+    padding (the hospital's first row). ``active`` has, for each step, the number of hospitals that still have a batch.
+    For full batches ``T`` is 1, because all steps use the same rows.
     """
 
     rows: NDArray[np.int32]
@@ -80,8 +80,8 @@ def schedule(tasks: Sequence[Task], batch_size: int) -> BatchSchedule:
 def groups(tasks: Sequence[Task], batch_size: int) -> Iterator[list[int]]:
     """Yield groups of tasks that can be trained in one call, as indices of ``tasks``.
 
-    Tasks without rows or epochs are left out. The batches of a group are padded to the same size. The memory that a
-    group needs is limited by ``CELLS`` and ``SCHEDULED``. In a group, tasks with the most steps come first.
+    Tasks without rows or epochs are left out. The batches of a group are padded to the same size. The constants
+    ``CELLS`` and ``SCHEDULED`` limit the memory that a group needs. In a group, tasks with the most steps come first.
     """
     shapes = {
         h: (padded(batch_size, len(task.y)), steps_of(task, batch_size))

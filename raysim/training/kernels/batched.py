@@ -104,8 +104,8 @@ class Cohort:
     def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
         """Run LocalSGD for all tasks, and return the trained parameters, ``[len(tasks), P]``.
 
-        If any task has a contrastive term or uses DP-SGD, all tasks are trained by ``host``. Raises ``DeviceFull`` for
-        a task that needs more memory than the device has.
+        If any task has a contrastive term or uses DP-SGD, all tasks are trained by the model ``host``. Raises
+        ``DeviceFull`` for a task that needs more memory than the device has.
         """
         if any(task.contrast is not None or task.private is not None for task in tasks):
             return self._one_by_one(tasks, optimizer)

@@ -1,9 +1,9 @@
 """Sums of gradients clipped by patient, without computing the gradient of any single row.
 
-In a dense layer, let ``d`` be the gradient of a row's loss by the layer's outputs, and ``a`` the layer's inputs. The
-gradient of this loss by weights and biases is the outer product of ``d`` and ``(a, 1)``. Its norm can therefore be
-computed from ``|d|`` and ``|a|`` alone. A row is clipped by scaling its ``d`` before the matrix products that training
-computes anyway.
+In a dense layer, let ``d`` be the gradient of a row's loss with respect to the layer's outputs, and ``a`` the layer's
+inputs. The gradient with respect to weights and biases is the outer product of ``d`` and ``(a, 1)``. Its norm can
+therefore be computed from ``|d|`` and ``|a|`` alone. A row is clipped by scaling its ``d`` before the matrix products
+that training computes anyway.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ norm."""
 
 
 class Traced(NamedTuple):
-    """What the rows' gradients in a dense layer are computed from.
+    """The inputs and gradients of a dense layer, from which the gradients of its parameters are computed by row.
 
-    ``received [n, in]`` are the layer's inputs, and ``returned [n, out]`` the gradients of the loss by its outputs.
+    ``received [n, in]`` are the layer's inputs, and ``returned [n, out]`` the gradients of the rows' losses with
+    respect to its outputs.
     """
 
     received: NDArray[Any]
@@ -46,7 +47,7 @@ class Traceable(Protocol):
     def traced(
         self, theta: NDArray[Any], X: NDArray[Any], y: NDArray[Any], weights: NDArray[Any] | None
     ) -> list[Traced]:
-        """Return each layer's inputs, and the gradients of the loss by its outputs, in the precision of ``theta [P]``.
+        """Return each layer's inputs, and the gradients with respect to its outputs, in the precision of ``theta [P]``.
 
         Each row's loss is multiplied by its ``weights [n]`` (None: all are 1).
         """
@@ -128,7 +129,7 @@ def factors(lengths: NDArray[Any], clip: float, dtype: np.dtype[Any]) -> NDArray
 def clipped_sum(layers: Sequence[Traced], patient: Patients, clip: float) -> NDArray[Any]:
     """Return the sum of patients' clipped gradients, ``[P]``; see :meth:`Clippable.clipped_sum`.
 
-    ``layers`` has the inputs of each dense layer, and the gradients of the loss by its outputs.
+    ``layers`` has the inputs of each dense layer, and the gradients of the loss with respect to its outputs.
     """
     dtype = layers[0].returned.dtype
     with np.errstate(all="ignore"):
@@ -220,8 +221,10 @@ class RowFactors:
         return factors(patient_lengths(theirs, patient), self._clip, self._dtype)[patient]
 
     def plant(self, layers: Sequence[Traced], rows: NDArray[np.int64]) -> None:
-        """Replace the gradients of an auditor's rows in ``layers``, in place. The first rows of the batch are ``rows
-        [b]``."""
+        """Replace the gradients of an auditor's rows (canaries) in ``layers``, in place.
+
+        The batch consists of the hospital's ``rows [b]``, which may be followed by padding.
+        """
         if self._planted is None:
             return
         planted = np.flatnonzero(self._planted[rows])
@@ -232,7 +235,7 @@ class RowFactors:
         """Return the clipping factor of each of the ``b'`` rows of a batch, ``[b']``.
 
         ``squares [b']`` are the squared norms of the rows' gradients, and ``layers`` the layers' inputs and gradients.
-        The first rows of the batch are ``rows [b]``; the remaining rows are padding.
+        The batch consists of the hospital's ``rows [b]``, followed by padding.
         """
         each = factors(np.sqrt(squares), self._clip, self._dtype)
         places = self.shared(rows, 0, len(rows))

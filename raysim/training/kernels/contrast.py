@@ -1,10 +1,11 @@
 """The contrastive term of MOON (:attr:`raysim.strategies.base.Objective.contrast`) in numpy, with a manual gradient.
 
 Let ``z`` be a row's representation by the trained model. Two other models stay fixed: the received model, and the
-hospital's own previous model. A representation ``a`` by one of them has the unit vector ``u = a / max(|a|, 1e-8)``. The
-cosines of ``z`` with these two vectors differ by ``d = z . v / max(|z|, 1e-8)`` with ``v = u_own - u_received``. A step
-needs only ``v`` of the fixed models; it is 0 if both are the same model. The gradient of the term by ``z`` is ``weight
-sigmoid(d / temperature) / temperature * (v - d z / |z|) / |z|``.
+hospital's own previous model. The unit vectors of the row's representations by these models are ``u_received`` and
+``u_own``, where ``u = a / max(|a|, 1e-8)`` for a representation ``a``. The cosines of ``z`` with ``u_own`` and with
+``u_received`` differ by ``d = z . v / max(|z|, 1e-8)``, where ``v = u_own - u_received``. A step needs only ``v`` of
+the fixed models. ``v`` is 0 if both are the same model. For a term with ``weight`` and ``temperature``, the gradient
+with respect to ``z`` is ``weight sigmoid(d / temperature) / temperature * (v - d z / |z|) / |z|``.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def directions(local: Rows, received: Rows) -> Rows:
 
 
 def add_gradient(z: Rows, v: Rows, weight: float, temperature: float, into: Rows) -> None:
-    """Add the gradient of each row's contrastive term by its representation ``z [b, d]`` to ``into [b, d]``.
+    """Add the gradient of the contrastive term with respect to rows' representations ``z [b, d]`` to ``into [b, d]``.
 
     ``v [b, d]`` is the result of :func:`directions`. The gradient is not divided by the number of rows.
     """

@@ -75,9 +75,10 @@ class Decay(NamedTuple):
     free: NDArray[np.int64]
 
     def add_gradient(self, theta: Vector, weight: float, into: Vector) -> None:
-        """Add the gradient of weight decay to ``into [P]``, and of a proximal term towards 0 with ``weight``.
+        """Add the gradients of weight decay and of a proximal term towards 0 with ``weight`` to ``into [P]``.
 
-        This is ``(weight + rate) * theta``; for parameters without weight decay (``free``) it is ``weight * theta``.
+        Their sum is ``(weight + rate) * theta``; for parameters without weight decay (``free``) it is ``weight *
+        theta``.
         """
         BLAS[theta.dtype].axpy(theta, into, a=weight + self.rate)
         into[self.free] -= self.rate * theta[self.free]
@@ -135,7 +136,7 @@ class Penalties:
         self._axpy = BLAS[theta.dtype].axpy
 
     def add_gradient(self, into: Vector) -> None:
-        """Add the gradient of these terms to ``into [P]``, which has the gradient of the batch."""
+        """Add the gradients of proximal terms, linear term and weight decay to ``into [P]``, the batch's gradient."""
         if self._decay is not None:
             self._decay.add_gradient(self._theta, self._weight, into)
         elif self._anchor is not None:
@@ -147,8 +148,8 @@ class Penalties:
 class Momentum:
     """SGD with momentum in torch's form, with proximal terms.
 
-    A step is ``v <- .9 v + gradient + w theta - anchor; theta <- theta - lr v``. At the start ``v`` is 0. ``w theta -
-    anchor`` is the gradient of the proximal terms.
+    A step is ``v <- .9 v + gradient + w theta - anchor; theta <- theta - lr v``. ``v`` begins at the stored velocity,
+    or at 0. ``w theta - anchor`` is the gradient of the proximal terms.
     """
 
     lift = 0.0

@@ -17,7 +17,7 @@ from raysim.training.private import PrivateSteps
 
 
 def largest(clip: float, lengths: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return the largest residual of each row for which its gradient has at most the norm ``clip``, ``[n]``.
+    """Return, for each row, the largest residual with which its gradient's norm is at most ``clip``, ``[n]``.
 
     ``lengths [n]`` are the norms of the rows' features, with a constant 1 for the bias.
     """
@@ -78,8 +78,7 @@ class LinearClip:
             z[~np.isfinite(z)] = 0
 
     def _settle(self, z: NDArray[Any], low: int, high: int, gathered: NDArray[np.int64]) -> None:
-        """Set residuals that do not depend on the model: 0 for rows that are not finite, and the given ones of an
-        auditor's rows."""
+        """Set the residuals of an auditor's rows to a constant, and those of rows that are not finite to 0."""
         if self._planted is not None:
             z[self._planted[gathered[low:high]]] = z.shape[1] ** -0.5 / self._unit
         if not self._sound:

@@ -77,7 +77,7 @@ class MlpModel(DenseLayers):
     """
 
     clips_contrast = True
-    """Whether private steps clip the gradient of a contrastive term together with the gradient of the loss."""
+    """Whether steps of DP-SGD clip the gradient of a contrastive term together with the gradient of the loss."""
 
     def __init__(self, widths: Sequence[int], init: str, precision: str, loss: str = LOG_LOSS) -> None:
         pairs = list(pairwise(widths))
@@ -244,8 +244,8 @@ class MlpModel(DenseLayers):
     def _apart(self, term: ContrastTerm, X: NDArray[Any]) -> NDArray[Any] | None:
         """Return the directions ``v [n, width]`` of the rows for MOON's contrastive term.
 
-        They are defined in :mod:`raysim.training.kernels.contrast`. Returns None if the received model and the
-        hospital's previous model are the same.
+        :mod:`raysim.training.kernels.contrast` defines ``v``. Returns None if the received model and the hospital's
+        previous model are the same.
         """
         if len(self._pairs) < 2:
             raise ValueError("a contrastive term needs a hidden layer, whose output is compared")
@@ -258,7 +258,7 @@ class MlpModel(DenseLayers):
         return directions(previous, received)
 
     def _layers(self, vector: Vector) -> Layers:
-        """Return views of ``vector [P]`` by layer, because ``Layout.split`` takes ten times as long."""
+        """Return the weights and biases of each layer as views of ``vector [P]``, faster than ``Layout.split``."""
         views, at = [], 0
         for fan_in, fan_out in self._pairs:
             cut = at + fan_in * fan_out

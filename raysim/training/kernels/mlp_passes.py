@@ -85,9 +85,9 @@ class Passes:
     ) -> None:
         """Compute and store the activations of a batch, and the residuals of the last layer.
 
-        The residuals are the gradient of the summed loss by the outputs ``[b, C]``. Each row's loss is multiplied by
-        its ``weights [b]`` (None: by 1). If ``labels`` is shorter than ``rows``, the remaining rows are padding, and
-        their residuals are zeros.
+        The residuals are the gradient of the summed loss with respect to the outputs ``[b, C]``. Each row's loss is
+        multiplied by its ``weights [b]`` (None: by 1). If ``labels`` is shorter than ``rows``, the remaining rows are
+        padding, and their residuals are zeros.
         """
         z, last = self.outputs(layers, rows), self._batch(len(rows))[-1].residuals
         if len(labels) < len(rows):
@@ -112,9 +112,9 @@ class Passes:
     def backward(self, layers: Layers, contrast: tuple[ContrastTerm, NDArray[Any]] | None, b: int) -> None:
         """Compute the residuals of all layers below the last, for a batch of ``b`` rows.
 
-        A layer's residuals are the gradient of the loss by the layer's outputs before the activation. ``contrast`` is a
-        contrastive term that is added to the loss, and the directions of rows in this term, ``[m, width]``. If ``m`` is
-        less than ``b``, the remaining rows have no contrastive term.
+        A layer's residuals are the gradient of the loss with respect to the layer's outputs before the activation.
+        ``contrast`` is a pair: a contrastive term that is added to the loss, and the term's directions for the first
+        ``m`` rows, ``[m, width]``. All other rows are padding, which has no contrastive term.
         """
         memory = self._batch(b)
         for k in range(len(layers) - 1, 0, -1):

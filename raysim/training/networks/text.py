@@ -18,9 +18,9 @@ UNITS = 10
 class TextLstm(nn.Module):
     """The Sent140 network of Clust-PSI-PFL: embedding, dropout .5, an LSTM of 10 units with dropout .2 on its inputs.
 
-    The classifier receives the state after the last token. Padding is skipped wherever it occurs in a row. A row that
-    consists of padding has the state zero. The dropout on inputs is as in Keras: a row's mask is the same at all
-    tokens. The paper's LSTM also has recurrent dropout of .2, which ``nn.LSTM`` does not have. The paper gives neither
+    The classifier receives the state after the last token. Padding is skipped wherever it occurs in a row. If a row has
+    only padding, the state is zero. The dropout on inputs is as in Keras: a row's mask is the same at all tokens. The
+    paper's LSTM also has recurrent dropout of .2, which ``nn.LSTM`` does not have. The paper gives neither
     ``vocabulary`` nor the embedding's ``dimension``.
     """
 

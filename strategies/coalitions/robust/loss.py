@@ -1,9 +1,10 @@
 """Closed forms of the worst loss of a model at a hospital whose distribution may differ a little from its rows.
 
 X. Konti et al., *CS-RCFL*: hospital ``i`` considers a Wasserstein-1 ball of radius ε_i around the empirical
-distribution of its rows. The robust transfer loss ``L_ij`` is the largest mean loss of model ``j`` over this ball. The
-distributions have the support R^d times the labels, and distances are l2. Transport changes features and labels but not
-the constant feature of the intercept. Only margins and residuals therefore contain the intercept.
+distribution of its rows. The robust transfer loss ``L_ij`` is the largest mean loss of model ``j`` over this ball. In
+the ball, features may be anywhere in R^d, and labels may be any label; distances are l2. Transport changes features and
+labels but not the constant feature of the intercept. The intercept therefore enters margins and residuals, but not
+norms.
 
 Deviation: equation (13) prints θ_i in the residual. This is a misprint: equation (12) has θ_j. The paper does not give
 the cost κ of a label change; it is an argument here.
@@ -46,9 +47,9 @@ def logistic_losses(X: NDArray[Any], y: NDArray[Any], models: Floats, radius: fl
     """Return the robust logistic loss of each of M models θ on rows ``X [n, F]`` with labels -1 or +1 ``y [n]``,
     ``[M]``.
 
-    The loss is the worst mean loss over distributions that transport reaches at a mean cost of at most ε (``radius``).
-    Transport from ``(x, y)`` to ``(x', y')`` costs ``|x - x'| + κ |y - y'| / 2``. With margins ``m_p = y_p x_p.θ`` the
-    dual of the worst case is
+    The loss is the worst mean loss over all distributions to which the rows can be moved at a mean cost of at most ε
+    (``radius``). Moving a row from ``(x, y)`` to ``(x', y')`` costs ``|x - x'| + κ |y - y'| / 2``. With margins
+    ``m_p = y_p x_p.θ`` the dual of the worst case is
 
         ``L = min over a >= |θ| of a ε + mean softplus(-m_p) + mean max(0, m_p - a κ)``,
 
@@ -77,8 +78,8 @@ def logistic_of(predicted: NDArray[Any], norms: Floats, y: NDArray[Any], radius:
 
 
 def transport_prices(margins: Floats, norms: Floats, radius: float, kappa: float) -> Floats:
-    """Return for each of M models the ``a`` at which the dual in :func:`logistic_losses` is smallest, ``[M]``. It
-    requires a finite κ.
+    """Return for each of M models the transport price ``a`` that minimises the dual in :func:`logistic_losses`,
+    ``[M]``. κ must be finite.
 
     ``margins`` are ``[n, M]``, and ``norms [M]`` are the models' |θ|. The dual is convex and piecewise linear in a,
     with slope ``ε - κ #{m_p > a κ} / n`` for the margins ``m_p`` of the n rows. It stops falling where at most

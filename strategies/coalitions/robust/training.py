@@ -2,23 +2,25 @@
 
 X. Konti et al., *CS-RCFL*, the robust local problems (4) and (5). The module
 :mod:`raysim.strategies.coalitions.robust.loss` derives their objectives in closed form, for Wasserstein-1 balls of
-radius ε with the l2 norm. The intercept (the last scalar, if there is one) is not part of the norm |θ|. ``m`` are the
-rows' margins, and κ is the cost of a label change.
+radius ε with the l2 norm. θ are the model's weights; the intercept (the last scalar, if there is one) is not part of
+the norm |θ|. ``X [n, F]`` are the features of n rows, with a row x for each label y. ``m = y x.θ`` is a row's margin,
+and κ is the cost of a label change.
 
 - absolute loss: ``min mean |y - x.θ| + ε sqrt(|θ|^2 + 1)``. Its dual is ``max u.y + sqrt(ε^2 - |X'u|^2)`` over
-  ``|u_p| <= 1/n``, ``|X'u| <= ε`` (with an intercept ``sum u = 0``).
-- logistic loss: for κ = inf, ``min mean softplus(-m) + ε |θ|``; for finite κ, ``min over θ, a >= |θ| of a ε + mean
-  softplus(-m) + mean max(0, m - a κ)``. The dual of each is the largest mean entropy of ``s
-  [n]`` in [0, 1], with flips ``v`` in ``[0, 1/n]`` (0 where κ = inf), such that ``|X'(y (s/n - v))| <= ε - κ sum
-  v`` (with an intercept ``sum y (s/n - v) = 0``).
+  ``u [n]`` with ``|u_p| <= 1/n`` for each row p and ``|X'u| <= ε``. With an intercept, also ``sum u = 0``.
+- logistic loss: for κ = inf, ``min mean softplus(-m) + ε |θ|``; for finite κ,
+  ``min over θ, a >= |θ| of a ε + mean softplus(-m) + mean max(0, m - a κ)``. The dual of each maximises the mean
+  entropy of probabilities ``s [n]``. Its second variable ``v [n]`` in [0, 1/n] is the mass that is moved to flipped
+  labels; it is 0 for κ = inf. The constraint is ``|X'(y (s/n - v))| <= ε - κ sum v``, with an intercept also
+  ``sum y (s/n - v) = 0``.
 
 Deviation: the paper solves conic programs, and proximal gradient is usual for κ = inf. Here a number δ smooths the
-kinks of the objective and scales a barrier for the cone. Newton's method solves the problem for smaller and smaller δ.
-The gradient of the smoothed problem *is* a dual point, so each δ gives its own certificate. A solution needs some
-dozens of Newton steps.
+kinks of the objective and, for the logistic loss, scales a barrier for ``a >= |θ|``. Newton's method solves the problem
+for smaller and smaller δ. The derivatives of the smoothed losses are a dual point, so each solution comes with a lower
+bound on the optimum. A solution needs some dozens of Newton steps.
 
-Radius 0 is training without robustness. Separable rows then have no optimum, and more features than rows have no unique
-solution. Therefore ``RIDGE/2 |θ|^2``, intercept included, is added at radius 0 and only there.
+Radius 0 is training without robustness. The optimum then does not exist for separable rows, and it is not unique if
+there are more features than rows. Therefore ``RIDGE/2 |θ|^2``, intercept included, is added at radius 0 and only there.
 """
 
 from __future__ import annotations
@@ -143,7 +145,7 @@ def train_logistic(
 
 def zero_is_optimal(X: NDArray[Any], y: NDArray[Any], radius: float) -> bool:
     """Return whether zero weights have the smallest robust logistic loss if labels cannot change and there is no
-    intercept: ``|X'y| / (2n)`` is at most ``radius``."""
+    intercept. This is the case if ``|X'y| / (2n)`` is at most ``radius``."""
     return bool(np.linalg.norm(X.T @ y) / (2 * len(y)) <= radius)
 
 
@@ -153,8 +155,8 @@ Hessian."""
 
 
 def _plain_logistic(Z: Floats, y: Floats, tolerance: float) -> Fit:
-    """Minimise the logistic loss plus the ridge of radius 0 by Newton's method. This objective has no kinks to
-    smooth."""
+    """Minimise the logistic loss plus the ridge penalty by Newton's method, for radius 0. This objective has no kinks
+    to smooth."""
     n, P = Z.shape
     signed = Z * y[:, None]
 
@@ -178,7 +180,8 @@ def _plain_logistic(Z: Floats, y: Floats, tolerance: float) -> Fit:
 
 
 def _without_features(X: NDArray[Any], y: Floats, radius: float, intercept: bool) -> Fit | None:
-    """Return the model whose feature weights are all 0 if it is optimal when labels cannot change, else None."""
+    """Return a model whose feature weights are all 0 if such weights are optimal, else None. Labels cannot change here
+    (κ = inf)."""
     n, positive = len(y), float((y > 0).mean())
     if not intercept:
         zero = np.zeros(X.shape[1])
@@ -197,7 +200,8 @@ def _without_features(X: NDArray[Any], y: Floats, radius: float, intercept: bool
 def _robust_logistic(
     X: NDArray[Any], Z: Floats, y: Floats, radius: float, kappa: float, intercept: bool, tolerance: float
 ) -> Fit:
-    """Minimise the robust logistic loss by Newton's method over the weights θ and the transport price a.
+    """Minimise the robust logistic loss by Newton's method over the weights θ and the transport price a, the dual
+    variable of the radius.
 
     The barrier ``-δ log(a^2 - |θ|^2)`` keeps a above ``|θ|``. The kink in ``max(0, m - a κ)`` is smoothed with the same
     δ; m are the rows' margins.

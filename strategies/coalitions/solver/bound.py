@@ -6,16 +6,18 @@ Program (11) divides N hospitals into K coalitions S with the smallest
 of rank K that maps the vector of ones to itself. Therefore ``Z = J/N + Y``, where J is all ones and Y is a projection
 of rank K - 1 orthogonal to the ones (J. Peng, Y. Wei: *Approximating K-means-type clustering via semidefinite
 programming*, SIAM J. Optim. 18, 2007). Z also satisfies ``Z >= 0`` and the clique inequalities of
-:mod:`raysim.strategies.coalitions.solver.cliques`. Take any multipliers ``V >= 0`` of ``Z >= 0`` and ``T >= 0`` of the
-clique inequalities, and let ``M = C - V + sum of T (their coefficients)``. Then no partition costs less than
+:mod:`raysim.strategies.coalitions.solver.cliques`. Take any multipliers ``V >= 0`` of ``Z >= 0`` and ``t_c >= 0`` of
+the clique inequalities c. Let ``M = C - V + sum over c of t_c A_c``, with ``A_c`` the coefficients of Z in inequality
+c. Then no partition costs less than
 
-    ``1'M1/N + the sum of the K - 1 smallest eigenvalues of M orthogonal to the ones``.
+    ``1'M1/N + the sum of the K - 1 smallest eigenvalues of M on the space orthogonal to the ones``.
 
 The bound is valid for multipliers that are not optimal, so the search for good multipliers may stop at any time. The
-search is the alternating direction method of multipliers. Its two sets are the non-negative matrices and the spectral
-set, which is the convex hull of the matrices ``J/N + Y``. Violated clique inequalities are added during the search, and
-a primal-dual step changes their multipliers (Condat and Vũ). One iteration needs one eigendecomposition. The converged
-bound is at least as high as the bound of the linear program over Z. For 50 hospitals or more it takes far less time.
+search is the alternating direction method of multipliers. It alternates between the non-negative matrices and the
+convex hull of the matrices ``J/N + Y``. Violated clique inequalities are added during the search, and a primal-dual
+step changes their multipliers (Condat and Vũ). One iteration needs one eigendecomposition. The converged bound is at
+least as high as the bound of the linear program over Z. For 50 hospitals or more, it takes far less time than the
+linear program.
 """
 
 from __future__ import annotations
@@ -45,8 +47,8 @@ ADDED = 50
 
 
 def spectral_bound(losses: Floats, coalitions: int, cost: float, *, tolerance: float, seconds: float) -> float:
-    """Return a lower bound on the cost of any partition of N hospitals into the number ``coalitions`` of coalitions, 2
-    to N - 1.
+    """Return a lower bound on the cost of any partition of N hospitals into ``coalitions`` coalitions. The number must
+    be from 2 to N - 1.
 
     The entry ``[i, j]`` of ``losses [N, N]`` is the loss of hospital j's model at hospital i. ``cost`` is the cost of
     the best partition known. The search ends when the bound is within the relative ``tolerance`` of ``cost``, when the

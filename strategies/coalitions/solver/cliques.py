@@ -1,8 +1,9 @@
 """Linear inequalities that partitions satisfy, for the bounds on program (11) of CS-RCFL.
 
 A partition is the matrix ``Z_ij = 1/|S|`` where i and j are both in S, else 0. For a hospital i and a set T of others,
-``sum over t in T of Z_it - sum over pairs t, u in T of Z_tu <= Z_ii``. If q members of T are in i's coalition, the left
-side is at most ``q - q (q - 1)/2 <= 1`` times 1/|S|. Here T has two members (triangles) or three (fours).
+``sum over t in T of Z_it - sum over pairs t, u in T of Z_tu <= Z_ii``. If q members of T are in i's coalition S, the
+left side is at most ``(q - q (q - 1)/2) / |S|``. This is at most ``Z_ii = 1/|S|``. Here T has two members (triangles)
+or three (fours).
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """The optimum of program (11) of CS-RCFL for up to about 20 hospitals and any losses, by dynamic programming.
 
 For a subset M of the N hospitals, ``f_1(M) = c(M)`` is the cost of M as one coalition, and ``f_k(M)`` is the smallest
-cost of k coalitions. Then ``f_k(M) = min over S of f_a(S) + f_b(M without S)``. S runs over the proper subsets of M
-that contain the last hospital of M. (a, b) is (1, k - 1) or, for even k, (k/2, k/2), which needs tables f for fewer k.
-For all M with the last hospital h this is one (min, +) subset convolution over the h hospitals before it. The
-convolution is split in three by its top bit, down to blocks that are computed from a table of all pairs. For K
-coalitions, the time is at most proportional to ``log2(K) 3^(N-1)``, and the memory to ``log2(K) 2^N``.
+cost of k coalitions. Then ``f_k(M) = min over S of f_a(S) + f_b(M without S)`` with a + b = k. S runs over the proper
+subsets of M that contain the last hospital of M. For odd k, (a, b) is (1, k - 1). For even k it is (k/2, k/2), so that
+only few of the functions f_k are needed. For all M whose last hospital is h, this is one (min, +) subset convolution
+over the h hospitals before it. A large convolution is divided into three of half the size, by whether S and M contain
+the last of these hospitals. A small one is computed from a table of all pairs of S and M. For K coalitions, the time is
+at most proportional to ``log2(K) 3^(N-1)``, and the memory to ``log2(K) 2^N``.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ def enumerate_coalitions(losses: Floats, coalitions: int, *, seconds: float = np
 
 
 def _parts(k: int) -> tuple[int, int]:
-    """Return how many of k coalitions the two halves of a split have: first the half with the last hospital, then the
-    other."""
+    """Return how k coalitions are divided when a set of hospitals is split in two: first the number for the part with
+    the last hospital, then for the rest."""
     return (k // 2, k // 2) if k % 2 == 0 else (1, k - 1)
 
 

@@ -1,10 +1,10 @@
 """Coalitions by local search: an upper bound on program (11) of CS-RCFL, and usually its optimum.
 
 The cost of a coalition S is ``c(S) = (1/|S|) sum over i, j in S of L_ij``, with ``L_ij`` the loss of hospital j's model
-at hospital i. It depends only on ``L + L'``, diagonal included. Searches start at random partitions and at k-medoids of
-``L + L'``. Further searches start at the best partition found, with the members of three coalitions reassigned at
-random. For 200 hospitals these restarts find better partitions than more random starts or random moves of some
-hospitals.
+at hospital i. It depends on L only through ``L + L'``, with L' the transpose. Searches start at random partitions and
+at k-medoids of ``L + L'``. Further searches start at the best partition found, with the members of three coalitions
+reassigned at random. For 200 hospitals these restarts find better partitions than more random starts or random moves of
+some hospitals.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _descend(symmetric: Floats, labels: Ids, coalitions: int) -> Ids:
     """Lower the cost of a partition until neither a move of one hospital nor a swap of two lowers it. Each step is the
     best move, or the best swap if no move lowers the cost.
 
-    With ``r_k(i) = sum over j in k, j != i of L_ij + L_ji``, ``A_k`` the sum of a coalition's losses and ``s_k`` its
+    With ``r_k(i) = sum over j in k, j != i of (L_ij + L_ji)``, ``A_k`` the sum of coalition k's losses and ``s_k`` its
     size, moving i from k to m changes the cost by ``(A_k - r_k(i) - L_ii)/(s_k - 1) - A_k/s_k + (A_m + r_m(i) +
     L_ii)/(s_m + 1) - A_m/s_m``.
     """

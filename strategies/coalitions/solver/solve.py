@@ -42,8 +42,8 @@ class Coalitions:
 
     @property
     def gap(self) -> float:
-        """The relative gap between the partition's cost and the lower bound on any cost: ``(value - bound) / |value|``,
-        at least 0."""
+        """The relative gap between the partition's cost and the lower bound on the cost of any partition:
+        ``(value - bound) / |value|``, at least 0."""
         return max(0.0, self.value - self.bound) / max(abs(self.value), 1e-300)
 
     @property
@@ -55,12 +55,12 @@ class Coalitions:
 def find_coalitions(
     losses: Floats, coalitions: int, rng: np.random.Generator, *, seconds: float = 60.0, tolerance: float = TOLERANCE
 ) -> Coalitions:
-    """Return the best partition found of N hospitals into exactly ``coalitions`` coalitions, with a lower bound on the
-    cost of any partition.
+    """Return the partition of N hospitals into exactly ``coalitions`` coalitions with the smallest cost found, and a
+    lower bound on the cost of any partition.
 
-    The entry ``[i, j]`` of ``losses [N, N]`` is the loss of hospital j's model at hospital i. The search stops when the
-    relative gap is within ``tolerance``, or after about ``seconds``. The local search always runs to its end: for more
-    than 20 hospitals the partition depends on ``rng`` alone and not on the clock. Raises ``ValueError`` for more
+    The entry ``[i, j]`` of ``losses [N, N]`` is the loss of hospital j's model at hospital i. The function ends when
+    the relative gap is within ``tolerance``, or after about ``seconds``. It never interrupts the local search, so for
+    more than 20 hospitals the partition depends on ``rng`` alone and not on the clock. Raises ``ValueError`` for more
     coalitions than hospitals, and for losses that are not a finite square matrix.
     """
     start = time.perf_counter()

@@ -1,8 +1,12 @@
 """Acute kidney injury as a task of the ``eicu`` source: which stays have it, when it begins, and which stays are left
 out.
 
-KDIGO (*Clinical Practice Guideline for Acute Kidney Injury*, 2012), stage 1 or more: creatinine of 1.5 times the lowest
-of the seven days before, or .3 mg/dl above the lowest of the 48 hours before, or urine below .5 ml/kg/h over six hours.
+KDIGO (*Clinical Practice Guideline for Acute Kidney Injury*, 2012), stage 1 or more, requires one of:
+
+- creatinine of at least 1.5 times the lowest value of the seven days before;
+- creatinine at least 0.3 mg/dl above the lowest value of the 48 hours before;
+- urine below 0.5 ml/kg/h over six hours.
+
 Exclusions are as in FedGMC. ``docs/eicu.md`` describes all measurements; the query is ``sql/aki.sql``.
 """
 

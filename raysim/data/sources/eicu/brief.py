@@ -1,9 +1,8 @@
 """Stays of eICU with six features, as in CS-RCFL's experiment: will a stay be longer than a day?
 
 X. Konti et al., *CS-RCFL*: sex, ethnicity, age, number of medicines, heart rate and APACHE score of the stays of few
-hospitals. Some of the paper's features are not known before the label is: APACHE score and heart rate are from the
-first 24 hours. The source is for studies of federated methods. For predictions that could be used in care, there is the
-source ``eicu``.
+hospitals. Some of these features are known no earlier than the label: APACHE score and heart rate are from the first 24
+hours. The source is for studies of federated methods. Predictions for use in care need the source ``eicu``.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ def available(domain: str, present: Collection[str]) -> list[str]:
 
 def missing_tables(present: Collection[str], unused: Collection[str]) -> str | None:
     """Describe which tables are missing and which features are lost without them ("lacks one table ..."); None if no
-    table is missing. Tables in ``unused`` are not missed.
+    table is missing. Tables in ``unused`` do not count as missing.
     """
     parts = []
     for table in TABLES:

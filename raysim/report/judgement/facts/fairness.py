@@ -77,9 +77,7 @@ def _figure(gap: WithinGap) -> str:
 
 
 def _small(gap: WithinGap) -> bool:
-    """Whether the interval of a gap rules out one beyond :data:`SMALL`. It is False for errors, because their unit
-    varies.
-    """
+    """Whether the interval rules out a gap larger than :data:`SMALL`; False for errors, because their unit varies."""
     limits = _limits(gap)
     return gap.larger and limits.low >= -SMALL and limits.high <= SMALL
 

@@ -115,10 +115,11 @@ def unseen(kind: TaskKind, data: Data, level: Paired, interval: Limits) -> Line:
 
 
 def limits(data: Data, pair: Paired | None, visible: Sequence[float] = ()) -> Line:
-    """Write the card's line on what these data cannot show.
+    """Write the card's line on what the data cannot show.
 
     ``pair`` is the recommended method's difference from another; the line names its degrees of freedom. ``visible``
-    has, for each other method, the smallest difference that the comparison detects with 80 % power, or infinity.
+    has the smallest difference that the comparison detects with 80 % power, for each method that does not demonstrably
+    differ from the recommended one; infinity if such a difference is impossible.
     """
     numbers = {"judged": data.judged, "hospitals": data.hospitals, "judged_share": float(data.judged_share)}
     if not data.recommends:

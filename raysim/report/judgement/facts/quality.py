@@ -77,7 +77,7 @@ def quality(
 def _acting(useful: Usefulness) -> tuple[State, str]:
     """Return whether acting on the model at the decision threshold has a net benefit, as a state and a clause.
 
-    The net benefit is that beyond acting on all patients, or on none, whichever is better.
+    The net benefit is compared with that of acting on all patients or on none, whichever is better.
     """
     per_hundred = figure(100 * useful.value, Limits(*(100 * limit for limit in useful.limits)), 1, sign=True)
     at, other = percent(useful.at), f"acting on {useful.default}"

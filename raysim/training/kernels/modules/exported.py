@@ -44,10 +44,10 @@ class Margins(nn.Module):
 
 
 def margins(z: Tensor, loss: str) -> Tensor:
-    """Convert a module's outputs ``z [n, outputs]`` to one number per row, ``[n]``.
+    """Convert a module's outputs ``z [n, outputs]`` to the outputs of a model.
 
-    For two classes the number is the margin; for a real label, the prediction. For more classes, return ``z``
-    unchanged.
+    For two classes they are the margins ``z_1 - z_0``, ``[n]``; for a real label, the predictions, ``[n]``. For more
+    than two classes ``z`` is returned unchanged.
     """
     if loss != LOG_LOSS:
         return z[:, 0]

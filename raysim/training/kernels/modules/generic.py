@@ -16,8 +16,8 @@ Batch norm and dropout depend on more than a row and the parameters. The rules f
   unchanged.
 - Random numbers (dropout's masks) come from the random stream of the hospital's epoch, after the order of the epoch's
   rows. These numbers depend only on seed, round, hospital, epoch and batch. Evaluation draws no random numbers.
-- Modules with buffers or random numbers are trained one hospital after another even on a GPU: padded rows would count
-  in batch statistics, and masks drawn for a whole cohort would depend on its members.
+- Modules with buffers or random numbers are trained one hospital after another even on a GPU. Otherwise padded rows
+  would count in batch statistics, and masks drawn for a whole cohort would depend on its members.
 
 The features of a module may all be indices into one of its parameters, such as an embedding. The module's attribute
 ``lookup`` may then name this parameter. The indices are then checked before the steps of DP-SGD, in which the module
