@@ -125,10 +125,9 @@ def _rows(choice: Choice, tested: Tested | None) -> list[list[str]]:
 
 
 def tested_figures(tree: Mapping[str, Mapping[str, float | None]] | None) -> dict[str, tuple[float, float]] | None:
-    """Return the mean of each metric on test rows, and its standard deviation over seeds, as stored in
-    ``summary.json``.
+    """Return the mean of each metric on test rows, and its standard deviation over seeds, from ``tree``.
 
-    ``tree`` is that part of the file. Return None if it is empty.
+    ``tree`` is the part of ``summary.json`` with these metrics. Return None if it is empty.
     """
     if not tree:
         return None

@@ -36,8 +36,7 @@ def read_lost(folder: Path) -> int:
 
 
 def read_cost(path: Path) -> dict[str, Any] | None:
-    """Read the privacy cost from the ``summary.json`` at ``path``, of a sweep that has ended; None without a
-    guarantee."""
+    """Read the privacy cost of an ended sweep from its ``summary.json`` at ``path``; None without a guarantee."""
     privacy = bounded.read_json(path).get("privacy")
     if privacy is None:
         return None

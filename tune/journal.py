@@ -50,12 +50,11 @@ class Finished:
 
     @property
     def figures(self) -> dict[str, tuple[float, float]]:
-        """Return the mean and the standard deviation over seeds of each metric of the model to report (headline
-        model)."""
+        """Return the mean and the standard deviation over seeds of each metric of the headline model."""
         return figures([headline(metrics) for metrics in self.finals.values()], self.rounds)
 
     def means(self) -> dict[str, float]:
-        """Return the mean over seeds of each metric of the model to report (headline model)."""
+        """Return the mean over seeds of each metric of the headline model (the strategy's most personal model)."""
         return {name: mean for name, (mean, _) in self.figures.items()}
 
 

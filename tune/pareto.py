@@ -56,9 +56,9 @@ def crowding(values: ArrayLike) -> Floats:
 def hypervolume(values: ArrayLike, larger: Sequence[bool], reference: ArrayLike) -> float:
     """Compute the hypervolume: the volume between the reference point ``reference [d]`` and the Pareto set.
 
-    It is exact, and 0 if no trial is better than the reference point in every objective. ``values [n, d]`` are the
-    trials' objectives, and ``larger [d]`` says which are maximised. The algorithm cuts the volume into slabs along the
-    last objective. A slab's volume is its height times the volume of its points in the other objectives.
+    It is exact, and 0 if no trial is better than the reference point in every objective. ``values [n, d]`` are the d
+    objectives of n trials, and ``larger [d]`` says which are maximised. The algorithm cuts the volume into slabs along
+    the last objective. A slab's volume is its height times the volume of its points in the other objectives.
     """
     points = signed(values, larger) - signed(np.asarray(reference, dtype=np.float64)[None], larger)
     points = points[(points > 0).all(axis=1)]  # NaN > 0 is False

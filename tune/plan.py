@@ -164,7 +164,7 @@ def _probes(plan: SweepPlan) -> Iterator[tuple[str, Params]]:
 
 @contextlib.contextmanager
 def _naming(where: str, params: Params) -> Iterator[None]:
-    """Add the searched key ``where`` to errors that are raised in this context, and which ``params`` cause."""
+    """Name the searched key ``where`` in the messages of errors that its value in ``params`` causes in this context."""
     try:
         yield
     except RaysimError as error:
@@ -205,8 +205,8 @@ def _check_parts(federations: Iterable[Federation]) -> None:
 def _judged(config: Config, federations: Iterable[Federation]) -> int:
     """Count the hospitals whose validation rows suffice to evaluate a model, in the seed with the fewest.
 
-    These are hospitals with validation rows, and of two classes if the label has classes. If hospitals' sizes are
-    hidden, it is unknown which hospitals these are, and all are counted.
+    They must have validation rows, of at least two classes if the label has classes. If hospitals' sizes are hidden, it
+    is unknown which hospitals these are, and all are counted.
     """
     fewest = []
     for federation in federations:

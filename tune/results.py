@@ -31,8 +31,8 @@ def trials_table(finished: Mapping[int, Finished], choice: Choice) -> pd.DataFra
     """Return one row per trial: its status, its hyper-parameters, and each metric's mean and standard deviation over
     seeds.
 
-    Columns of standard deviations end in ``_std``. ``pareto`` and ``crowding`` are empty for trials that did not run to
-    their end. Failed trials have no metrics.
+    Names of columns with standard deviations end in ``_std``. The columns ``pareto`` and ``crowding`` are empty for
+    trials that did not run to their end. Failed trials have no metrics.
     """
     place = {trial.number: i for i, trial in enumerate(choice.trials)}
     keys = list(dict.fromkeys(key for trial in finished.values() for key in trial.params))
@@ -155,9 +155,9 @@ def summary(
     """Return the content of ``summary.json``.
 
     It has the number of trials by status, the hypervolume and its reference point, and the recommended trial. For this
-    trial, it has the metrics on validation and test rows, and how far each objective is from the best. ``total`` is the
-    planned number of trials. ``events`` is the result of :func:`validation_events`; if it is too small, the summary has
-    a ``warning``.
+    trial, it has the metrics on validation and test rows, and the distance of each objective from the best value.
+    ``total`` is the planned number of trials. ``events`` is the result of :func:`validation_events`; if it is too
+    small, the summary has a ``warning``.
     """
     names = choice.sweep.names
     tree: dict[str, Any] = {

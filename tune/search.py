@@ -1,8 +1,8 @@
 """Searchers, which propose the values of trials: random, grid, or Optuna. Trials are numbered from 1.
 
-A searcher proposes the hyper-parameters of each trial. The proposals of the random and the grid searcher depend only on
-the sweep's seed and the trial's number, so that a resumed sweep tries the same values. Optuna's proposals depend on the
-trials that finished before. A resumed sweep therefore passes all finished trials to Optuna.
+The proposals of the random and the grid searcher depend only on the sweep's seed and the trial's number, so that a
+resumed sweep tries the same values. Optuna's proposals depend on the trials that finished before. A resumed sweep
+therefore passes all finished trials to Optuna.
 """
 
 from __future__ import annotations

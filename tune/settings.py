@@ -203,8 +203,8 @@ def fitted(sweep: Sweep, kind: TaskKind, judged: int) -> Sweep:
     """Return the sweep; if it names no objectives, it has the default objectives for labels of this ``kind``.
 
     ``judged`` is the number of hospitals with enough validation rows for metrics. With fewer than ten, the defaults
-    exclude the objectives :data:`MANY`. Raises ``ConfigError`` for an objective that no run on such a label reports,
-    that has the wrong direction, or that needs more hospitals.
+    exclude the objectives that need at least ten (:data:`MANY`). Raises ``ConfigError`` for an objective that no run on
+    such a label reports, that has the wrong direction, or that needs more hospitals.
     """
     if "objectives" not in sweep.model_fields_set:
         objectives = {k: v for k, v in kind.objectives.items() if judged >= FEW_HOSPITALS or k not in MANY}

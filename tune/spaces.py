@@ -6,9 +6,9 @@ A space is YAML, with a distribution for each dotted key::
     strategy.mu: {loguniform: [1e-3, 1]}
     strategy.clusters: {randint: [2, 12], when: {strategy.name: chip}}
 
-Every distribution maps a number between 0 and 1 to a value. A trial's values therefore depend only on its number and
-the sweep's seed. This module does not know which values of a key are valid: before the sweep starts, the configuration
-is checked with both ends of every range.
+Every distribution maps a number between 0 and 1 to a value. Random search derives this number from the sweep's seed,
+the key and the trial's number, so that a trial's values do not depend on other trials. This module does not know which
+values of a key are valid: before the sweep starts, the configuration is checked with both ends of every range.
 """
 
 from __future__ import annotations
@@ -117,8 +117,7 @@ class Dimension:
         return len(self.values) if self.listed else max(0, steps.stop - steps.start)
 
     def _steps(self) -> range:
-        """Return the whole numbers that are the values, or, with a step, the multiples of the step that are the
-        values."""
+        """Return a range of whole numbers: the values themselves or, if there is a step, the values divided by it."""
         if self.step is None:
             return range(int(self.low), int(self.high))
         return range(math.ceil(self.low / self.step - 1e-9), math.floor(self.high / self.step + 1e-9) + 1)
@@ -211,8 +210,8 @@ class Space:
     def corners(self) -> Iterator[tuple[str, Params]]:
         """Yield the values of trials that test the ends of each key's range, each with the tested key.
 
-        Each of these trials has one end of one range, or one listed value. All other keys have the first of their
-        values.
+        In each of these trials, the tested key has one end of its range, or one listed value. Keys in its condition
+        have values that fulfil it. All other keys have the first of their values.
         """
         by_key = {dimension.key: dimension for dimension in self.dimensions}
         for dimension in self.dimensions:

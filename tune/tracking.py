@@ -164,8 +164,7 @@ class SweepTracker(Sender):
                     self._tracker.end(run, self._stopped)
 
     def _done(self, item: Finished | Conclusion) -> bool:
-        """Send ``item`` and return whether this succeeded. If sending has failed since the sweep ended, send
-        nothing."""
+        """Send ``item`` and return whether this succeeded. Send nothing if sending has failed since the sweep ended."""
         if self.pending and self._closing.is_set():
             return False
         try:
@@ -309,7 +308,10 @@ def searched(params: Params, space: Space) -> dict[str, Any]:
 
 
 def curve(trial: Finished) -> list[tuple[str, float, int]]:
-    """Return the metrics of the model to report (headline model) in each round: ``(name, mean over seeds, round)``."""
+    """Return each round's metrics of the headline model: ``(name, mean over seeds, round)``.
+
+    The headline model is the strategy's most personal model.
+    """
     by_round: dict[int, list[Round]] = {}
     for rows in trial.rounds.values():
         for row in rows:

@@ -42,7 +42,7 @@ class Report:
     """The computing time in seconds."""
 
     def latest(self) -> list[dict[str, float]]:
-        """Return the latest metrics of each seed, of the model to report (headline model).
+        """Return each seed's latest metrics of the headline model (the strategy's most personal model).
 
         They are computed at the end of a run, or in its last evaluated round if it has not ended.
         """
@@ -147,7 +147,7 @@ def continued(rounds: Sequence[Round], news: Sequence[Round]) -> list[Round]:
 
 
 def headline(metrics: Metrics) -> dict[str, float]:
-    """Return the metrics of the last of the models in ``metrics``, which is the model to report (headline model)."""
+    """Return the metrics of the headline model (the most personal model): the last one in ``metrics``."""
     return list(metrics.values())[-1] if metrics else {}
 
 

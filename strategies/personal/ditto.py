@@ -6,9 +6,9 @@ Algorithm 1; details follow the authors' code.
 A participant first trains the global model ``w`` as in federated averaging. Then, with other batches, it continues to
 train its own model ``v`` on ``L_i(v) + lam/2 |v - w^t|^2``, where ``L_i`` is its training loss and ``w^t`` the model
 that it received. ``v`` starts at the common initial model and stays at its hospital. ``w`` equals the model of
-federated averaging for any λ.
+federated averaging for any ``lam``.
 
-Our choice: hospitals without training rows cannot train an own model and use ``w``.
+Our choice: hospitals without training rows, which cannot train a model of their own, use ``w``.
 
 Traffic of a round: the server sends the P parameters of the global model to each participant. Each participant sends
 back P numbers and its number of training rows.
@@ -69,9 +69,9 @@ class Ditto(Weighted):
         return replace(state, models=np.stack([state.models[0] + update.sums[0], state.models[1]]))
 
     def mixture(self, view: FederationView, state: State) -> Floats:
-        """Return weights ``[N, 2]``, one row per hospital, for the starting point of hospitals' own models.
+        """Return the weights ``[N, 2]`` of the global and the common initial model in hospitals' starting points.
 
-        Every row is (0, 1): each own model starts from the common initial model, not from the global model.
+        The row of each of the N hospitals is (0, 1): its own model starts from the common initial model.
         """
         return np.tile([0.0, 1.0], (len(view.sizes), 1))
 

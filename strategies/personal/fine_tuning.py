@@ -1,8 +1,8 @@
 """A global model by federated averaging, and then a fine-tuned model for every hospital.
 
-CHiP-FL (Zhou), Table 2, has the baseline "Personalization (mu = 0.01)" but does not define it. We know two readings.
-``mu: 0.01`` is FedProx followed by fine-tuning for one epoch at the learning rate .03. ``prox: 0.01`` is federated
-averaging followed by fine-tuning with a proximal term.
+CHiP-FL (Zhou), Table 2, has the baseline "Personalization (mu = 0.01)" but does not define it. Two readings are
+possible. ``mu: 0.01`` is FedProx followed by fine-tuning for one epoch at the learning rate .03. ``prox: 0.01`` is
+federated averaging followed by fine-tuning with a proximal term.
 
 Traffic of a round: the server sends the P parameters of the global model to each participant. Each participant sends
 back P numbers and its number of training rows. Before fine-tuning, the server sends P parameters to every hospital,

@@ -23,7 +23,7 @@ class Sums(NamedTuple):
     - ``rows``: the number of rows.
     - ``loss``: the negative log-likelihood.
     - ``gradient [p]``: ``X'(y - mu)``, the direction in which the log-likelihood rises.
-    - ``hessian [p, p]``: ``X' diag(w) X`` with the rows' weights ``w``: the information.
+    - ``hessian [p, p]``: ``X' diag(w) X`` with the rows' weights ``w`` (the information matrix).
     """
 
     rows: float
@@ -71,8 +71,8 @@ class Family:
         counts: Floats | float = 1.0,
         second: bool = True,
     ) -> Sums:
-        """Return the log-likelihood's sums over rows ``X [n, p]`` with outcomes ``y [n]``, at coefficients ``beta
-        [p]``.
+        """Return the loss, the gradient and the Hessian at ``beta [p]``, summed over rows ``X [n, p]`` with outcomes
+        ``y [n]``.
 
         ``offset [n]`` is added to the linear predictor, and a row counts ``counts [n]`` times. Without ``second`` the
         Hessian is empty.

@@ -6,8 +6,8 @@ Problem of Separation in Logistic Regression*, Statistics in Medicine 2002.
 The loss is the negative log-likelihood minus ``1/2 ln det I``. Its gradient needs one Cholesky factor of the
 information matrix ``I``. Its second derivatives take several times as long. They are therefore computed only if steps
 are slow: if the expected fall of the loss hardly shrinks from one step to the next. All other steps use the second
-derivatives that were computed last, or ``I`` if none were, corrected by L-BFGS. If columns are rarely different from 0,
-the loss may have several minima; the fit is the minimum that is reached from coefficients of 0.
+derivatives that were computed last, or ``I`` before the first time; L-BFGS corrects both. If columns are almost always
+0, the loss may have several minima; the fit is the minimum that is reached from coefficients of 0.
 """
 
 from __future__ import annotations
@@ -69,12 +69,13 @@ class Point(NamedTuple):
         return cls(beta, loss, X.T @ (y - mu + hat * (0.5 - mu)), mu, weight, root, scaled, hat)
 
     def curvature(self, X: Floats) -> Floats | None:
-        """Return the second derivatives ``[k, k]`` of the loss for rows ``X [n, k]``; None if this needs too much
+        """Return the loss's second derivatives ``[k, k]`` for rows ``X [n, k]``; None if this needs too much
         computation.
 
-        With ``a = 1 - 2 mu`` and the hat matrix ``M``, the second derivatives are ``X' diag(w (1 + hat) - a^2 hat / 2)
-        X + X' diag(a) (M * M) diag(a) X / 2``. With ``M = Z Z'``, the squares ``M * M`` are ``K K'``, where a row of
-        ``K`` has the products of all pairs of columns of ``Z``. These pairs are often fewer than the rows.
+        They are ``X' diag(w (1 + hat) - a^2 hat / 2) X + X' diag(a) (M * M) diag(a) X / 2``. ``mu`` are the predicted
+        probabilities, ``w`` the weights of rows, and ``a = 1 - 2 mu``. ``M`` is the hat matrix and ``hat`` its
+        diagonal. With ``M = Z Z'``, its elementwise squares ``M * M`` are ``K K'``, where a row of ``K`` has the
+        products of all pairs of entries in a row of ``Z``. These pairs are often fewer than the rows.
         """
         first, second = np.triu_indices(X.shape[1])
         if len(X) * min(len(X), len(first)) > PRODUCTS:
@@ -132,8 +133,7 @@ def firth_fit(X: Floats, y: Floats) -> Fit:
 
 
 def _step(point: Point, pairs: Pairs, bent: Floats | None) -> Floats:
-    """Return the next step of the k coefficients from ``point``, with a curvature that earlier steps (``pairs``)
-    correct.
+    """Return the next step of the k coefficients from ``point``; earlier steps (``pairs``) correct its curvature.
 
     ``bent [k, k]`` is the Cholesky factor of the curvature; if it is None, the information at ``point`` is used. The
     information ignores how the hat values change with the coefficients, so that steps would be too long: twice too long

@@ -1,7 +1,7 @@
 """Regressions with an intercept for each hospital and common slopes.
 
-A hospital's own intercept is never sent: it is eliminated from the sums before they are sent. The elimination is the
-Schur complement of the linear system of Newton's step. Random intercepts are fitted with Laplace's approximation
+A hospital's own intercept is never sent. The hospital eliminates it from its sums of derivatives before it sends them,
+by the Schur complement of the linear system of Newton's step. Random intercepts are fitted with Laplace's approximation
 (Breslow and Clayton 1993).
 """
 
@@ -18,12 +18,13 @@ from raysim.strategies.regressions.families import Family
 class Eliminated(NamedTuple):
     """A hospital's sums for the q common slopes, with its own intercept eliminated. They are added over hospitals.
 
-    ``g`` is the gradient and ``H`` the Hessian over the hospital's rows; index a is the intercept, and b the slopes.
+    ``g`` is the gradient of the log-likelihood, and ``H`` the Hessian of the loss, over the hospital's rows. Index a is
+    the intercept, and b the slopes.
 
     - ``loss``: the negative log-likelihood.
     - ``gradient [q]``: ``g_b - H_ab g_a / H_aa``.
     - ``hessian [q, q]``: ``H_bb - H_ab H_ab' / H_aa``.
-    - ``own``: ``g_a^2 / H_aa``, twice the fall of the loss that is expected from moving the intercept.
+    - ``own``: ``g_a^2 / H_aa``, twice the fall of the loss that is expected from Newton's step of the intercept.
     """
 
     loss: float
@@ -68,8 +69,7 @@ def eliminated(family: Family, X: Floats, y: Floats, intercept: float, slopes: F
 class Laplace(NamedTuple):
     """A hospital's contribution to the marginal log-likelihood of random intercepts, by Laplace's approximation.
 
-    - ``value``: the approximate log-likelihood: its value at the mode of the hospital's intercept, with the term for
-      the curvature there.
+    - ``value``: the approximate marginal log-likelihood, from the joint log-likelihood and its curvature at ``mode``.
     - ``gradient [p + 1]``: the derivatives of ``value`` by the coefficients and by the logarithm of the intercepts'
       standard deviation.
     - ``mode``: the mode of the hospital's intercept, which stays at the hospital.

@@ -21,7 +21,7 @@ EXPONENTS = 256
 
 @dataclass(frozen=True)
 class LabelSize(Program):
-    """The exponent of two of a hospital's largest label, as a vector of zeros with a 1 at the exponent."""
+    """The binary exponent of a hospital's largest label, as a vector of zeros with a 1 at the exponent."""
 
     name: str = "label_size"
 

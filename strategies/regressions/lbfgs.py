@@ -17,7 +17,7 @@ Pairs = tuple[tuple[Floats, Floats], ...]
 
 
 def remembered(pairs: Pairs, moved: Floats, fell: Floats, most: int) -> Pairs:
-    """Append a step and what it changed to ``pairs``, and return the last ``most`` pairs.
+    """Return the last ``most`` of ``pairs`` and one new pair.
 
     The new pair is the step ``moved`` and the decrease ``fell`` of the uphill gradient along it. It is left out if the
     gradient did not decrease along the step.
@@ -28,8 +28,8 @@ def remembered(pairs: Pairs, moved: Floats, fell: Floats, most: int) -> Pairs:
 def uphill(gradient: Floats, pairs: Pairs, curved: Callable[[Floats], Floats]) -> Floats:
     """Return the L-BFGS step ``[p]`` uphill for a ``gradient [p]``, by the two-loop recursion over earlier steps.
 
-    ``curved`` is called between the two loops. For a gradient it returns the step by the initial curvature, as a new
-    array.
+    ``curved`` is called between the two loops. It returns the step that the initial curvature gives for a gradient, as
+    a new array.
     """
     rest, shares = gradient.copy(), []
     for moved, fell in reversed(pairs):

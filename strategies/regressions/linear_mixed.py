@@ -5,9 +5,9 @@ Likelihood Approaches to Variance Component Estimation*, JASA 1977.
 
 Hospital i's intercept is the common intercept plus ``u_i ~ N(0, tau^2)``; residuals have the variance ``s^2``. For a
 given ``ratio = tau^2 / s^2`` the likelihood depends only on sums over hospitals. A hospital with n rows ``Z = [X, y]``
-sends ``Z'Z - k Z'1 1'Z`` with ``k = ratio / (1 + n ratio)``, then ``ln(1 + n ratio)``, and the derivatives of both by
-the ratio. The server finds the ratio at which the derivative of the likelihood is 0. If the likelihood falls from ratio
-0 on, the ratio is 0.
+of features and a label sends ``Z'Z - k Z'1 1'Z`` and ``ln(1 + n ratio)``, and their derivatives by the ratio. Here ``k
+= ratio / (1 + n ratio)``, and ``1`` is a vector of n ones. The server finds the ratio at which the derivative of the
+likelihood is 0. If the likelihood falls from ratio 0 on, the ratio is 0.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Mixed(NamedTuple):
     determinant_by_ratio: float
 
     def restricted(self, rows: int) -> Restricted:
-        """Return the restricted likelihood and the coefficients; these sums must be over all hospitals, with ``rows``
-        rows."""
+        """Return the restricted likelihood and the coefficients. The sums must be those of all hospitals, which have
+        ``rows`` rows."""
         A, b, squares = self.products[:-1, :-1], self.products[:-1, -1], float(self.products[-1, -1])
         keep = independent(A)
         beta = np.zeros(len(b))
@@ -66,7 +66,7 @@ class Mixed(NamedTuple):
 class Restricted(NamedTuple):
     """The restricted likelihood at one ratio of the variance of intercepts to the variance of residuals.
 
-    - ``value``: its logarithm; ``by_ratio``: the derivative of the logarithm by the ratio.
+    - ``value``: the logarithm of the likelihood; ``by_ratio``: the derivative of ``value`` by the ratio.
     - ``beta``, ``se`` ``[p]``: coefficients and their standard errors; 0 and NaN for columns that were left out.
     - ``variance``: the variance of residuals.
     """

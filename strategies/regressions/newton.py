@@ -21,7 +21,7 @@ Under a privacy guarantee for patients (``privacy: {unit: patient, mode: pooled}
 all rows' contributions to the gradient and the Hessian (see :mod:`raysim.strategies.regressions.noisy_newton`). Rows
 are clipped to ``privacy.clip``. All configured rounds are run, and standard errors are undefined.
 
-The method needs the sums of all hospitals with training rows, so that all of them take part in every round. A round is
+The method needs the sums of all hospitals with training rows, so all of them take part in every round. A round is
 repeated if a hospital's answer is lost. Traffic of a round (twice with Firth's penalty): each hospital receives p
 float64 numbers for p columns, the intercept included, and sends ``1 + p + p (p + 1) / 2`` float64 numbers.
 """

@@ -3,28 +3,30 @@
 R. Duan et al.: *Learning from electronic health records across multiple sites*, JAMIA 2020 (ODAL, ODAL2); J. Tong et
 al.: *Robust-ODAL*, AMIA 2020.
 
-The method takes one round of three calls:
+The method takes one round of three calls, or four with ``robust: true``:
 
 1. Hospitals send their own regressions. The common point is the mean of their coefficients, weighted by information
    matrices (see ``meta_analysis``).
 2. All hospitals send their gradients and Hessians at the common point.
-3. One hospital, the lead, fits its surrogate likelihood: its own likelihood, corrected by the mean of these gradients
-   over all rows, and for ``order: 2`` also by the mean of the Hessians. It sends the coefficients.
+3. One hospital, the lead, maximises its surrogate likelihood and sends the coefficients. The surrogate is its own
+   likelihood, corrected by the mean of the gradients over all rows, and for ``order: 2`` also by the mean of the
+   Hessians.
 
-With ``robust: true`` the common gradient is the median of hospitals' mean gradients, for each coefficient separately,
-so that an unusual hospital cannot move it far. The surrogate likelihood may have no maximum, for example if the lead
-has too few rows. With ``order: 2`` the model is then the result of one Newton step from the common point, which uses
-the gradients and Hessians of all rows. With ``order: 1`` the model is the common point. If the lead has all rows, the
-result is the fit to the pooled rows.
+With ``robust: true``, hospitals also send their mean gradients in a call before the last. For each coefficient, the
+median of these replaces the mean over all rows, so that an unusual hospital cannot move it far.
+
+The surrogate likelihood may have no maximum, for example if the lead has too few rows. With ``order: 2`` the model is
+then the result of one Newton step from the common point, with the mean (or median) gradient and the mean Hessian. With
+``order: 1`` it is the common point. If the lead has all rows, the result is the fit to the pooled rows.
 
 Our choice: the lead is the hospital with the most training rows. Standard errors are computed from the information
-matrix of all rows at the common point. In all calls, the server needs only sums over hospitals. The lead's coefficients
-are also sent as such a sum, to which the other hospitals add zeros. Only with ``robust`` does the server receive the
-gradients of single hospitals, which needs ``sums: clear``. If an answer is lost, the round is repeated.
+matrix of all rows at the common point. The server needs only sums over hospitals, except with ``robust``: it then
+receives the gradients of single hospitals, which needs ``sums: clear``. The lead's coefficients are also sent as a sum,
+to which the other hospitals add zeros. If an answer is lost, the round is repeated.
 
-Traffic, once: each hospital receives ``4 p + 1`` float64 numbers for p coefficients, and with ``order: 2`` another
-``p (p + 1) / 2``. It sends what it sends in ``meta_analysis``, what it sends in a round of ``newton``, and p + 1
-numbers. With ``robust``, it receives and sends p more.
+Traffic, once: each hospital receives ``4 p + 1`` float64 numbers for p coefficients, and with ``order: 2`` another ``p
+(p + 1) / 2``. It sends what it sends in ``meta_analysis``, what it sends in a round of ``newton``, and p + 1 numbers.
+With ``robust``, it receives and sends another p numbers.
 """
 
 from __future__ import annotations
@@ -84,7 +86,8 @@ class OdalState(State):
 
 @dataclass(frozen=True)
 class OwnGradient(Program):
-    """The mean gradient over a hospital's rows. The server receives each hospital's, not a sum over hospitals."""
+    """The mean gradient over a hospital's rows. The server receives each hospital's gradient, not a sum over
+    hospitals."""
 
     p: int
     name: str = "gradient"

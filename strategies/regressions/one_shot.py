@@ -19,7 +19,7 @@ from raysim.strategies.regressions.newton_steps import Fit, independent
 class Information(NamedTuple):
     """The Fisher information of a hospital's own regression about the p coefficients. It is added over hospitals.
 
-    - ``weighted [p]``: ``I b``, where ``b`` are the hospital's coefficients.
+    - ``weighted [p]``: the product ``I b`` of the matrix in ``total`` and the hospital's coefficients.
     - ``total [p, p]``: the Fisher information matrix ``I`` at ``b``. Its rows and columns are 0 for coefficients that
       the hospital cannot estimate.
     """
@@ -95,8 +95,8 @@ class Surrogate(NamedTuple):
 def stacked(products: Floats, with_outcome: Floats) -> Floats:
     """Return the weights of the models of H hospitals in an ensemble, ``[H]``, by non-negative least squares.
 
-    ``z [H]`` has the predictions of the H models for a row, with 0 for the model of the row's own hospital.
-    ``products [H, H]`` is the sum over all rows of ``z z'``, and ``with_outcome [H]`` the sum of ``z y``.
+    ``z [H]`` has the predictions of the H models for a row with outcome ``y``, with 0 for the model of the row's own
+    hospital. ``products [H, H]`` is the sum over all rows of ``z z'``, and ``with_outcome [H]`` the sum of ``z y``.
     """
     values, vectors = np.linalg.eigh(products)
     positive = values > 1e-12 * max(values[-1], np.finfo(float).tiny)

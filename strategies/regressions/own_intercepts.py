@@ -1,13 +1,12 @@
 """Own intercepts: common slopes, and an intercept for each hospital that never leaves it.
 
-These are fixed effects of hospitals, equal to a regression with dummies (D. Y. Lin, D. Zeng: *On the relative
-efficiency of using summary statistics versus individual-level data in meta-analysis*, Biometrika 2010). Intercepts are
-eliminated at hospitals.
+These are fixed effects of hospitals, equal to a regression on the pooled rows with a dummy variable for each hospital
+(D. Y. Lin, D. Zeng: *On the relative efficiency of using summary statistics versus individual-level data in
+meta-analysis*, Biometrika 2010).
 
 In each round, a hospital sends the gradient and the Hessian of the slopes with its intercept eliminated (a Schur
 complement). The server takes Newton's step of the slopes, and each hospital then changes its own intercept accordingly.
-A step is halved if the loss rises. The rounds end when the fit has converged. The result equals the regression on the
-pooled rows with a dummy variable for each hospital.
+A step is halved if the loss rises. The rounds end when the fit has converged.
 
 A hospital whose outcomes are all of one class, or whose counts are all 0, has no finite intercept, and its rows do not
 count. Such hospitals, and hospitals without training rows, use the mean of the other intercepts. With many small
@@ -91,7 +90,7 @@ class OwnInterceptsState(ScaledState):
 
 @dataclass(frozen=True)
 class InterceptSums(Program):
-    """A hospital's sums at the received q slopes, after it has adjusted its own intercept to them."""
+    """A hospital's loss and its derivatives at the received q slopes, to which it has adjusted its own intercept."""
 
     family: str
     q: int

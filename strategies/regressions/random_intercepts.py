@@ -5,8 +5,8 @@ approximation of the likelihood.
 
 Hospital i's intercept is the common intercept plus ``u_i``, which is normal with standard deviation ``tau``. The
 hospital computes the mode of ``u_i`` and predicts with it. In each round, hospitals send their contributions to the
-approximate log-likelihood and to its gradient by the coefficients and ``ln tau``. They also send its curvature for the
-coefficients, with ``u_i`` eliminated, and approximately for ``ln tau``. The server takes steps with this curvature,
+approximate log-likelihood and to its gradient by the coefficients and ``ln tau``. They also send its curvature: for the
+coefficients after ``u_i`` is eliminated, and for ``ln tau`` approximately. The server takes steps with this curvature,
 corrected by earlier gradients (L-BFGS). A step is halved if the likelihood falls. The intercepts of small hospitals
 shrink to the common intercept, which avoids the bias of the slopes in ``own_intercepts``. ``u_i`` never leaves a
 hospital; hospitals without training rows use the common intercept.

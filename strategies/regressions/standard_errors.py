@@ -64,9 +64,9 @@ def by_hospital(
 ) -> Errors:
     """Return standard errors of p coefficients that are valid if hospitals differ (Liang and Zeger 1986).
 
-    They include the usual factor for few hospitals and rows. ``meat [p, p]`` is the sum over ``hospitals`` of ``s s'``,
-    where ``s [p]`` is a hospital's gradient at the final coefficients. With one hospital the standard errors are
-    undefined.
+    They include the usual correction for small numbers of hospitals and rows. ``meat [p, p]`` is the sum over
+    ``hospitals`` of ``s s'``, where ``s [p]`` is a hospital's gradient at the final coefficients. With one hospital the
+    standard errors are undefined.
     """
     p = int(keep.sum())
     if hospitals < 2 or rows <= p:

@@ -166,7 +166,8 @@ def triangle(p: int) -> tuple[int]:
 class Grid:
     """A grid to which sums are rounded, so that hospitals' sums can be added exactly.
 
-    Its step is ``2^-bits``: the finest step with which sums over all hospitals do not overflow, or ``2^-MOST_BITS``.
+    Its step is ``2^-bits``: the finest step with which sums over all hospitals do not overflow, but at least
+    ``2^-MOST_BITS``.
     """
 
     bits: int
@@ -221,7 +222,8 @@ class RegressionSums(Program):
 
     - ``second`` says whether second derivatives are included.
     - With ``last``, the sums for standard errors are included: the products ``g g'`` of the hospital's gradient,
-      Pearson's statistic, and ``outcomes [3]``, the sums of rows, labels and :attr:`Family.own`.
+      Pearson's statistic, and ``outcomes [3]``. The three outcomes are the number of rows, the sum of labels, and the
+      log-likelihood of a saturated fit.
     - If ``information [p, p]`` and the mask ``keep [p]`` of its columns are received, the gradient is that of Firth's
       penalised likelihood.
 

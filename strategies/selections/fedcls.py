@@ -3,18 +3,19 @@
 C. Li, H. Wu: *FedCLS: A Federated Learning Client Selection Algorithm Based on Cluster Label Information*, IEEE
 VTC2022-Fall. We could not read the paper: some details below are our choices.
 
-Before training, each hospital i sends for each of the C classes c whether it has training rows of it, ``b_ic`` in
-{0, 1}. Then the first hospital that has no cluster opens one. All later hospitals without a cluster join it if they
-differ from its first hospital in at most τ C classes. This is repeated until every hospital has a cluster. A cluster
-may have a single hospital.
+Before training, each hospital sends, for each of the C classes, whether it has training rows of that class. Then the
+first hospital that has no cluster opens one. Each later hospital without a cluster joins if it differs from this first
+hospital in at most τ C classes. This is repeated until every hospital has a cluster. A cluster may have a single
+hospital.
 
 In each round, clusters take turns to add one of their hospitals to the cohort until it is full. The order of the
 clusters, and the order of the hospitals in a cluster, are sampled anew in each round. With τ >= 1 there is only one
 cluster, and the cohort equals the cohort of uniform sampling, bit for bit.
 
-Public code differs: it counts the classes whose frequencies are unequal, leaves out clusters of one hospital, and ranks
-clusters by random numbers. Traffic, in addition to the traffic of training: each hospital sends C bits once, which are
-counted as C numbers.
+Public code differs: two hospitals differ in a class if its frequencies are unequal, clusters of one hospital are left
+out, and clusters are ranked by random numbers.
+
+Traffic, in addition to the traffic of training: each hospital sends C bits once, which are counted as C numbers.
 """
 
 from __future__ import annotations
@@ -93,8 +94,8 @@ class FedCls(Selection):
 def presence_clusters(presence: Floats, tau: float) -> Ids:
     """Return the number of each hospital's cluster, ``[N]``.
 
-    ``presence [N, C]`` is 1 where a hospital has rows of a class, otherwise 0. A cluster has the hospitals that differ
-    from its first hospital in at most the share ``tau`` of the classes.
+    ``presence [N, C]`` is 1 where a hospital has rows of a class, otherwise 0. All hospitals of a cluster differ from
+    its first hospital in at most the share ``tau`` of the classes.
     """
     labels = np.full(len(presence), -1, dtype=np.int64)
     # The small addend undoes rounding of tau C if it should be whole.

@@ -9,11 +9,11 @@ its own cluster. All hospitals send their mean loss under the initial model; in 
 loss before they train. If a hospital trains a model for each of several groups of its rows, it sends a loss for each
 group, and the mean weighted by rows is stored.
 
-In each round, a cluster c has the score ``rho tau_c + (1 - rho) ACL_c / sum ACL``. ``ACL_c`` is the mean of its
-hospitals' last known losses. ``tau_c = 1 - lat_c / max lat``, where ``lat_c`` is their mean latency. Until the cohort
-is full, a cluster is sampled in proportion to its score (uniformly if all scores are 0), and its fastest hospital joins
-the cohort. Only hospitals that are not yet in the cohort count. Of equally fast hospitals, the one with the smaller id
-joins.
+In each round, a cluster c has the score ``rho tau_c + (1 - rho) ACL_c / sum ACL``, with the setting ``rho``. ``ACL_c``
+is the mean of its hospitals' last known losses. ``tau_c = 1 - lat_c / max lat`` is its speed, where ``lat_c`` is the
+mean latency of its hospitals. Until the cohort is full, a cluster is sampled in proportion to its score (uniformly if
+all scores are 0). Its fastest hospital outside the cohort then joins the cohort; of equally fast hospitals, the one
+with the smaller id. A cluster whose hospitals have all joined is no longer sampled.
 
 Our choices: noisy counts are clipped at 0. Losses are not squared before clusters are scored; the authors' code squares
 them (``loss_power: 2``). ``metric: euclidean`` is the authors' routine for label histograms: Euclidean distances, and
@@ -68,8 +68,8 @@ MEGABITS, DELAY = 80.0, (0.02, 0.2)
 class Haccs(Selection):
     """Client sampling from clusters of hospitals with similar labels, by speed and loss (HACCS).
 
-    From round to round the selection stores three arrays with an entry for each of the N hospitals: ``clusters`` (-1
-    for a hospital without training rows), the last known ``losses``, and ``latencies`` in seconds.
+    From round to round the selection stores three arrays ``[N]`` over hospitals: ``clusters``, the last known
+    ``losses``, and ``latencies`` in seconds. The cluster of a hospital without training rows is -1.
     """
 
     uses_losses: ClassVar[bool] = True

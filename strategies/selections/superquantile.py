@@ -4,8 +4,8 @@ Y. Laguel, K. Pillutla, J. Malick, Z. Harchaoui: *A Superquantile Approach to Fe
 Devices*, CISS 2021, Algorithm 1; the quantile as in the authors' code.
 
 In each round, the hospitals of a uniform sample send their mean training losses. A hospital takes part if its loss is
-at least the θ-quantile of the losses of the sample, in which each loss is weighted by its hospital's number of rows.
-With θ = 0 the whole sample takes part, and no losses are sent.
+at least the θ-quantile of the sample's losses. The quantile weights each loss by its hospital's number of rows. With θ
+= 0 the whole sample takes part, and no losses are sent.
 
 Traffic, in addition to the traffic of training: each hospital of the sample receives the model's P parameters and sends
 one loss. Participants are not sent the same model again for training.

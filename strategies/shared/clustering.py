@@ -1,8 +1,7 @@
 """Clusters of hospitals by their signatures, and the clusters' models.
 
-CHiP-FL (Zhou), section 4 and appendix A. ``N_k`` is the number of training rows of the hospitals in cluster ``k``,
-and ``N`` the number of training rows of all hospitals. The server stores models as an array with one model per row: row
-0 is the global model, and row ``1 + k`` the model of cluster ``k``.
+CHiP-FL (Zhou), section 4 and appendix A. The server stores models as an array with one model per row: row 0 is the
+global model, and row ``1 + k`` the model of cluster ``k``.
 """
 
 from __future__ import annotations
@@ -65,9 +64,9 @@ def number_of(clusters: Clusters, sizes: Ids) -> int:
 
 
 def capped(clusters: Clusters, sizes: Ids) -> str:
-    """Return a remark if ``auto`` means fewer clusters than :data:`CLUSTERS`, because there are fewer hospitals.
+    """Return a remark if ``auto`` means fewer clusters than :data:`CLUSTERS`, for lack of hospitals; else empty text.
 
-    In all other cases the text is empty. ``sizes [N]`` has the number of training rows of each hospital.
+    ``sizes [N]`` has the number of training rows of each hospital.
     """
     number = number_of(clusters, sizes)
     if clusters != "auto" or number == CLUSTERS:
@@ -124,8 +123,8 @@ def kmeans(rows: Floats, clusters: int, rng: np.random.Generator) -> Ids:
 def with_enough(labels: Ids, rows: Floats, least: int) -> Ids:
     """Merge clusters until each has at least ``least`` hospitals or one cluster is left; return the new labels ``[N]``.
 
-    While a cluster is too small, the smallest cluster (the first of several) joins the cluster whose mean is nearest.
-    Means are over ``rows [N, D]``, the points by which the hospitals were clustered.
+    While a cluster is too small, the smallest cluster (the first of equally small ones) joins the cluster whose mean is
+    nearest. Means are over ``rows [N, D]``, the points by which the hospitals were clustered.
     """
     while True:
         sizes = np.bincount(labels)
@@ -177,8 +176,8 @@ def cluster_problem(view: FederationView, state: State, ids: Ids, lam: float = 0
 def cluster_steps(view: FederationView, state: State, update: Update, alpha: float) -> State:
     """Update the cluster models and the global model after a round, and move cluster models towards the global model.
 
-    First ``theta_k += the weighted sum of its participants' changes``; a cluster without participants does not change.
-    Then ``theta_g = sum_k N_k/N theta_k``, where ``N_k/N`` is the cluster's share of all training rows. Last,
+    First each cluster model ``theta_k`` changes by the weighted sum of the cluster's participants' changes, if there
+    are any. Then ``theta_g = sum_k N_k/N theta_k``, where ``N_k/N`` is the cluster's share of all training rows. Last,
     ``theta_k <- alpha theta_k + (1 - alpha) theta_g`` for every cluster (appendix A).
     """
     clusters = state.models[1:] + update.sums

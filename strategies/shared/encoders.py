@@ -16,6 +16,6 @@ Encoder = TypeVar("Encoder", bound=Callable[[Floats], Any])
 
 
 def patient_encoder(function: Encoder) -> Encoder:
-    """Mark a function as an encoder of patients, so that a configuration can name it."""
+    """Mark a function that maps patients' rows to codes as an encoder, so that a configuration can name it."""
     setattr(function, MARK, True)
     return function

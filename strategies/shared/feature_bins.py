@@ -94,7 +94,7 @@ def quantiles_of(counts: Floats, bins: int) -> Floats:
 
 @dataclass(frozen=True)
 class FeatureCounts(Counts):
-    """The number of a hospital's values in each bin of each feature, ``[D, bins]``.
+    """The number of a hospital's values in each bin of each of D features, ``[D, bins]``.
 
     The bins of a feature lie between its ``edges [D, bins - 2]``, and the last bin counts its missing values.
     """
@@ -123,8 +123,7 @@ def feature_counts(view: FederationView, bins: int) -> Floats:
 
 
 def feature_edges(view: FederationView, bins: int) -> Floats:
-    """Return the edges between a feature's bins that all hospitals use, ``[D, bins - 1]``, from hospitals'
-    quantiles."""
+    """Return the edges between the bins that all hospitals use for each of D features, ``[D, bins - 1]``."""
     if view.noisy(FeatureQuantiles.name):
         quantiles = np.stack([quantiles_of(counts, bins) for counts in statistics_of(view, FineCounts(view.columns))])
     else:

@@ -11,7 +11,7 @@ from raysim.strategies.base import Context, Counts, FederationView, Floats, Ids,
 
 @dataclass(frozen=True)
 class LabelCounts(Counts):
-    """The number of a hospital's training rows in each of ``classes`` classes, ``[1, C]``.
+    """The number of a hospital's training rows in each of C ``classes``, ``[1, C]``.
 
     Each number has Laplace noise of scale ``1 / privacy_epsilon``. ``privacy_epsilon`` is the ε of differential privacy
     for adding or removing one row; None means no Laplace noise.
@@ -41,7 +41,7 @@ LEAST_EPSILON = 1e-6
 
 
 def check_epsilon(epsilon: float | None) -> None:
-    """Raise ``ValueError`` if ``epsilon`` is infinite, or too small for the scale of the Laplace noise."""
+    """Raise ``ValueError`` if ``epsilon`` is infinite, or so small that the Laplace noise could overflow."""
     if epsilon is not None and not LEAST_EPSILON <= epsilon < np.inf:
         raise ValueError(
             f"privacy_epsilon: {epsilon} is not at least {LEAST_EPSILON:g} and finite; leave it out for exact counts"

@@ -2,8 +2,8 @@
 
 In fine-tuning, every hospital continues to train the strategy's model on its own rows. The result is the hospital's own
 model; nothing is sent. In recalibration, every hospital fits ``logit p' = a + b logit p``, where ``p`` are the
-predictions that the model to report (the headline model) makes for the hospital's validation rows. The ranking of its
-patients does not change. Each hospital needs labelled rows that were not used for training.
+predictions of the headline model (the strategy's most personal model) for the hospital's validation rows. The ranking
+of its patients does not change. Each hospital needs labelled rows that were not used for training.
 
 Recalibration has no traffic, except with ``method: eb``. Each hospital then sends a histogram of the scores of its
 validation rows for each class, and receives two numbers.
@@ -66,7 +66,7 @@ class LastSteps:
 def fine_tune(start: Ids, how: Personalization, proximal: tuple[Proximal, ...] = ()) -> LocalProblem:
     """Return the local training in which every hospital fine-tunes a model and stores the result; nothing is sent.
 
-    ``start [N]`` has, for each hospital, the row of the strategy's models from which it starts.
+    ``start [N]`` has, for each of the N hospitals, the index of the strategy's model from which it starts.
     """
     training = LocalTraining(epochs=how.epochs, learning_rate=how.learning_rate, keep=True)
     return LocalProblem(start=start, objective=Objective(proximal), training=training)

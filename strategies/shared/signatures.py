@@ -40,14 +40,14 @@ BLOCKS: tuple[Block, ...] = ("size", "prevalence", "missingness", "mean", "std")
 class Signature(Statistic):
     """The signature of a hospital: a summary of its data, by which the server clusters hospitals.
 
-    It has ``log n`` for n training rows, the share of each class but the first, and for each of the first ``columns``
-    features the missing rate, the mean and the population standard deviation. For a numeric label, the label's mean and
-    population standard deviation replace the shares. Means and deviations are over observed values; they are NaN for a
-    feature that the hospital never observed. All numbers are NaN for a hospital without rows.
+    It has ``log n`` for n training rows, and the share of each class but the first. For each of the first ``columns``
+    features, it has the missing rate, the mean and the population standard deviation. For a numeric label, the label's
+    mean and population standard deviation replace the shares. Means and deviations are over observed values; they are
+    NaN for a feature that the hospital never observed. All numbers are NaN for a hospital without rows.
 
-    With the noise of differential privacy, the program sends sums over rows, as far as ``blocks`` need them: the number
-    of rows, the number of rows of each class but the first, and for each feature the number of values, their sum and
-    the sum of their squares. Values are first clipped to ``CLIP`` and divided by it.
+    With the noise of differential privacy, the program sends sums over rows, as far as ``blocks`` need them. They are
+    the number of rows, in total and in each class but the first, and for each feature the number of values, their sum
+    and the sum of their squares. Values are first clipped to ``CLIP`` and divided by it.
     """
 
     classes: int
@@ -87,7 +87,7 @@ class Signature(Statistic):
         return np.concatenate([*parts, *[rows.observed, values, values * values][: self.powers]], axis=1)
 
     def from_sums(self, sums: Floats) -> Floats:
-        """Estimate the signature from the noisy ``sums``; features' numbers that these sums do not determine are
+        """Estimate the signature from the noisy ``sums``; numbers of features that the sums do not determine are
         NaN."""
         columns, label = self.columns, label_scalars(self.classes)
         n = max(float(sums[0]), 1.0)
@@ -105,8 +105,8 @@ class Signature(Statistic):
 
 
 def exact_signature(rows: Rows, classes: int) -> Floats:
-    """Return the :class:`Signature` of a hospital's rows without noise. If no row has a label, its numbers on the label
-    are NaN."""
+    """Return the :class:`Signature` of a hospital's rows without noise. If no row has a label, the numbers that
+    describe the label are NaN."""
     n, columns = rows.observed.shape
     if n == 0:
         return np.full(1 + label_scalars(classes) + 3 * columns, np.nan)
@@ -139,13 +139,14 @@ def label_scalars(classes: int) -> int:
 def signature_matrix(
     rows: Floats, classes: int, blocks: Sequence[Block] = BLOCKS, block_scale: bool = False, among: Floats | None = None
 ) -> NDArray[np.float64]:
-    """Return hospitals' signatures on a common scale ``[N, D']``, so that distances between them are meaningful.
+    """Return hospitals' signatures on a common scale, ``[N, D']``, so that distances between them are meaningful.
 
-    ``rows [N, D]`` has one signature per hospital, and the result has only its parts in ``blocks``. If a hospital never
-    observed a feature, the average of the other hospitals replaces the missing number. Each column is standardised over
-    hospitals (population standard deviation; a constant column becomes 0). ``block_scale`` divides each block by the
-    square root of its length, so that many features do not outweigh prevalence and size. ``among [M, D]`` has the
-    signatures from which averages and standard deviations are computed; None means ``rows``.
+    ``rows [N, D]`` has one signature of D numbers per hospital. The result has only the D' numbers in the parts that
+    ``blocks`` names. If a hospital never observed a feature, the average over the other hospitals replaces the missing
+    number. Each column is standardised over hospitals (population standard deviation; a constant column becomes 0).
+    ``block_scale`` divides each block by the square root of its length, so that many features do not outweigh
+    prevalence and size. ``among [M, D]`` has the M signatures from which averages and standard deviations are computed;
+    None means ``rows``.
     """
     among = rows if among is None else among
     label = label_scalars(classes)
@@ -189,8 +190,9 @@ def standardise(rows: Floats, among: Floats | None = None) -> Floats:
 class NearestSignature(Newcomers):
     """The rule for a hospital that did not take part: it joins the cluster whose mean signature is nearest to its own.
 
-    A signature summarises a hospital's data; signatures are standardised over the hospitals that took part. Numbers on
-    features are computed from all rows of the hospital, and numbers on the label from its labelled rows.
+    A signature summarises a hospital's data; signatures are standardised over the hospitals that took part. The numbers
+    that describe features are computed from all rows of the hospital, and those that describe the label from its
+    labelled rows.
     """
 
     participants: Floats
@@ -204,8 +206,8 @@ class NearestSignature(Newcomers):
     def row(self, X: NDArray[Any], observed: NDArray[np.bool_], labels: NDArray[Any]) -> int | None:
         """Return the model row of the cluster whose mean signature is nearest, or None if the hospital has no rows.
 
-        It is also None if the only known numbers describe the label, and no row has a label. Arguments are as in
-        :meth:`raysim.strategies.base.Newcomers.row`.
+        It is also None if signatures have only numbers on the label (``blocks``), and no row has a label. Arguments are
+        as in :meth:`raysim.strategies.base.Newcomers.row`.
         """
         known = [block for block in self.blocks if len(labels) or block != "prevalence"]
         if not known or not len(X):

@@ -2,22 +2,24 @@
 
 T. Chen, C. Guestrin: *XGBoost: A Scalable Tree Boosting System*, KDD 2016 (gain and values); G. Ke et al.: *LightGBM*,
 NeurIPS 2017 (histograms; the histogram of the larger child is the parent's minus the smaller child's); K. Cheng et al.:
-*SecureBoost*, 2019, for histograms summed over parties. A split of a node with sums ``G`` of gradients and ``H`` of
-second derivatives gains ``GL^2/(HL + l2) + GR^2/(HR + l2) - G^2/(H + l2)``; a leaf has the value ``-rate G / (H +
-l2)``. Rules for ties, missing values and categories are in :mod:`raysim.trees.splits`, edges of bins in
+*SecureBoost*, 2019, for histograms summed over parties. A node has the sums ``G`` of gradients and ``H`` of second
+derivatives, and its left and right child ``GL``, ``HL``, ``GR`` and ``HR``. With the penalty ``l2``, a split gains
+``GL^2/(HL + l2) + GR^2/(HR + l2) - G^2/(H + l2)``. A leaf has the value ``-rate G / (H + l2)``, with the learning rate
+``rate``. Rules for ties, missing values and categories are in :mod:`raysim.trees.splits`, edges of bins in
 :mod:`raysim.trees.edges`.
 
-In the first round, the server also computes the edges between bins, from four sums of counts over hospitals (eight for
-exact edges), and the number of rows of each class. Each round grows one tree level by level, or one tree per class if
-there are more than two classes. For each node, column and bin, three sums over hospitals are computed: of the number of
-rows, of their gradients and of their second derivatives, as whole numbers. No row, prediction or leaf of a single
-hospital is sent. All hospitals with training rows take part; if the answer of one is lost, the round is repeated.
+In the first round, the server also computes the number of rows of each class, and the edges between bins. For the
+edges, hospitals are called four times (eight for exact edges) and send counts that are added up. Each round grows one
+tree level by level, or one tree per class if there are more than two classes. For each node, column and bin, three sums
+over hospitals are computed, as whole numbers: the number of rows, the sum of their gradients, and the sum of their
+second derivatives. No row, prediction or leaf of a single hospital is sent. All hospitals with training rows take part;
+if the answer of one is lost, the round is repeated.
 
-Traffic of a round, for each tree and hospital: a hospital sends at most ``2^(depth - 1)`` histograms, each with 24 W
-bytes, where W is the number of bins of all columns, including the bins for missing values. One histogram is of the
-root, and one of each pair of children that can be split further. A hospital receives at most 2 + (bins + 1)/8 bytes for
-each split so far, and 8 bytes for each leaf of the previous tree. With early stopping, hospitals receive each finished
-tree for their validation rows, and not again in the next round.
+Traffic of a round, for each tree and hospital: a hospital sends at most ``2^(depth - 1)`` histograms of 24 W bytes. W
+is the number of bins of all columns, including the bins for missing values. One histogram is of the root, and one of
+each pair of children that can be split further. A hospital receives at most 2 + (bins + 1)/8 bytes for each split so
+far, and 8 bytes for each leaf of the previous tree. With early stopping, hospitals receive each finished tree at once,
+for their validation rows, and not again in the next round.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ SCALES = 64
 
 @dataclass(frozen=True)
 class ValueCounts(Program):
-    """For each received prefix, the number of a hospital's rows whose value in a column, in binary, begins with it.
+    """For each received binary prefix, the number of a hospital's rows whose value in a column begins with it.
 
     The server computes the edges between bins from these counts; see :mod:`raysim.trees.edges`.
     """
@@ -99,8 +99,8 @@ class Histograms(Program):
 
     There is a histogram for each of m nodes: node ``nodes [m]`` of tree ``which [m]``. The hospital receives the splits
     of the unfinished trees. At the first level it receives the trees of the previous round, and adds their values to
-    the margins that it stores: for each row, the sum of the values of all trees so far, or ``base [K]`` before the
-    first tree. K is the number of trees of a boosting step.
+    the margins that it stores. A row's margins are the sums of the values of all trees so far, starting from ``base
+    [K]`` for the K trees of a boosting step.
     """
 
     task: TreeTask
@@ -183,7 +183,7 @@ class Histograms(Program):
 
 
 def _names(contexts: Sequence[Context]) -> str:
-    """Return a digest of the hospitals' ids, as part of a key in the cache."""
+    """Return a digest of the hospitals' ids, which is part of keys in the cache."""
     return hashlib.blake2b(np.array([at.hospital for at in contexts]).tobytes(), digest_size=12).hexdigest()
 
 
@@ -196,13 +196,12 @@ class _Together:
         self._names = who, f"{bins.digest} {who}"
 
     def _made(self, name: str, of: Callable[[Context], NDArray[Any]]) -> NDArray[Any]:
-        """Return the results of ``of`` for all hospitals, concatenated. They are computed once per process, for
-        ``name``."""
+        """Return the results of ``of`` for all hospitals, concatenated. They are cached per process, by ``name``."""
         who = self._names[0]
         return self._contexts[0].cache(f"{name} {who}", lambda: np.concatenate([of(at) for at in self._contexts]))
 
     def _in_bins(self, name: str, make: Callable[[], NDArray[Any]], of: bytes = b"") -> NDArray[Any]:
-        """Return the result of ``make``, which depends on the edges of the bins. It is computed once per process."""
+        """Return the result of ``make``, which depends on the edges of the bins. It is cached per process."""
         return self._contexts[0].cache(f"{name} {self._names[1]}", make, of)
 
     @cached_property

@@ -5,16 +5,17 @@ S. Maddock, G. Cormode, T. Wang, C. Maple, S. Jha: *Federated Boosted Decision T
 limits in ``data.ranges``, and do not depend on any row. Each node is split by a random column; rows in which it is
 missing go to a random side. A numeric column is split at one of ``model.bins - 1`` thresholds at equal distances in its
 range. A categorical column is split into two random halves of its categories. All nodes above level ``model.depth`` are
-split. For the leaves of a tree, the server needs sums over hospitals: of the gradients and of the second derivatives of
-the rows in each leaf. The first tree has no split: the value of its one leaf, with learning rate 1, is the initial
-margin (the sum of the trees' values) of all rows.
+split. For each leaf of a tree, the server needs the sums of gradients and of second derivatives over all hospitals'
+rows in the leaf. The first tree has no split: the value of its one leaf, with learning rate 1, is the initial margin
+(the sum of the trees' values) of all rows.
 
-**Norm of a row's contribution.** A row with the residual ``a = |y - p|`` adds two numbers to the sums of its leaf: the
-gradient ``a`` in absolute value, and ``c`` times the second derivative ``a (1 - a)``. The norm of the pair is at most 1
-for ``c <= phi^2.5 = 3.33``, with the golden ratio ``phi``. The second derivative therefore adds nothing to the privacy
-cost of the gradient. With more than two classes, a row adds such a pair for each class, and with ``c <= sqrt 3`` the
-norm of all pairs is at most ``sqrt 2``. If ``privacy.clip`` is smaller, contributions are clipped to it. All trees of a
-round (one, or one per class if there are more than two) count as one release of noisy sums in the privacy guarantee.
+**Norm of a row's contribution.** With the label ``y`` (0 or 1) and the predicted probability ``p``, a row has the
+residual ``a = |y - p|``. It adds two numbers to the sums of its leaf: the gradient, which is ``a`` in absolute value,
+and ``c`` times the second derivative ``a (1 - a)``. The norm of the pair is at most 1 for ``c <= phi^2.5 = 3.33``, with
+the golden ratio ``phi``. The second derivative therefore adds nothing to the privacy cost of the gradient. With more
+than two classes, a row adds such a pair for each class, and with ``c <= sqrt 3`` the norm of all pairs is at most
+``sqrt 2``. If ``privacy.clip`` is smaller, contributions are clipped to it. All trees of a round (one, or one per class
+if there are more than two) count as one release of noisy sums in the privacy guarantee.
 
 **Leaves.** A leaf with sums ``G`` and ``H`` has the value ``-rate G / (max(H, 0) + l2 + 3 s)``, where ``s`` is the
 standard deviation of the noise on ``G`` (0 without a privacy guarantee). The factor 3 had the best AUROC among 0, 1 and

@@ -57,8 +57,8 @@ class NextTrees(Program):
     """The trees of one boosting step, which a hospital grows on its own rows and then sends.
 
     They correct the predictions of all trees so far. For each row, the hospital stores the sum of the trees' values
-    (its margins; ``base`` before the first tree). The stored margins lack the trees of the last ``lacking`` of ``tree``
-    boosting steps. The hospital receives these trees.
+    (its margins; ``base`` before the first tree). Of the ``tree`` boosting steps so far, the stored margins lack the
+    trees of the last ``lacking`` steps. The hospital receives these trees.
     """
 
     task: TreeTask
@@ -99,7 +99,7 @@ class NextTrees(Program):
 
 
 def sized(task: TreeTask, steps: int) -> TreeTask:
-    """Return ``task`` with another number of boosting steps, and without trees for fine-tuning."""
+    """Return ``task`` with ``steps`` boosting steps (at least 1), and without the trees that fine-tuning adds."""
     return replace(task, settings=replace(task.settings, trees=max(steps, 1), own_trees=0))
 
 
@@ -121,8 +121,8 @@ class SentWhole(Trees):
     ) -> Generator[Call, Answers, list[Forest]]:
         """Let hospitals ``ids`` grow the trees of one boosting step each, and return the trees of each hospital.
 
-        ``lacking`` is the number of last boosting steps whose trees are not yet part of the predictions that hospitals
-        store. Raises ``Lost`` if a hospital did not answer.
+        ``lacking`` is the number of most recent boosting steps whose trees are not yet in the predictions that
+        hospitals store. Raises ``Lost`` if a hospital did not answer.
         """
         task, forest = task_of(view), forest_of(view, state)
         tree = len(forest) // task.outputs

@@ -222,8 +222,8 @@ def axis(choice: Choice, j: int, further: tuple[float, float] = (math.nan, math.
 def scale(choice: Choice, key: str, space: Space) -> tuple[Axis, Floats]:
     """Return the axis of a searched key, and each trial's position on it.
 
-    An axis of numbers is logarithmic if the key is searched on a logarithmic scale, or if the numbers are spaced so.
-    All other values are shown as names.
+    An axis of numbers is logarithmic if the key is searched on a logarithmic scale, or if the numbers that were tried
+    are spaced logarithmically. An axis of other values shows their names.
     """
     values = [trial.params.get(key) for trial in choice.trials]
     given = [value for value in values if value is not None]

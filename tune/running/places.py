@@ -23,7 +23,7 @@ from raysim.tune.plan import SweepPlan
 
 @dataclass(frozen=True, eq=False)
 class Hospitals:
-    """The hospitals of a trial, as its process receives them."""
+    """The hospitals of a trial: in actors that all trials share, or in the process of the trial."""
 
     shared: Pool | None
     """The hospital actors that all trials share; None if the trial's process contains all hospitals."""

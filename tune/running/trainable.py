@@ -59,7 +59,7 @@ class TrialProcess(Trainable):  # type: ignore[misc]
     def step(self) -> dict[str, Any]:
         """Execute the trial up to its next report, and return its new results.
 
-        They are the ``report`` for the process that runs the sweep, and the objectives by name for the scheduler.
+        The process that runs the sweep uses the ``report`` among them, and the scheduler the objectives by name.
         """
         report = self._trial.step()
         for seed, news in report.rounds.items():
