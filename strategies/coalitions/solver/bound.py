@@ -6,9 +6,9 @@ Program (11) divides N hospitals into K coalitions S with the smallest
 of rank K that maps the vector of ones to itself. Therefore ``Z = J/N + Y``, where J is all ones and Y is a projection
 of rank K - 1 orthogonal to the ones (J. Peng, Y. Wei: *Approximating K-means-type clustering via semidefinite
 programming*, SIAM J. Optim. 18, 2007). Z also satisfies ``Z >= 0`` and the clique inequalities of
-:mod:`raysim.strategies.coalitions.solver.cliques`. Take any multipliers ``V >= 0`` of ``Z >= 0`` and ``t_c >= 0`` of
-the clique inequalities c. Let ``M = C - V + sum over c of t_c A_c``, with ``A_c`` the coefficients of Z in inequality
-c. Then no partition costs less than
+:mod:`raysim.strategies.coalitions.solver.cliques`. Take any multipliers ``V >= 0`` for the constraint ``Z >= 0``, and
+``t_c >= 0`` for each clique inequality c. Let ``M = C - V + sum over c of t_c A_c``, with ``A_c`` the coefficients of Z
+in inequality c. Then no partition costs less than
 
     ``1'M1/N + the sum of the K - 1 smallest eigenvalues of M on the space orthogonal to the ones``.
 
@@ -119,7 +119,7 @@ class _Relaxation:
             self.term = self.triangles.term() + self.fours.term()
 
     def bound(self) -> float:
-        """Return the lower bound on the cost of a partition that the current multipliers prove."""
+        """Return the lower bound that the current multipliers prove for the cost of any partition."""
         M = self.cost + self.term + self.penalty * self.negative
         values = np.linalg.eigvalsh(self.across.T @ M @ self.across)
         return float(M.sum() / len(M) + values[: self.rank].sum())
