@@ -146,10 +146,10 @@ def largest(send: Send, terms: int) -> float:
 
 
 def check_reply(reply: Any, program: Program, rows: int, terms: Mapping[str, int]) -> None:
-    """Raise :class:`Invalid` if a hospital's reply differs from the program's declaration. ``rows`` is its number of
-    rows.
+    """Raise :class:`Invalid` if a hospital's reply differs from the program's declaration.
 
-    ``terms`` maps the name of each array to the number of arrays or row contributions that are added in its sum.
+    ``rows`` is the hospital's number of rows. ``terms`` maps the name of each array to the number of arrays or row
+    contributions that are added in its sum.
     """
     sends = _checked_sends(reply, program, rows, finite=False)
     check_stored(reply.memory, program, rows)

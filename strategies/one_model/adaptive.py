@@ -52,7 +52,7 @@ class AdaptiveState(State):
 @dataclass(frozen=True)
 class AdaptiveServer(Weighted):
     """The common part of FedAdagrad, FedYogi and FedAdam. They differ in the update of v (the accumulated squares of
-    averaged updates), and FedAdam also in the server's learning rate."""
+    averaged updates). FedAdam also differs in the server's learning rate."""
 
     server_learning_rate: NonNegativeFloat = 0.001
     """η: step size of the server."""
@@ -79,8 +79,8 @@ class AdaptiveServer(Weighted):
         return AdaptiveState(models=state.models + step, m=m, v=v, steps=steps)
 
     def accumulated(self, v: Floats, squares: Floats) -> Floats:
-        """Return the next accumulated squares ``[P]`` from the last ones, ``v [P]``, and the ``squares [P]`` of the
-        round's averaged update."""
+        """Return the next accumulated squares, ``[P]``. ``v [P]`` are the last ones, and ``squares [P]`` are the
+        squares of the round's averaged update."""
         raise NotImplementedError
 
     def rate(self, step: int) -> float:

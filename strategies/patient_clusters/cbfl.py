@@ -51,8 +51,8 @@ from raysim.strategies.shared.silhouette import best_labels
 
 @dataclass(frozen=True)
 class MeanPatient(Statistic):
-    """The mean of a hospital's training rows over the received ``columns [d]``. If there is an ``encoder``, rows are
-    encoded before they are averaged."""
+    """The mean of each of the received ``columns [d]`` over a hospital's training rows. If there is an ``encoder``,
+    rows are encoded before they are averaged."""
 
     shape: tuple[int]
     encoder: str | None = None

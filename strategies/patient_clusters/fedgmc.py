@@ -7,7 +7,7 @@ Ye et al.: *FedGMC*, Algorithms 1 and 2.
 2. The server samples virtual patients from these mixtures and fits mixtures with 3 to 8 components to the samples. The
    mixture with the largest mean silhouette defines the clusters.
 3. A patient belongs to the component with the largest posterior. Federated averaging trains a model for each component
-   on its patients' rows, and a patient's prediction is that of its component's model.
+   on the rows of the component's patients. This model also predicts for these patients.
 
 Choices where the paper is silent or contradicts itself:
 
