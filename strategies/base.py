@@ -342,7 +342,7 @@ class Strategy(Settings):
         return None
 
     def facts(self, view: FederationView, state: State) -> dict[str, float]:
-        """Return further numbers that reports show for a finished run, by name, such as a lower bound on the
+        """Return additional numbers for the report of a finished run, by name: for example a lower bound on the
         optimum."""
         return {}
 
@@ -352,8 +352,7 @@ def choose(
 ) -> Ids:
     """Return the ids of the hospitals that the configured selection samples, ascending.
 
-    The hospitals are sampled from ``candidates``: ascending ids of hospitals with training rows. Candidates that are
-    unavailable now are left out.
+    ``candidates`` are ascending ids of hospitals with training rows; those that are unavailable now are left out.
 
     ``purpose`` and ``key`` identify the random stream. ``start [N]`` is the row of ``state.models`` that each hospital
     would start from (None: the global model). Raises :class:`Invalid` if a candidate's start is not a row of the
@@ -385,8 +384,8 @@ def choose(
 
 
 def shares(sizes: Ids) -> Floats:
-    """Return each hospital's share of the training rows of all H hospitals, ``n_i / sum n_j``. ``sizes [H]`` are their
-    numbers of rows. The shares are the weights of federated averaging."""
+    """Return each hospital's share of all training rows, ``n_i / sum n_j``, which is its weight in federated averaging.
+    ``sizes [H]`` are the hospitals' numbers of rows."""
     return sizes / max(int(sizes.sum()), 1)
 
 

@@ -170,8 +170,7 @@ class LocalModel(Protocol):
         """Yield the row indices of each mini-batch, ``size`` rows at a time, in ``epochs`` passes over the training
         rows. None means the configured value.
 
-        In a round's first call these are the batches that federated averaging would use in that round. Two methods can
-        therefore be compared on the same random batches.
+        In a round's first call these are the batches that federated averaging would use in that round.
         """
 
     def train(
@@ -186,9 +185,8 @@ class LocalModel(Protocol):
     ) -> Trained:
         """Run the configured local training from the parameters ``theta [P]``, on the batches of :meth:`batches`.
 
-        The loss has two additional terms: ``sum_j weight_j/2 * |theta - towards_j|^2`` over the pairs
-        ``(weight_j, towards_j [P])`` in ``proximal``, and ``linear . theta``. Parameters in the mask ``frozen [P]`` do
-        not change.
+        Each pair ``(weight_j, towards_j [P])`` in ``proximal`` adds ``weight_j/2 * |theta - towards_j|^2`` to the loss,
+        and ``linear [P]`` adds ``linear . theta``. Parameters in the mask ``frozen [P]`` do not change.
         """
 
 
@@ -289,7 +287,7 @@ class Program:
     @property
     def carries(self) -> int | Ids:
         """The number of scalars that each hospital receives in the program's fields. It is one number for all
-        hospitals, or an array ``[N]`` with a number for each.
+        hospitals, or an array ``[N]``.
 
         Only values that the server has computed count. Configured values do not count, and arrays in
         :attr:`Call.received` are counted separately.

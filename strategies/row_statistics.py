@@ -35,8 +35,8 @@ class Division(Protocol):
         """The number of groups."""
 
     def assign(self, X: NDArray[Any], observed: NDArray[np.bool_], hospital: int) -> Ids:
-        """Return the group of each of ``n`` rows of a hospital, from 0 to ``count - 1``. ``hospital`` is its id.
-        ``X [n, F]`` are the rows' features, and ``observed [n, D]`` tells which of their D values were recorded; see
+        """Return the group of each of ``n`` rows of a hospital, from 0 to ``count - 1``. ``X [n, F]`` are the rows'
+        features, and ``observed [n, D]`` tells which of their D values were recorded; see
         :class:`raysim.strategies.programs.Rows`."""
 
 
@@ -202,8 +202,7 @@ class Size(Counts):
 
 @dataclass(frozen=True, eq=False)
 class GroupSizes(Counts):
-    """The number of a hospital's training rows in each of the G groups of a division, ``[1, G]``. The hospital receives
-    the division with the program."""
+    """The number of a hospital's training rows in each of the G groups of a division, ``[1, G]``."""
 
     division: Division
     noisy: bool = False

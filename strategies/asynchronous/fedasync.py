@@ -13,7 +13,7 @@ for larger τ), with settings a and b.
 Choices: τ is 0 for the newest model, so that s(0) = 1 (the paper's τ is one larger). In the paper a scheduler decides
 which hospital starts next; here the configured selection samples it among those that are available and not training.
 The virtual clock (``system``) decides when a hospital has finished; without a clock all hospitals are equally fast. A
-hospital trains for ``training.local_epochs``. A round is one update of the server's model.
+round is one update of the server's model.
 
 Traffic for each update: the server sends the model's P scalars to a hospital, which sends back P scalars and the number
 of its training rows.

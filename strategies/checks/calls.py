@@ -203,8 +203,7 @@ def _checked_sends(reply: Any, program: Program, rows: int, *, finite: bool) -> 
 
 
 def check_stored(memory: Mapping[str, Any], program: Program, rows: int, *, finite: bool = True) -> None:
-    """Raise :class:`Invalid` if the arrays that a hospital stores differ from those that the program declares. ``rows``
-    is the hospital's number of rows."""
+    """Raise :class:`Invalid` if the arrays that a hospital stores differ from those that the program declares."""
     check_mapping("memory", memory)
     _check_names("keeps", memory, program.keeps if program.remembers else {}, complete=False)
     for name, value in memory.items():
@@ -236,8 +235,7 @@ def _of_rows(shape: tuple[Any, ...], rows: int) -> tuple[int, ...]:
 
 
 def check_memory(memory: Mapping[str, Array], program: Program, rows: int) -> None:
-    """Raise :class:`Invalid` if an array that a hospital stores has another shape than the program declares. ``rows``
-    is the hospital's number of rows."""
+    """Raise :class:`Invalid` if an array that a hospital stores has another shape than the program declares."""
     for name, keep in program.keeps.items():
         if name in memory:
             _checked_array(name, memory[name], _of_rows(keep.shape, rows))

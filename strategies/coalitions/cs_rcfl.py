@@ -16,8 +16,8 @@ Choices: models have an intercept. Its constant feature is the same in all distr
 the mean loss of their rows or, with ``robust``, the robust loss. Training without ``robust`` adds a ridge of 1e-6,
 because separable rows have no optimum. The paper gives no cost κ of a label change; the default is 1. The search for
 coalitions takes up to ``seconds``; the run's ``facts`` state the remaining gap to the optimum. Hospitals without
-training rows join no coalition and use the mean of all models. If ε is at least κ/2, every model's worst logistic loss
-is at least log 2: models can still be ranked, but not trained robustly.
+training rows join no coalition and use the mean of all models. If ε is at least κ/2, models can still be ranked, but
+not trained robustly.
 
 With ``clusters: each`` every hospital uses its own model. With ``robust`` this is the paper's robust local training,
 and without ``robust`` it is the paper's local training. ``transfer: plain`` is the paper's non-robust clustering.

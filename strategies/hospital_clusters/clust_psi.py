@@ -3,10 +3,10 @@
 D. M. Jimenez-Gutierrez, M. Hassanzadeh, A. Anagnostopoulos, I. Chatzigiannakis, A. Vitaletti: *Clust-PSI-PFL: A
 Population Stability Index Approach for Clustered Non-IID Personalized Federated Learning*, arXiv:2512.20363, 2025.
 
-Hospitals send how many rows of each class they have. Their population stability indices (PSI), in total and for each
-class, are standardised and clustered by k-means++. The number of clusters, 2 to K - 1 for K hospitals, is the one with
-the largest mean silhouette. Each cluster then runs its own federated averaging, and each hospital uses its cluster's
-model.
+Hospitals send how many rows of each class they have. The hospitals' population stability indices (PSI), in total and
+for each class, are standardised and clustered by k-means++. The number of clusters, 2 to K - 1 for K hospitals, is the
+one with the largest mean silhouette. Each cluster then runs its own federated averaging, and each hospital uses its
+cluster's model.
 
 Choices: shares of classes are smoothed by .05, where the authors add 1e-6 (``epsilon``; docs/heterogeneity.md compares
 both). Unlike in the paper, hospitals form one cluster if they are fewer than three or all alike. With ``allow_one``
@@ -126,7 +126,7 @@ class NearestSkew(Newcomers):
     average, the most similar stability indices.
 
     The hospital's label distribution is computed from its labelled rows. Without labelled rows, label distributions are
-    not compared. Features and the number of rows are compared on all its rows.
+    not compared. The comparison of features and of the number of rows uses all its rows.
     """
 
     participants: Skews

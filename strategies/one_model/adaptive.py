@@ -93,7 +93,7 @@ class FedAdagrad(AdaptiveServer):
     """FedAdagrad: an adaptive server whose steps shrink as the squares of all rounds add up.
 
     The settings are the paper's η (``server_learning_rate``), β_1 (``beta_1``), τ (``tau``) and v_0
-    (``initial_accumulator``). Hospitals' updates are weighted as in federated averaging.
+    (``initial_accumulator``).
     """
 
     server_learning_rate: NonNegativeFloat = 0.3162
@@ -109,7 +109,7 @@ class FedYogi(AdaptiveServer):
     """FedYogi: an adaptive server whose second moment changes by at most the newest square.
 
     The settings are the paper's η (``server_learning_rate``), β_1 (``beta_1``), β_2 (``beta_2``), τ (``tau``) and v_0
-    (``initial_accumulator``). Hospitals' updates are weighted as in federated averaging.
+    (``initial_accumulator``).
     """
 
     beta_2: BelowOne = 0.99
@@ -125,7 +125,7 @@ class FedAdam(AdaptiveServer):
     """FedAdam: an adaptive server with exponential averages of deltas and of their squares.
 
     The settings are the paper's η (``server_learning_rate``), β_1 (``beta_1``), β_2 (``beta_2``), τ (``tau``) and v_0
-    (``initial_accumulator``). Hospitals' updates are weighted as in federated averaging.
+    (``initial_accumulator``).
     """
 
     beta_2: BelowOne = 0.99

@@ -4,7 +4,8 @@ This is the part that FedGMC, CBFL and k-FED share, after clusters are found (Fe
 server's models is the model of cluster ``g``, and row 0 is the mean of the cluster models, weighted by training rows.
 Hospital i has ``n_ig`` rows in cluster g and sends these numbers once. A hospital of the cohort trains the model of
 each cluster with ``n_ig > 0``, and models are averaged with the weights ``n_ig``. A cluster without training rows is
-left out: its patients belong to their next most likely cluster, and the server sends hospitals the remaining clusters.
+left out: its patients belong to their next most likely cluster, and the server sends hospitals the numbers of the
+remaining clusters.
 
 A selection that uses losses receives one loss for each hospital, that of the model in row 0. No hospital trains this
 model, so participants receive their clusters' models in addition to it.
@@ -104,8 +105,7 @@ class PatientClusters:
         return received
 
     def assign(self, X: NDArray[Any], observed: NDArray[np.bool_], hospital: int) -> Ids:
-        """Return the cluster of each of n rows of a hospital, ``[n]``. ``X [n, F]`` are the rows' features, and
-        ``hospital`` is the hospital's id."""
+        """Return the cluster of each of n rows of a hospital, ``[n]``. ``X [n, F]`` are the rows' features."""
         x = encoded(X, self.columns, self.encoder)
         if self.local is None or hospital not in self.local.home:
             return self.best(x)
@@ -113,8 +113,7 @@ class PatientClusters:
         return np.asarray(self.local.labels[mine][nearest_centres(self.columns, self.local.centres[mine]).best(x)])
 
     def best(self, x: Floats) -> Ids:
-        """Return the cluster with the largest score for each of n patients, ``[n]``. ``x [n, d]`` are the patients'
-        values."""
+        """Return the cluster with the largest score for each patient. ``x [n, d]`` are the values of n patients."""
         return np.asarray(self.scores(x).argmax(axis=1))
 
     def scores(self, x: Floats) -> Floats:

@@ -22,9 +22,9 @@ Choices where the paper is silent or contradicts itself:
 A mixture of few rows nearly reveals them: the mean of a single row is that row.
 
 In the paper, cluster models learn nothing from each other. ``lam``, ``mu`` and ``alpha`` couple them as in CHiP-FL.
-Proximal terms have the weight 2 ``lam`` towards the cluster's model, and 2 ``mu`` towards the mean of all models,
-weighted by rows. In every round cluster models also move by ``1 - alpha`` of the way to that mean. The defaults, 0, 0
-and 1, are the paper's method.
+Proximal terms have the weight 2 ``lam`` towards the cluster's model, and 2 ``mu`` towards the row-weighted mean of all
+models. In every round cluster models also move by ``1 - alpha`` of the way to that mean. The defaults, 0, 0 and 1, are
+the paper's method.
 
 Traffic, with d continuous features among D value columns, G clusters, and P scalars of a model:
 

@@ -1,8 +1,8 @@
 """Gaussian mixtures, whose number of components is chosen by the largest silhouette, and samples from these mixtures.
 
 Mixtures are fitted by expectation maximisation (scikit-learn): full covariances with 1e-6 added to the diagonal,
-k-means initialisation, the best of 5 starts, 100 iterations. Covariances are diagonal if components have fewer than ``d
-+ 1`` rows on average, or if a full covariance is singular.
+k-means initialisation, the best of 5 starts, at most 100 iterations. Covariances are diagonal if components have fewer
+than ``d + 1`` rows on average, or if a full covariance is singular.
 """
 
 from __future__ import annotations

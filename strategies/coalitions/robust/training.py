@@ -10,14 +10,14 @@ is the cost of a label change.
   ``u [n]`` with ``|u_p| <= 1/n`` for each row p and ``|X'u| <= ε``. With an intercept, also ``sum u = 0``.
 - logistic loss: for κ = inf, ``min mean softplus(-m) + ε |θ|``; for finite κ,
   ``min over θ, a >= |θ| of a ε + mean softplus(-m) + mean max(0, m - a κ)``. The dual of each maximises the mean
-  entropy of probabilities ``s [n]``. Its second variable ``v [n]`` in [0, 1/n] is the mass that is moved to flipped
+  entropy of probabilities ``s [n]``. A second dual variable, ``v [n]`` in [0, 1/n], is the mass moved to flipped
   labels; it is 0 for κ = inf. The constraint is ``|X'(y (s/n - v))| <= ε - κ sum v``, with an intercept also
   ``sum y (s/n - v) = 0``.
 
 Deviation: the paper solves conic programs, and proximal gradient methods are usual for κ = inf. Here a number δ smooths
 the kinks of the objective and, for the logistic loss, scales a barrier for ``a >= |θ|``. Newton's method solves the
 problem for smaller and smaller δ. The derivatives of the smoothed losses give a dual point, and thereby a lower bound
-on the optimum. A solution needs some dozens of Newton steps.
+on the optimum.
 
 Radius 0 is training without robustness. The optimum then does not exist for separable rows, and it is not unique if
 there are more features than rows. Therefore ``RIDGE/2 |θ|^2``, intercept included, is added to the objective if the
@@ -48,7 +48,7 @@ STEPS = 100
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """A trained model with a certificate of its distance from the optimum."""
+    """A trained model, with a lower bound on the objective of any model."""
 
     theta: Floats
     """The model, ``[P]``."""

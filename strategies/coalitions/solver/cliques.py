@@ -1,9 +1,9 @@
 """Linear inequalities that partitions satisfy, for the bounds on program (11) of CS-RCFL.
 
-A partition is the matrix ``Z_ij = 1/|S|`` where i and j are both in S, else 0. For a hospital i and a set T of others,
-``sum over t in T of Z_it - sum over pairs t, u in T of Z_tu <= Z_ii``. If q members of T are in i's coalition S, the
-left side is at most ``(q - q (q - 1)/2) / |S|``. This is at most ``Z_ii = 1/|S|``. In this module T has two members
-(triangles) or three (fours).
+A partition is written as a matrix Z: ``Z_ij = 1/|S|`` if i and j are both in S, else 0. For a hospital i and a set T of
+others, ``sum over t in T of Z_it - sum over pairs t, u in T of Z_tu <= Z_ii``. If q members of T are in i's coalition
+S, the left side is at most ``(q - q (q - 1)/2) / |S|``. This is at most ``Z_ii = 1/|S|``. In this module T has two
+members (triangles) or three (fours).
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ def violated_fours(Z: Floats, least: float, most: int) -> tuple[Ids, Floats]:
     """Return some inequalities on four hospitals that ``Z [N, N]`` violates by more than ``least``. The first array,
     ``[m, 4]``, has the hospitals ``(i, j, k, l)`` of each, and the second has the violations.
 
-    The search is not exhaustive. For each i, the ``most`` inequalities on three hospitals with the largest violation
-    are extended by the l that increases the violation most.
+    The search is not exhaustive. For each i, the ``most`` inequalities with the largest violation are chosen among
+    those on three hospitals. Each is extended by the hospital l that increases the violation most.
     """
     n = len(Z)
     violated, amounts = [np.empty((0, 4), np.int64)], [np.empty(0)]
