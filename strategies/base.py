@@ -353,10 +353,11 @@ def choose(
     """Return the ids of the hospitals that the configured selection samples, ascending.
 
     ``candidates`` are ascending ids of hospitals with training rows; those that are unavailable now are left out.
+    ``purpose`` and ``key`` identify the random stream.
 
-    ``purpose`` and ``key`` identify the random stream. ``start [N]`` is the row of ``state.models`` that each hospital
-    would start from (None: the global model). Raises :class:`Invalid` if a candidate's start is not a row of the
-    models, or if the selection returns a hospital that is not a candidate.
+    ``start [N]`` is the row of ``state.models`` that each hospital would start from (None: the global model). Raises
+    :class:`Invalid` if a candidate's start is not a row of the models, or if the selection returns a hospital that is
+    not a candidate.
     """
     if start is not None and (start[candidates] < 0).any():
         raise Invalid("start: has OWN or MIXTURE, but a selection needs rows of state.models; give such rows")

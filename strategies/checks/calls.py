@@ -140,8 +140,7 @@ def _check_shape(field: str, shape: Any) -> None:
 
 
 def largest(send: Send, terms: int) -> float:
-    """Return an upper limit for magnitudes. If all entries of ``terms`` arrays are below it, the arrays' sum cannot
-    overflow."""
+    """Return an upper limit for magnitudes of entries. Below it, the sum of ``terms`` arrays cannot overflow."""
     return 2.0 ** (ROOM - send.bits) / max(terms, 1)
 
 

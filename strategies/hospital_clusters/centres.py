@@ -8,8 +8,8 @@ from raysim.strategies.base import FederationView, Floats
 
 
 def models_from_centres(centres: Floats) -> Floats:
-    """Return the server's models for K clusters, ``[1 + K, P]``. Row 0 is the mean of the cluster models, which no
-    hospital uses. The other rows are the cluster models, ``centres [K, P]``."""
+    """Return the server's models for K clusters, ``[1 + K, P]``. Row 0, which no hospital uses, is the mean of the
+    cluster models. The other rows are the cluster models, ``centres [K, P]``."""
     return np.vstack([centres.mean(axis=0), centres])
 
 

@@ -5,8 +5,8 @@ Under Privacy Constraints*, IEEE Transactions on Neural Networks and Learning Sy
 
 All hospitals begin as one cluster. A delta is the change of a hospital's parameters in local training. A cluster of
 three or more hospitals may split if the weighted mean of its hospitals' deltas is short, ``u = |mean| < eps1``, while
-one delta is long, ``g = max |delta_i| > eps2``. It is divided into the two groups for which a, the largest cosine
-between deltas of different groups, is smallest. If ``sqrt((1 - a) / 2) > gamma``, both groups continue from the
+one delta is long, ``g = max |delta_i| > eps2``. The cluster is divided into the two groups for which a, the largest
+cosine between deltas of different groups, is smallest. If ``sqrt((1 - a) / 2) > gamma``, both groups continue from the
 cluster's model, each with its own average. Otherwise the cluster is not split.
 
 Choices: deltas are averaged by rows (the authors: uniformly). Single linkage always finds the best two groups.

@@ -126,7 +126,7 @@ class NearestSkew(Newcomers):
     average, the most similar stability indices.
 
     The hospital's label distribution is computed from its labelled rows. Without labelled rows, label distributions are
-    not compared. The comparison of features and of the number of rows uses all its rows.
+    not compared. The comparison of features and of the number of rows uses all rows of the hospital.
     """
 
     participants: Skews

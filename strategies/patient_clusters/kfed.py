@@ -110,8 +110,8 @@ def local_centres(rows: Floats, clusters: int, rng: np.random.Generator) -> Floa
 
     K-means++ chooses k' seeds after a projection of the rows on their first k' right singular vectors. ``S_r`` are the
     rows that are at least three times nearer to seed r than to any other seed. Lloyd's iterations start, without
-    projection, from the means of the ``S_r``, or from the seed itself if ``S_r`` is empty. With at most k' rows, or at
-    most k' different rows, the result is these rows.
+    projection, from the means of the ``S_r``, or from the seed itself if ``S_r`` is empty. With at most k' different
+    rows, the result is these rows.
     """
     if len(rows) <= clusters:
         return rows
@@ -143,8 +143,8 @@ def server_centres(by_hospital: list[Floats], clusters: int) -> tuple[Ids, Float
 
 
 def farthest_first(points: Floats, start: Floats, count: int) -> Floats:
-    """Return the points of ``start [s, d]`` and further ones of ``points``, in total ``count``. Each further point is
-    the one that is farthest from all points chosen before it."""
+    """Return ``count`` points: those of ``start [s, d]``, and further ones of ``points``. Each further point is the one
+    that is farthest from all points chosen before it."""
     centres = list(start)
     while len(centres) < count:
         distances = np.linalg.norm(points[:, None, :] - np.stack(centres), axis=2).min(axis=1)
