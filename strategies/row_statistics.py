@@ -222,6 +222,7 @@ class GroupSizes(Counts):
 
 
 def group_sizes(view: FederationView, division: Division) -> Ids:
-    """Return each hospital's number of training rows in each group of a division, ``[N, G]`` for G groups."""
+    """Return each hospital's number of training rows in each group of a division: ``[N, G]`` for N hospitals and G
+    groups."""
     sizes = statistics_of(view, GroupSizes(division, view.noisy(GroupSizes.name)))[:, 0]
     return np.maximum(sizes, 0.0).astype(np.int64)

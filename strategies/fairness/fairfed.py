@@ -56,9 +56,9 @@ class GroupCounts(Statistic):
     """Six counts of a hospital's training rows, classified by the received model, ``[6]``:
 
     - all rows, and how many of these are predicted correctly
-    - rows of the ``positive`` class of patients who are known not to be privileged, and how many of these are predicted
+    - rows of the class ``positive`` whose patients are known not to be privileged, and how many of these are predicted
       positive
-    - rows of the ``positive`` class of privileged patients, and how many of these are predicted positive
+    - rows of the class ``positive`` whose patients are privileged, and how many of these are predicted positive
     """
 
     name = "group_counts"

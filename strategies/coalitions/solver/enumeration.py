@@ -25,7 +25,7 @@ BLOCK = 9
 
 def enumerate_coalitions(losses: Floats, coalitions: int, *, seconds: float = np.inf) -> Ids | None:
     """Return the coalition of each of N hospitals, ``[N]``, in the partition with the smallest cost. The result is None
-    if ``seconds`` pass before it is found.
+    if the search is not finished after ``seconds``.
 
     The entry ``[i, j]`` of ``losses [N, N]`` is the loss of hospital j's model at hospital i.
     """
