@@ -71,7 +71,7 @@ class TreeModel:
     def logits(self, theta: Vector, X: NDArray[Any]) -> NDArray[Any]:
         """Return the outputs for rows ``X [n, F]``.
 
-        They are log-odds of class 1, predictions of a real label, or expected counts, ``[n]``. For more than two
+        They are log-odds of class 1, predictions of a real-valued label, or expected counts, ``[n]``. For more than two
         classes they are logits ``[n, C]``.
         """
         margins = self.forest(theta).margins(X)

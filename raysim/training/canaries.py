@@ -70,8 +70,10 @@ class CanaryModel(DenseLayers):
 
     @property
     def logits_of_many(self) -> Callable[[Vector, NDArray[Any]], NDArray[Any]] | None:
-        """Return the inner model's ``logits_of_many``, called with the columns of canaries set to 0; None if it has
-        none."""
+        """Return the inner model's ``logits_of_many``, called with the columns of canaries set to 0.
+
+        Returns None if the inner model has no such method.
+        """
         many = getattr(self._inner, "logits_of_many", None)
         return None if many is None else lambda theta, X: many(theta, self._without(X))
 

@@ -111,7 +111,7 @@ class Forest:
     def margins(self, X: NDArray[Any]) -> Floats:
         """Return the outputs of rows ``X [n, F]``, ``[n, K]``, one column for each of ``K`` outputs.
 
-        Outputs are log-odds of class 1, logits, predictions of a real label, or logarithms of expected counts.
+        Outputs are log-odds of class 1, logits, predictions of a real-valued label, or logarithms of expected counts.
         """
         made = np.empty((len(X), self.task.outputs))
         for first in range(0, len(X), BLOCK):

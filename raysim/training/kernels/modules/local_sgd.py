@@ -154,9 +154,10 @@ def _contrasting(flat: FlatModule, task: Task) -> Contrasting | None:
 class Contrasting:
     """MOON's contrastive term, for the rows of the module's latest forward pass.
 
-    The term compares the rows' representations in this pass with those by two other models: ``previous`` and
-    ``received``, each given as parameters and buffers. Forward passes must be made within the context of this object,
-    which records their representations. Raises ``ValueError`` for a module without a linear layer.
+    The term compares the rows' representations in this pass with the representations that two other models compute:
+    ``previous`` and ``received``. Both are given as parameters and buffers. This object is a context that records
+    representations, so forward passes must be made within it. Raises ``ValueError`` for a module without a linear
+    layer.
     """
 
     def __init__(
