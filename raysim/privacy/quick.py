@@ -1,7 +1,7 @@
 """Quick bounds of epsilon for many hospitals: Rényi divergences of integer orders, in closed form.
 
-These upper bounds are some tenths larger than the epsilon from privacy loss distributions. They are used to choose the
-noise of hundreds of hospitals quickly. The reported epsilon is computed by :mod:`raysim.privacy.accountant`.
+These upper bounds are typically 10 to 30 % larger than the epsilon from privacy loss distributions. They are used to
+choose the noise of hundreds of hospitals quickly. The reported epsilon is computed by :mod:`raysim.privacy.accountant`.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def epsilon(multiplier: float, rate: float, steps: int, delta: float, others: fl
 def epsilon_at_several(
     steps: Sequence[tuple[float, float, int]], places: int, delta: float, others: float = 0.0
 ) -> float:
-    """Return an upper bound of the epsilon of a patient with data at ``places`` of the hospitals, whichever they are.
+    """Return an upper bound of the epsilon of a patient with data at ``places`` hospitals, for any choice of them.
 
     ``steps`` has the noise multiplier, the sampling probability and the number of steps of each hospital. ``others`` is
     the cost of each hospital's other releases, as in :func:`epsilon`. At each order, the ``places`` largest divergences

@@ -109,7 +109,7 @@ class Forest:
         return replace(self, **joined)
 
     def margins(self, X: NDArray[Any]) -> Floats:
-        """Return the outputs of rows ``X [n, F]``, ``[n, K]``, one column for each of ``K`` outputs.
+        """Return the outputs for rows ``X [n, F]``, as an array ``[n, K]`` with one column for each of ``K`` outputs.
 
         Outputs are log-odds of class 1, logits, predictions of a real-valued label, or logarithms of expected counts.
         """
@@ -159,8 +159,8 @@ class Forest:
         return np.array(self.task.levels) > 0
 
     def _known(self, by: NDArray[Any], values: NDArray[Any]) -> NDArray[np.bool_]:
-        """Return whether each of ``values [n]`` is a known category of its column, ``[n]``. ``by [n]`` are the
-        columns."""
+        """Return whether each of ``values [n]`` is a known category of its column. ``by [n]`` has the index of the
+        column."""
         known: NDArray[np.bool_] = (values >= 0) & (values < np.array(self.task.levels)[by])
         return known
 
