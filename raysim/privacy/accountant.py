@@ -69,8 +69,8 @@ def library() -> Any:
 def epsilon(events: Sequence[Event], delta: float, longer: float = 1.0) -> float:
     """Return the epsilon at ``delta`` of all releases ``events`` together, or an upper bound of it.
 
-    It is infinite if a release has no noise. ``longer`` is a factor of the steps by which privacy losses are
-    discretised. With longer steps, the result is computed faster and is slightly larger.
+    It is infinite if a release has no noise. Privacy losses are discretised in steps, which ``longer`` multiplies. With
+    longer steps, the result is computed faster and is slightly larger.
     """
     return _epsilon(tuple(_merged(events)), delta, longer)
 

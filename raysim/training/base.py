@@ -72,7 +72,7 @@ class Layout:
 
     @cached_property
     def unpenalised(self) -> NDArray[np.bool_]:
-        """Return a mask ``[P]`` of the scalars of the flat vector to which weight decay does not apply."""
+        """Return a mask ``[P]`` that marks the scalars without weight decay."""
         mask = np.ones(self.size, np.bool_)
         for name, part in self.slices.items():
             mask[part] = not self.penalised(name)

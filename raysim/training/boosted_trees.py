@@ -40,7 +40,7 @@ class BoostedTrees(TreeSettings):
     ) -> Model:
         """Return the model for ``F`` features and ``C`` classes, always on a CPU.
 
-        ``levels [F]`` is the number of categories of each feature; 0 means a number.
+        ``levels [F]`` is the number of categories of each feature; 0 means a numeric feature.
         """
         return TreeModel(TreeTask(self, levels, n_classes), precision)
 

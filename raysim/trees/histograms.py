@@ -126,8 +126,7 @@ class Binned:
 def _added(places: NDArray[Any], g: Floats, h: Floats, count: int) -> Floats:
     """Return the sums of ``g`` and ``h`` and the number of rows in each of ``count`` cells or bins, ``[count, 3]``.
 
-    ``places [n, G]`` are the cells or bins of each row. The sums are computed as a product with a sparse matrix of
-    ones.
+    ``places [n, G]`` are the cells or bins of each row.
     """
     n, width = places.shape
     ends = np.arange(n + 1, dtype=np.int32) * np.int32(width)

@@ -1,8 +1,8 @@
 """A multi-layer perceptron with ReLU and a manual gradient in numpy. No torch is imported on a CPU.
 
 Hospitals are trained one at a time. Each layer's step is fused into the product that computes its gradient
-(``descent.py``). On one core with batches of 32, this is faster than products batched over hospitals, because only the
-weights of one hospital fit the second-level cache.
+(``descent.py``). On one core with batches of 32, this is faster than products batched over hospitals, because the
+second-level cache has room for the weights of one hospital, but not of several.
 """
 
 from __future__ import annotations

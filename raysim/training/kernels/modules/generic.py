@@ -105,8 +105,8 @@ class ModuleModel:
     - ``loss``: the name of a loss in ``raysim.training.losses``.
     - ``batches``: whether a GPU may train several hospitals at once. The module must then have no buffers, random
       numbers or ``lookup``.
-    - ``halves``: whether a local update computes matrix products in bfloat16, where ``torch.autocast`` does so.
-      Parameters, losses and the optimiser keep the run's precision. Evaluation and DP-SGD also use the run's precision.
+    - ``halves``: whether a local update uses bfloat16 for matrix products, as ``torch.autocast`` does. Parameters,
+      losses and the optimiser keep the run's precision. Evaluation and DP-SGD also use the run's precision.
     """
 
     def __init__(self, flat: FlatModule, loss: str = LOG_LOSS, halves: bool = False) -> None:
