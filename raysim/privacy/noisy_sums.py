@@ -87,7 +87,7 @@ class Mechanism:
 def noisy_sum(
     rows: Floats, unit: NDArray[np.int64], how: Mechanism, bounds: Bounds, seed: int, purpose: str, *key: int
 ) -> Floats:
-    """Return the noisy sum of ``rows [n, K]``, ``[K]``.
+    """Return the noisy sum ``[K]`` of ``rows [n, K]``.
 
     The sum of the rows of each privacy unit (a patient, or a single row) is clipped to ``bounds``. ``unit [n]`` has the
     unit of each row: 0, 1, ... in ascending order. ``seed``, ``purpose`` and ``key`` identify the random stream of the

@@ -100,8 +100,8 @@ def epsilon_of(events: Sequence[Single], delta: float) -> float:
 def least_epsilon(events: Sequence[Single], delta: float) -> float:
     """Return the smaller of two upper bounds of the epsilon of all releases ``events`` together.
 
-    One is the result of :func:`epsilon_of` for all releases. The other is its result for the releases with normal
-    noise, plus the epsilons of the releases with Laplace noise.
+    One is the result of :func:`epsilon_of` for all releases. The other is the bound for the releases with normal noise,
+    plus the epsilons of the releases with Laplace noise.
     """
     normal = [event for event in events if isinstance(event, Gaussian)]
     pure = sum(event.count / event.multiplier for event in events if isinstance(event, Laplace))

@@ -177,8 +177,8 @@ class Task:
 class ContrastTerm:
     """A task's contrastive term (MOON, eq. 3).
 
-    A row has a representation in each of three models. The term pulls that of the trained model towards that of the
-    received model, and pushes it away from that of the hospital's previous local model.
+    Three models compute a representation of each row: the trained model, the received model, and the hospital's
+    previous local model. The term draws the first representation towards the second, and away from the third.
     """
 
     weight: float
@@ -225,7 +225,7 @@ class Model(Protocol):
         """
 
     def row_losses(self, outputs: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the loss of each row ``[n]``; training minimises its mean. ``outputs`` are results of ``logits``."""
+        """Return the losses of rows, ``[n]``; training minimises their mean. ``outputs`` are results of ``logits``."""
 
     def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
         """Run LocalSGD for each task and return the parameters, ``[len(tasks), P]``, in the run's precision.

@@ -139,8 +139,8 @@ def boosted(
 
     - ``bins``: the bins of the columns; None: they are computed from ``X``.
     - ``forest``: the trees to which the new trees are added; None: boosting begins without trees.
-    - ``columns(t)`` and ``rows(t)``: functions that return masks for the trees of boosting step ``t``: of the columns
-      ``[F]`` that they may split by, and of the rows ``[n]`` on which they are grown. None means all.
+    - ``columns(t)`` returns a mask ``[F]`` of the columns that the trees of boosting step ``t`` may split by, and
+      ``rows(t)`` a mask ``[n]`` of the rows on which these trees are grown. None means all.
     - ``held``: validation rows, which decide how many trees are grown and kept, if there are enough of them
       (:func:`enough`); None: all trees are kept.
     """

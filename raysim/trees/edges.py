@@ -6,13 +6,13 @@ each step, the values that begin with the prefix are counted by their next 8 bit
 hospitals' counts add up to the counts of the pooled rows. Edges therefore do not depend on which hospital has which
 rows.
 
-With ``n`` recorded values and ``B`` bins, ``v_k`` (k = 1 to B - 1) is the smallest value such that at least ``k n / B``
-values are at most this large. ``w_k`` is the smallest value above ``v_k``. Edge ``k`` is the midpoint of ``v_k`` and
+With ``n`` recorded values and ``B`` bins, ``v_k`` (k = 1 to B - 1) is the smallest value for which at least ``k n / B``
+of the values are not larger. ``w_k`` is the smallest value above ``v_k``. Edge ``k`` is the midpoint of ``v_k`` and
 ``w_k``. Equal edges count once, and there is no edge after the largest value.
 
 With ``edges: exact`` all 32 bits are used. With ``edges: codes`` only the first 16 bits of values are compared. The
 edge is then the midpoint of the largest number that begins with the bits of ``v_k`` and the smallest number that begins
-with the bits of ``w_k``. Values between ``v_k`` and its edge differ from ``v_k`` by at most 1/128 of ``v_k``.
+with the bits of ``w_k``. Values between ``v_k`` and edge ``k`` differ from ``v_k`` by at most 1/128 of ``v_k``.
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ class Forest:
         return steps
 
     def _leaves(self, X: NDArray[Any], tree: int) -> Ints:
-        """Return the index of the leaf of ``tree`` that each row of ``X [n, F]`` reaches, ``[n]``."""
+        """Return the indices ``[n]`` of the leaves of ``tree`` that the rows ``X [n, F]`` reach."""
         column, inner = self.column[tree], self.column.shape[1]
         node = np.zeros(len(X), np.int64)
         moving = np.arange(len(X)) if len(column) and column[0] >= 0 else np.zeros(0, np.int64)

@@ -34,7 +34,7 @@ class Gradient(Protocol):
     def accumulate(self, theta: Tensor, X: Tensor, y: Tensor, weight: Tensor, into: Tensor) -> None:
         """Add the weighted sum of the gradients of each hospital's rows to ``into [H, P]``.
 
-        For hospital ``h`` it is ``sum_b weight[h, b] * gradient of loss(theta[h]; X[h, b], y[h, b])``. With ``H``
+        For hospital ``h`` this sum is ``sum_b weight[h, b] * gradient of loss(theta[h]; X[h, b], y[h, b])``. With ``H``
         hospitals and batches of ``B`` rows, the shapes are ``theta [H, P]``, ``X [H, B, F]``, ``y [H, B]`` and ``weight
         [H, B]``. ``into`` may be the same tensor as ``theta``.
         """
@@ -210,7 +210,7 @@ class _Step:
             theta.copy_(torch.where(self._frozen[:active], self._start[:active], theta))
 
     def end(self, tasks: Sequence[Task]) -> None:
-        """Store the optimiser's state in ``Task.moments``, for each task that has it."""
+        """Store the optimiser's state in ``Task.moments``, for each task in which it is not None."""
         for h, task in enumerate(tasks):
             if task.moments is not None and self._name != "sgd":
                 task.moments.first = self._first[h].cpu().numpy()

@@ -287,7 +287,7 @@ def begin(
 
 
 def end(update: StepRule, task: Task, restore: Callable[[Vector], Vector] | None = None) -> None:
-    """Store the optimiser's state in the task's ``moments``, if it has them.
+    """Store the optimiser's state in the task's ``moments``, unless they are None.
 
     ``restore`` is the inverse of ``arrange`` in :func:`begin`.
     """

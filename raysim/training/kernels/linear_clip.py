@@ -17,7 +17,7 @@ from raysim.training.private import PrivateSteps
 
 
 def largest(clip: float, lengths: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return, for each row, the largest residual with which its gradient's norm is at most ``clip``, ``[n]``.
+    """Return the largest residual of each row, ``[n]``, with which the norm of the row's gradient is at most ``clip``.
 
     ``lengths [n]`` are the norms of the rows' features, with a constant 1 for the bias.
     """

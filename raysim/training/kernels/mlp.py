@@ -89,8 +89,8 @@ class MlpModel(DenseLayers):
     def initial(self, rng: np.random.Generator) -> NDArray[np.float64]:
         """Return the initial parameters ``[P]``: uniform numbers of magnitude up to ``1/sqrt(in)``, or zeros.
 
-        ``in`` is the number of a layer's inputs; this is torch's default for ``Linear``. Zeros are useful for tests
-        only, because gradient descent from zeros changes only the last layer's bias.
+        The uniform numbers are torch's default for ``Linear``, where ``in`` is the number of a layer's inputs. Zeros
+        are useful for tests only, because gradient descent from zeros changes only the last layer's bias.
         """
         if self._init == "zeros":
             return np.zeros(self.layout.size)
