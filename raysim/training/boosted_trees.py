@@ -46,10 +46,7 @@ class BoostedTrees(TreeSettings):
 
 
 class TreeModel:
-    """Boosted trees as a model, stored as a vector ``[P]`` in the format of :class:`raysim.trees.stored.Shape`.
-
-    A vector of zeros has no trees.
-    """
+    """Boosted trees as a model, stored as a vector ``[P]`` in the format of :class:`raysim.trees.stored.Shape`."""
 
     unclippable = "is grown without steps of gradient descent"
 

@@ -66,10 +66,7 @@ def combined_proximal(task: Task, dtype: DTypeLike) -> tuple[float, Vector | Non
 
 
 class Decay(NamedTuple):
-    """Weight decay with the coefficient ``rate`` on all parameters except those at the indices ``free``.
-
-    Most of the parameters in ``free`` are biases.
-    """
+    """Weight decay with coefficient ``rate`` on all parameters but those at the indices ``free`` (mostly biases)."""
 
     rate: float
     free: NDArray[np.int64]
@@ -218,10 +215,7 @@ def _resumed(vector: Vector | None, theta: Vector) -> Vector:
 
 
 class Frozen:
-    """The optimiser ``update``, except that parameters in the mask ``frozen [P]`` keep their values.
-
-    After each step the initial values of these parameters are restored in ``theta``.
-    """
+    """The optimiser ``update``, except that parameters in the mask ``frozen [P]`` keep their values."""
 
     def __init__(self, update: StepRule, theta: Vector, frozen: NDArray[np.bool_]) -> None:
         self.target, self.keep, self.scale, self.lift = update.target, update.keep, update.scale, update.lift

@@ -48,9 +48,7 @@ class LinearClip:
     def shorten(self, z: NDArray[Any], batch: NDArray[Any], low: int, high: int, gathered: NDArray[np.int64]) -> None:
         """Clip the gradients of a batch by reducing the rows' residuals ``z [b]``, in place.
 
-        A row's gradient is proportional to its residual.
-
-        ``batch [b, F+1]`` are the rows ``gathered[low:high]``.
+        A row's gradient is proportional to its residual. ``batch [b, F+1]`` are the rows ``gathered[low:high]``.
         """
         self._settle(z[:, None], low, high, gathered)
         shared, places = None, self._factors.shared(gathered, low, high)
