@@ -218,7 +218,7 @@ class Model(Protocol):
         """Return the initial parameters ``[P]``, with which all hospitals start."""
 
     def logits(self, theta: Vector, X: NDArray[Any]) -> NDArray[Any]:
-        """Return the outputs of rows ``X [n, F]`` at ``theta [P]``.
+        """Return the model's outputs for rows ``X [n, F]``, with the parameters ``theta [P]``.
 
         For two classes they are the log-odds of class 1, ``[n]``. For more classes they are logits ``[n, C]``, and for
         a real-valued label predictions ``[n]``.

@@ -29,8 +29,8 @@ class Cells:
     """Combinations of bins of several columns, over which rows are summed faster than over single bins.
 
     Neighbouring columns form ``G`` groups. A cell is a combination of bins, one for each column of a group, so each row
-    is in one cell of each group. Rows are added to cells, which takes fewer additions. A bin's sum is then the sum over
-    the cells that belong to it.
+    is in one cell of each group. Rows are added to cells instead of bins, which takes fewer additions. A bin's sum is
+    then the sum over the cells that belong to it.
     """
 
     group: Ints

@@ -1,8 +1,8 @@
 """A hospital's local update: LocalSGD of a module by autograd.
 
 The contrastive term of MOON (:attr:`raysim.strategies.base.Objective.contrast`) works with any torch module that has a
-linear layer. The representation of a row is the input of the module's last ``nn.Linear``, in the order of the module's
-parts.
+linear layer. The representation of a row is the input of the last ``nn.Linear`` among the module's parts, in their
+order.
 """
 
 from __future__ import annotations
