@@ -168,8 +168,8 @@ class ClassCounts:
         return np.asarray((self.positives @ (1.0 - p) ** 2 + self.others @ p**2).sum(axis=1))
 
     def mean(self, values: Floats, counted: NDArray[np.bool_]) -> Floats:
-        """Return each hospital's mean of ``values [S, C]``, clipped to between 0 and 1, over the classes that are
-        ``counted [S, C]``; NaN if no class is counted.
+        """Clip ``values [S, C]`` to between 0 and 1, and return each hospital's mean over the classes that are marked
+        in ``counted [S, C]``; NaN if no class is.
         """
         within = np.where(counted, np.clip(values, 0.0, 1.0), 0.0)
         return np.asarray(within.sum(axis=1) / counted.sum(axis=1))

@@ -71,8 +71,8 @@ class ScoreFigure(Figure):
 
 @dataclass(frozen=True, kw_only=True)
 class ErrorFigure(Figure):
-    """A figure for a real label. Each function returns one value for each of ``S`` hospitals, ``[S]``; it is undefined
-    for a hospital without rows.
+    """A figure for a real-valued label. Each function returns one value for each of ``S`` hospitals, ``[S]``. The
+    figure is undefined for a hospital without rows.
     """
 
     of_rows: Callable[[ErrorRows], Floats]

@@ -102,7 +102,7 @@ def federation_metrics(figures: Floats, stays: NDArray[np.int64]) -> dict[str, f
 
 
 def error_metrics(figures: Floats, stays: NDArray[np.int64]) -> dict[str, float]:
-    """Return all metrics over ``H`` hospitals by name, for a real label.
+    """Return all metrics over ``H`` hospitals by name, for a real-valued label.
 
     ``figures [H, len(ERRORS)]`` are each hospital's figures, and ``stays [H]`` the number of all rows of each hospital.
     """

@@ -138,8 +138,8 @@ class ClassRows:
 
 @dataclass(eq=False)
 class ErrorRows:
-    """Predictions of a real label for ``n`` rows in ``S`` segments (hospitals), and quantities from which several
-    figures are computed.
+    """Predictions of a real-valued label for ``n`` rows in ``S`` segments (hospitals), and quantities from which
+    several figures are computed.
     """
 
     z: Floats
@@ -179,8 +179,8 @@ class ErrorRows:
 
 
 def _ranking(scores: Rows, positive: NDArray[np.bool_], segments: Segments) -> tuple[Floats, Floats]:
-    """Return the AUROC of each of ``S`` segments (hospitals), by midranks, and its average precision, with equal scores
-    grouped, ``[S]`` each.
+    """Return the AUROC and the average precision of each of ``S`` segments (hospitals), ``[S]`` each. AUROC uses
+    midranks; average precision treats equal scores as a group.
     """
     ids = segments.ids()
     ranked, first = _ranked(scores, positive, ids)

@@ -67,8 +67,8 @@ class ScoreCounts(_Counts):
         return ScoreCounts(np.array([len(total.bins)]), *total, self.called.sum(axis=0, keepdims=True))
 
     def sums(self, values: ArrayLike) -> NDArray[np.float64]:
-        """Return the sum of ``values [B]``, one per bin, over each hospital's bins, ``[H]``; 0 for a hospital without
-        rows.
+        """Return the sum of ``values`` over each hospital's bins, ``[H]``; 0 for a hospital without rows. ``values
+        [B]`` has one number for each bin.
         """
         return Segments(self.offsets, self.filled).sums(np.asarray(values, dtype=np.float64))
 

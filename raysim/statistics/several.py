@@ -20,8 +20,8 @@ from raysim.core.levels import ALPHA
 
 
 class Bound(NamedTuple):
-    """The lower bound ``at_least`` on the number of hospitals that have the tested effect, among ``of`` tested
-    hospitals.
+    """A lower bound on the number of hospitals that have the tested effect: at least ``at_least`` hospitals have it.
+    ``of`` is the number of tested hospitals.
 
     ``named`` are the indices of hospitals that demonstrably have the effect, in ascending order of their p-values.
     ``at_least`` is never less than ``len(named)``. If it is larger, further hospitals have the effect, but it is
@@ -38,9 +38,9 @@ def bound(p: ArrayLike, alpha: float = ALPHA) -> Bound:
     hospitals.
 
     Hospitals with NaN are not tested. ``p`` is 1 for a hospital whose test has no power. Let ``h`` be the size of the
-    largest set of hospitals that Simes' test does not reject: the largest ``i`` such that the ``i`` largest p-values,
-    in ascending order, are above ``alpha j / i``, ``j = 1..i``. Of ``T`` tested hospitals, at least ``T - h`` have the
-    effect.
+    largest set of hospitals that Simes' test does not reject: the largest ``i`` such that, among the ``i`` largest
+    p-values, the ``j``-th smallest is above ``alpha j / i`` for every ``j`` from 1 to ``i``. Of ``T`` tested hospitals,
+    at least ``T - h`` have the effect.
     """
     values = np.asarray(p, dtype=np.float64)
     judged = np.flatnonzero(~np.isnan(values))

@@ -43,8 +43,8 @@ BINNED_ROWS = 100
 
 
 class Groups(NamedTuple):
-    """``B`` groups of rows with the same prediction: its ``logit``, the number of ``rows`` and the number of
-    ``events``, ``[B]`` each.
+    """``B`` groups of rows. The rows of a group have the same prediction, whose logit is in ``logit [B]``. ``rows [B]``
+    and ``events [B]`` are the numbers of rows and of events.
     """
 
     logit: Floats
@@ -86,8 +86,8 @@ class Calibration:
 
 @dataclass(frozen=True)
 class CalibrationError:
-    """The expected calibration error with its 95 % interval, and the error of perfectly calibrated predictions by
-    chance.
+    """The expected calibration error with its 95 % interval, and the error that perfectly calibrated predictions would
+    have by chance.
 
     - ``value``, ``low`` to ``high``: the error, and an interval for the error in other patients of the same population.
     - ``floor``, ``floor_high``: the mean and the 95th percentile of the error if predictions are perfectly calibrated,
@@ -104,8 +104,8 @@ class CalibrationError:
 
 
 def from_histogram(histogram: ScoreHistogram) -> Groups:
-    """Return the bins of a histogram of scores as groups of rows with the same prediction, the middle of the bin. It
-    differs from the probability of each row in the bin by less than .002.
+    """Return the bins of a histogram of scores as groups of rows. The prediction of a group is the middle of its bin,
+    which differs from the probability of each row in the bin by less than .002.
     """
     low, high = edges(histogram.bins)
     # The bin of an infinite margin has no other margins; its other end is not a number.
@@ -128,7 +128,7 @@ def calibration(groups: Groups) -> Calibration:
 
     All three are NaN if only one class is present, or if a prediction is 0, 1 or NaN. Intercept and slope are NaN also
     if the predictions separate the classes or are all equal. Print the coefficients of a single hospital only if it has
-    at least :data:`ENOUGH` events and as many non-events.
+    at least :data:`ENOUGH` rows of each class.
     """
     rows, events = float(groups.rows.sum()), float(groups.events.sum())
     nothing = Coefficient(NAN, NAN)
@@ -169,11 +169,12 @@ def bin_of(probabilities: Floats, bins: int = BINS) -> NDArray[np.int64]:
 
 
 def calibration_error(bins: Bins, rng: np.random.Generator, draws: int = 1000) -> CalibrationError:
-    """Compute the expected calibration error with its interval and its value by chance. The error is the mean over
-    ``bins``, weighted by rows, of the distance between the mean prediction and the share of events.
+    """Compute the expected calibration error, its interval, and the error of perfectly calibrated predictions. The
+    error is the mean over ``bins``, weighted by rows, of the distance between the mean prediction and the share of
+    events.
 
-    For the value by chance, each bin's events are sampled ``draws`` times with the predicted probability. The
-    half-width of the interval is the larger of two numbers: the 95th percentile of these simulated errors, and that of
+    Perfectly calibrated predictions are simulated: each bin's events are sampled ``draws`` times with the predicted
+    probability. The half-width of the interval is the larger of two 95th percentiles: of these simulated errors, and of
     the total deviation of all bins' events from their expectation (:func:`_missed`). By the triangle inequality, chance
     cannot change the error by more than this deviation.
     """
@@ -212,8 +213,8 @@ def _fit(groups: Groups, columns: Floats, offset: Floats | float) -> list[Coeffi
     """Fit a logistic regression on ``d`` ``columns [d, B]`` of ``B`` groups by Newton's method. Standard errors follow
     from the information matrix.
 
-    With an extremely large margin, Newton's method started at coefficients of 0 can stop far from the optimum, because
-    its steps become tiny. This is recognised by the gradient, and the fit is repeated from a slope of 1.
+    With an extremely large margin, the steps of Newton's method from coefficients of 0 can become tiny far from the
+    optimum. The gradient shows this, and the fit is then repeated from a slope of 1.
     """
     for start in np.eye(len(columns))[[-1]] * np.arange(2)[:, None]:
         fitted = _fit_from(start, groups, columns, offset)

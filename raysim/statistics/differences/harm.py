@@ -39,11 +39,10 @@ class Harm(NamedTuple):
 
 
 class OneSided(NamedTuple):
-    """One-sided p-values of the difference in AUROC at each of ``H`` hospitals: ``loss`` for a ``difference [H]`` below
-    0 and ``gain`` for one above 0, ``[H]`` each.
+    """One-sided p-values of the ``difference [H]`` in AUROC at each of ``H`` hospitals.
 
-    A p-value is NaN if the difference is undefined, and 1 where ``few [H]`` says that there are too few rows for a
-    test.
+    ``loss [H]`` tests whether the difference is below 0, and ``gain [H]`` whether it is above 0. Both are NaN if the
+    difference is undefined. They are 1 at hospitals with too few rows for a test, which are marked in ``few [H]``.
     """
 
     difference: Floats

@@ -42,8 +42,8 @@ def adjusted_for(differences: Sequence[Paired], tried: int) -> tuple[Limits, ...
     """Return the intervals of the ``differences`` of ``K`` models from one reference, adjusted by Holm's procedure for
     all ``tried >= K`` candidates of a search.
 
-    The level of the reported models is divided by Holm's factors ``tried``, ``tried - 1``, ..., as if their p-values
-    were the smallest of all candidates'.
+    The p-values of the ``K`` models count as the smallest of all candidates. Holm's procedure divides the level by
+    ``tried`` for the smallest, by ``tried - 1`` for the next, and so on, until it does not reject.
     """
     tested = [k for k, pair in enumerate(differences) if pair.variance > 0]
     limits, rejecting, level = [pair.population() for pair in differences], True, ALPHA / tried

@@ -27,7 +27,7 @@ from raysim.metrics.segments import Segments, cumulative, floating
 class Placements:
     """The influence of each row on the AUROC of its hospital, for ``K`` models on ``n`` rows of ``H`` hospitals.
 
-    - ``auroc [K, H]``: A, NaN with one class only, or with a NaN score in the hospital's rows.
+    - ``auroc [K, H]``: the AUROC A. It is NaN if the hospital has one class only, or a NaN score.
     - ``influence [K, n]``: ``(V - A) / c``; NaN if the AUROC is NaN. V is the share of the hospital's rows of the other
       class that the row is ranked correctly against. c is the hospital's number of rows of the row's own class.
     - ``event [n]``: whether the row is an event. ``offsets [H + 1]``: the first row of each hospital, and the end.
@@ -260,10 +260,11 @@ def _whole_sums(values: Ints, segments: Segments) -> Ints:
 
 
 def _won(scores: NDArray[Any], event: NDArray[np.bool_], segments: Segments, ids: Ints) -> tuple[Ints, Ints]:
-    """Return for each row twice the number of rows of the other class that it is ranked correctly against, where a tie
-    counts one half, and the number of these ties, ``[n]`` each.
+    """Return two whole numbers for each row: twice the number of rows of the other class that it is ranked correctly
+    against, and the number of its ties with the other class, ``[n]`` each.
 
-    Both results are whole numbers, so that rows with equal scores have exactly equal results.
+    A tie counts one half before doubling. Results are integers, so that rows with equal scores have exactly equal
+    results.
     """
     order = np.lexsort((scores, ids))
     ordered, hospital = scores[order], ids[order]

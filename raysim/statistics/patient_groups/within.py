@@ -29,10 +29,11 @@ NAN = float("nan")
 class AttributeSums:
     """What ``H`` hospitals send about an attribute of patients, such as sex, with ``G`` known groups.
 
-    - ``counts [H, G, 2]``: the numbers of rows with and without the event; for a real label ``[H, G, 1]``, all rows.
+    - ``counts [H, G, 2]``: the numbers of rows with and without the event; for a real-valued label ``[H, G, 1]``, all
+      rows.
     - ``value [H, G]``: the AUROC, or the mean absolute error, of a group's rows at a hospital; ``variance [H, G]``: its
       variance.
-    - ``risks [H, G, 4]``: see :func:`raysim.statistics.patient_groups.risks.risk_sums`; None for a real label.
+    - ``risks [H, G, 4]``: see :func:`raysim.statistics.patient_groups.risks.risk_sums`; None for a real-valued label.
     - ``units``: sums over hospitals of :func:`~raysim.statistics.patient_groups.contributions.contribution`, ``[2,
       pairs, R]`` for ``R`` arrangements of group labels, the observed one first. Hospitals whose errors have different
       scales (powers of 2) are summed separately, by scale.
@@ -215,8 +216,8 @@ def together(gaps: Sequence[WithinGap]) -> list[WithinGap]:
 
 
 def _over_pairs(values: Floats, sign: float) -> Floats:
-    """Return for each pair of groups the first group's ``values [H, G]`` plus ``sign`` times the second group's, ``[H,
-    pairs]``.
+    """Return for each pair of groups the first group's values plus ``sign`` times the second group's. ``values`` is
+    ``[H, G]``, the result ``[H, pairs]``.
     """
     each = [values[:, a] + sign * values[:, b] for a, b in pairs(values.shape[1])]
     return np.stack(each, axis=1) if each else np.empty((len(values), 0))
