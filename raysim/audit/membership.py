@@ -1,6 +1,6 @@
 """Membership inference: attacks that infer from a model's confidence which rows it was trained on, and their accuracy.
 
-- Loss threshold (Yeom 2018): rows with a smaller loss are classified as members, that is, as training rows.
+- Loss threshold (Yeom 2018): rows with a loss below a threshold are classified as members, that is, as training rows.
 - LiRA (Carlini 2022): shadow models are trained with and without a row, and give the distribution of a model's
   confidence in each of these two cases. The score is the logarithm of the ratio of two normal densities. In each case
   all rows share one variance, because there are few shadow models.
@@ -36,8 +36,8 @@ def confidence(margins: ArrayLike, y: ArrayLike) -> Floats:
 
 
 def lira(confidences: ArrayLike, members: ArrayLike, target: int) -> Floats:
-    """Compute the LiRA score of each row ``[n]`` under model ``target``. A score above 0 means that the model was more
-    likely trained on the row than not.
+    """Compute the LiRA score of each row, ``[n]``, for the model with the index ``target``. A score above 0 means that
+    the model was more likely trained on the row than not.
 
     ``confidences [J, n]`` are each row's confidences under all ``J`` models, and ``members [J, n]`` says which models
     were trained on the row. The densities are fitted to the other models, without ``target``. The score is NaN for a

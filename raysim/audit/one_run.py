@@ -1,9 +1,9 @@
 """A lower bound on epsilon from one run, by guessing which canaries a fair coin has included (Steinke 2023).
 
 Canaries are rows made for the audit. A coin decides for each whether it is part of the training. For ``G`` of the ``M``
-canaries, an auditor guesses what the coin has decided. Under (epsilon, delta) differential privacy, the number of
-correct guesses, ``right``, is hardly larger than a binomial number with ``G`` trials and probability ``q = 1 / (1 +
-exp(-epsilon))``. For any ``v``:
+canaries, an auditor guesses what the coin has decided. Under (epsilon, delta) differential privacy, the number
+``right`` of correct guesses cannot be much larger than a binomial number with ``G`` trials and probability ``q = 1 / (1
++ exp(-epsilon))``. For any ``v``:
 
     P[right >= v] <= P[Bin(G, q) >= v] + 2 M delta max_{1 <= i <= v} P[v > Bin(G, q) >= v - i] / i.
 

@@ -21,9 +21,7 @@ SOFTPLUS: Floats = np.logaddexp(0.0, -CENTRES)
 
 @dataclass(eq=False)
 class BinaryCounts:
-    """Counts of rows in ``BINS`` fixed bins of the score at each of ``S`` hospitals, for a label of two classes.
-    Properties are quantities that several figures need.
-    """
+    """Counts of rows in ``BINS`` fixed bins of the score at each of ``S`` hospitals, for a label of two classes."""
 
     negatives: Floats
     """Number of rows without the event, ``[S, BINS]``."""
@@ -88,7 +86,7 @@ class BinaryCounts:
 @dataclass(eq=False)
 class ClassCounts:
     """Counts of rows in ``BINS`` fixed bins of the score, and of rows classified correctly and wrongly, at each of
-    ``S`` hospitals, for a label of ``C`` classes. Properties are quantities that several figures need.
+    ``S`` hospitals, for a label of ``C`` classes.
     """
 
     others: Floats

@@ -35,7 +35,7 @@ def equity(auroc: ArrayLike, test_rows: ArrayLike, stays: ArrayLike) -> dict[str
 
     - ``auroc``: the mean weighted by test rows; ``mean_unweighted``: the unweighted mean;
     - ``worst_decile``: the mean of the ``ceil(M / 10)`` lowest; ``p10``: the 10 % quantile, linearly interpolated;
-    - ``gini``: the mean absolute difference of all pairs over twice the mean; ``std``: the population standard
+    - ``gini``: the mean absolute difference of all pairs, divided by twice the mean; ``std``: the population standard
       deviation;
     - ``size_bias``: the least-squares slope of the metric on ``ln n_i``; **positive: larger hospitals do better**;
       ``size_bias_abs``: its absolute value;
@@ -209,8 +209,8 @@ def paired_interval(
     """Return the paired bootstrap percentile interval of the difference ``a - b`` of a figure over hospitals.
 
     ``a`` and ``b`` are the metric at the same ``H`` hospitals under two strategies, ``[H]``, or ``[S, H]`` for ``S``
-    seeds. If ``figure`` is ``worst_decile``, worst deciles are compared; any other name means means weighted by
-    ``test_rows``, which has the shape of ``a``. ``larger`` says whether larger metrics are better.
+    seeds. If ``figure`` is ``worst_decile``, worst deciles are compared, otherwise means weighted by ``test_rows``,
+    which has the shape of ``a``. ``larger`` says whether larger metrics are better.
 
     Hospitals are sampled with replacement ``draws`` times, with the same sample for ``a``, ``b`` and all seeds. In each
     sample and seed, the figure of ``b`` is subtracted from that of ``a``, over the sampled hospitals that have test

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 
 def predictions(outputs: NDArray[Any], classes: Sequence[str]) -> dict[str, NDArray[Any]]:
-    """Return the columns of a table of predictions by name, for a model's ``outputs``. The outputs for ``n`` rows are
-    ``[n]`` or ``[n, C]``.
+    """Return the columns of a table of predictions by name. ``outputs`` are a model's outputs for ``n`` rows, ``[n]``
+    or ``[n, C]``.
 
     - Two classes: ``probability`` is the probability of the second class, the event.
     - More classes: ``prediction`` is the name of the most probable class (the first of equal ones), ``probability`` its

@@ -92,7 +92,7 @@ class ClassRows:
 
     @cached_property
     def called(self) -> NDArray[np.int64]:
-        """The predicted class of each row, with the largest logit (the first of equal ones), ``[n]``."""
+        """The predicted class of each row, ``[n]``: the class with the largest logit (the first of equal ones)."""
         return np.argmax(self.z, axis=1) if len(self.z) else self.labels
 
     @cached_property

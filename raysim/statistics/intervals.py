@@ -108,8 +108,8 @@ def auroc_interval(auroc: ArrayLike, variance: ArrayLike, events: ArrayLike, non
     """Return the 95 % interval that reports print for each AUROC.
 
     - With fewer than :data:`FEW_ROWS` rows of the rarer class, it is :func:`few_rows_interval`.
-    - Otherwise it is :func:`logit_interval`, if the rows of the rarer class times the distance of the AUROC from the
-      nearer of 0 and 1 are at least :data:`ENOUGH`.
+    - Otherwise it is :func:`logit_interval`, if the number of rows of the rarer class, times the distance of the AUROC
+      from the nearer of 0 and 1, is at least :data:`ENOUGH`.
     - Otherwise it is :func:`score_interval`.
     """
     a, v, m, n = np.broadcast_arrays(*(_floats(x) for x in (auroc, variance, events, non_events)))

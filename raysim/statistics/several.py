@@ -2,8 +2,8 @@
 them.
 
 The bound on the number is that of closed testing with Simes' test (Hommel's shortcut); the names come from Holm's
-procedure. The bound is wrong in at most 5 % of federations, and so are the names, whatever the effects at other
-hospitals. The bound requires that hospitals are independent; the names do not. Counting the hospitals whose own
+procedure. The bound is wrong in at most 5 % of federations, and so are the names. This holds whatever the effects at
+other hospitals. The bound requires that hospitals are independent; the names do not. Counting the hospitals whose own
 interval excludes 0 has no such guarantee: among 208 hospitals without any effect, it finds about ten. Sources: Holm
 1979; Hommel 1988; Goeman and Solari 2011.
 """

@@ -167,9 +167,9 @@ def error_floor(
 
     Each hospital sends its mean absolute error and its root mean square error over ``rows [H]``. Hospitals without
     rows, or with an error that is not finite, are left out. ``errors_of_all [N]`` are the absolute errors of all rows
-    of the remaining hospitals, in any order, with the precision of a histogram. If hospitals do not differ, errors have
-    the same distribution everywhere. Every permutation of errors over hospitals is then as likely as the observed one,
-    for any distribution. If errors are constant within every hospital, nothing is tested.
+    of the remaining hospitals, in any order; they may be rounded to bins. If hospitals do not differ, errors have the
+    same distribution everywhere. Every permutation of errors over hospitals is then as likely as the observed one, for
+    any distribution. If errors are constant within every hospital, nothing is tested.
 
     Other arguments are the same as for :func:`noise_floor`. Raises ``ValueError`` if the remaining hospitals' number of
     rows is not ``N``.

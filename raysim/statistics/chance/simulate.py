@@ -188,10 +188,10 @@ class Chance:
 def errors(
     rows: ArrayLike, pooled: ArrayLike, within: float, taus: ArrayLike, draws: int, rng: np.random.Generator | Chance
 ) -> Iterator[SimulatedFederations]:
-    """Simulate the mean absolute errors of hospitals with ``rows [H]``; the counterpart of :func:`federations`.
+    """Simulate the mean absolute errors of hospitals with ``rows [H]`` rows; the counterpart of :func:`federations`.
 
     ``pooled [N]`` are the errors of all rows; they must not all be 0. At a spread of 0 they are permuted over
-    hospitals. If hospitals do not differ, every permutation is as likely as the observed one, for any distribution.
+    hospitals.
 
     At every other spread ``tau`` in ``taus [T]``, a hospital's true error is log-normal: its mean is the mean of all
     errors, and the standard deviation of its logarithm is ``tau``. The errors of its rows, divided by the true error,

@@ -190,8 +190,7 @@ def calibration_error(bins: Bins, rng: np.random.Generator, draws: int = 1000) -
 
 
 def _missed(rows: Floats, events: Floats) -> float:
-    """Return the 95th percentile of the sum over bins of absolute deviations of the number of events from its
-    expectation.
+    """Return the 95th percentile of a sum over bins: how far each bin's number of events is from its expectation.
 
     Deviations are treated as normal, with the variance that follows from the observed share of events. To compute this
     share, half an event and half a row without the event are added to each of the bins ``rows [B]``. A bin without

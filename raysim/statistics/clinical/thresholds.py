@@ -73,9 +73,9 @@ def threshold_at_specificity(groups: Groups, specificity: float) -> float:
     """Return the smallest logit at which at least a share ``specificity`` of the non-events in ``groups`` is classified
     as negative.
 
-    If ``groups`` has the rows of all hospitals, the threshold is the same for all. Choose it on validation rows: on
-    test rows it is optimistic. It is infinite if the specificity is reached only by classifying no row as positive. It
-    is NaN if the specificity would allow less than one false positive.
+    If ``groups`` has the rows of all hospitals, the threshold is the same for all. Choose it on validation rows: on the
+    rows from which it is chosen, results are optimistic. It is infinite if the specificity is reached only by
+    classifying no row as positive. It is NaN if the specificity would allow less than one false positive.
     """
     order = np.argsort(groups.logit)
     logits, misses = groups.logit[order], (groups.rows - groups.events)[order]
@@ -93,8 +93,8 @@ def threshold_at_sensitivity(groups: Groups, sensitivity: float) -> float:
     """Return the largest logit at which at least a share ``sensitivity`` of the events in ``groups`` is classified as
     positive.
 
-    Choose it on validation rows: on test rows it is optimistic. It is NaN if the sensitivity would allow less than one
-    false negative.
+    Choose it on validation rows: on the rows from which it is chosen, results are optimistic. It is NaN if the
+    sensitivity would allow less than one false negative.
     """
     m = float(groups.events.sum())
     if not m or m * (1 - sensitivity) < ONE_ROW:

@@ -34,8 +34,8 @@ class Sites:
     """The ``H`` planned hospitals and the assumptions about them.
 
     - ``events [H]`` and ``non_events [H]``: the numbers of test rows of each class, at least 1.
-    - ``auroc``: the true AUROC of both methods. ``correlation``: the correlation of two methods' chance errors on the
-      same rows.
+    - ``auroc``: the true AUROC of both methods. ``correlation``: the correlation of the sampling errors of two methods'
+      AUROCs on the same rows.
     - ``hospital_sd``: the standard deviation over hospitals of the true difference between two methods. ``seed_sd``:
       the standard deviation over training seeds of this difference.
     """

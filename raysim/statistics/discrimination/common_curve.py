@@ -1,10 +1,10 @@
 """One ROC shape for all hospitals: a variance of each hospital's AUROC that does not depend on this AUROC.
 
 DeLong's variance is undefined at a hospital with one event, and 0 at a hospital with an AUROC of 1. If all hospitals
-have the same ROC shape, the variance of an AUROC follows at such hospitals too, and is positive. It is computed from
-the three components of the variance, averaged over the hospitals at which they are defined. The averages are unbiased
-for any distribution of scores, also if hospitals differ. In simulations, the scores of events and of non-events are
-normal, and the components have the same ratio. Definitions: ``docs/statistics.md``.
+have the same ROC shape, the variance is known at such hospitals too, and is positive. It is computed from the three
+components of the variance, averaged over the hospitals at which they are defined. The averages are unbiased for any
+distribution of scores, also if hospitals differ. In simulations, the scores of events and of non-events are normal, and
+the components have the ratio of these averages. Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -84,10 +84,10 @@ def binormal_components(t: Any, event_sd: Any) -> tuple[Any, Any]:
 
 
 def binormal_event_sd(auroc: float, event: float, non_event: float) -> float:
-    """Return the standard deviation of events' scores divided by that of non-events' scores, if scores are normal. It
-    is the ratio at which the variance components of ``auroc`` are in the ratio of ``event`` to ``non_event``.
+    """Return the standard deviation of events' normal scores, divided by that of non-events' normal scores. The result
+    is chosen such that the variance components of ``auroc`` are in the ratio of ``event`` to ``non_event``.
 
-    The result is between ``1 / WIDEST`` and :data:`WIDEST`. It is 1 if both components are 0.
+    It is between ``1 / WIDEST`` and :data:`WIDEST`. It is 1 if both components are 0.
     """
     if not event + non_event > 0:
         return 1.0

@@ -35,7 +35,7 @@ HOSPITALS = 4096
 
 def sketches(placed: Placements, hospitals: ArrayLike, patients: ArrayLike) -> NDArray[np.float32]:
     """Compute the sums that each of ``H`` hospitals sends for one model, ``[H, SUMS]``. Variances of the model's AUROC
-    are estimated from them. They are NaN if the AUROC is undefined.
+    are estimated from these sums. Sums are NaN if the AUROC is undefined.
 
     ``placed`` has the influence of each row on the AUROC under the model. ``hospitals [H]`` are the ids of the
     hospitals. ``patients [n]`` has a number for the patient of each row, the same in every seed. Influences are
@@ -82,8 +82,8 @@ def _pieces(
 
 
 def patient_part(first: Sequence[ArrayLike], second: Sequence[ArrayLike], rows: ArrayLike) -> Floats:
-    """Return for each hospital the part of a variance that is due to its patients, ``[H]``. It is the variance of a sum
-    over ``S`` seeds, of the number of test rows times the difference in AUROC of two models.
+    """Return for each hospital a variance that is due to its patients, ``[H]``: the variance of the sum, over ``S``
+    seeds, of the number of test rows times the difference in AUROC of two models.
 
     ``first`` and ``second`` are each model's results of :func:`sketches` in each seed: ``S`` arrays ``[H, B]`` of ``B``
     random sums per hospital. ``rows [S, H]`` are the numbers of test rows. A seed in which a model's AUROC is undefined

@@ -45,7 +45,7 @@ def number(counts: ArrayLike) -> int:
 
 def within_limit(counts: ArrayLike) -> int | None:
     """Return in how many ways rows can be assigned to groups (:func:`number`), or None if there are more than
-    :data:`DRAWS`. This takes little time even for large counts.
+    :data:`DRAWS`.
     """
     columns = np.asarray(counts, dtype=np.int64)
     columns = columns.reshape(len(columns), -1)

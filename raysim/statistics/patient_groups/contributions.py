@@ -180,7 +180,7 @@ def _variance(total: Any, squares: Any, n: int) -> Any:
 
 
 def pairs(groups: int) -> list[tuple[int, int]]:
-    """Return all pairs of indices of ``groups`` groups, in the order in which arrays contain them."""
+    """Return all pairs of indices of ``groups`` groups. Arrays with an axis of pairs have the same order."""
     return list(combinations(range(groups), 2))
 
 
