@@ -80,8 +80,8 @@ def guessed(scores: ArrayLike, included: ArrayLike, share: float = 0.5) -> Guess
     """Guess that the canaries with the highest ``scores [M]`` were part of the training, and those with the lowest were
     not.
 
-    Each of the two groups has a share of ``share / 2`` of all canaries. ``included [M]`` says which canaries were part
-    of the training. The numbers of guesses are fixed beforehand, so that they do not depend on the scores. Equal scores
+    Each of the two groups is a share ``share / 2`` of all canaries. ``included [M]`` says which canaries were part of
+    the training. The numbers of guesses are fixed beforehand, so that they do not depend on the scores. Equal scores
     keep their order.
     """
     s, truth = np.asarray(scores, dtype=np.float64), np.asarray(included, dtype=bool)

@@ -144,7 +144,7 @@ class ClassCounts:
     @cached_property
     def midranks(self) -> Floats:
         """For each hospital, class and bin, the number of rows of other classes in lower bins, plus half of those in
-        the bin, minus half of all rows of other classes, ``[S, C, BINS]``.
+        the bin, ``[S, C, BINS]``. Half of all rows of other classes is subtracted.
         """
         return np.cumsum(self.others, axis=2) - 0.5 * self.others - 0.5 * self.rest[:, :, None]
 

@@ -82,9 +82,9 @@ def multiclass_figures(logits: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> F
     - The Brier score is the mean over rows of the sum over classes of squared errors; it is between 0 and 2.
     - Accuracy: the predicted class is the one with the largest logit (the first of equal ones).
     - Recall is the unweighted mean over the classes present in the segment.
-    - AUROC and AUPRC are unweighted means of one-versus-rest figures, ranked by the softmax probability. A class is
-      left out if the segment has no rows of it, or no rows of other classes; if no class is left, AUROC and AUPRC are
-      NaN.
+    - AUROC and AUPRC are unweighted means of one-versus-rest figures. Rows are ranked by the softmax probability. A
+      class is left out if the segment has no rows of it, or no rows of other classes; if no class is left, AUROC and
+      AUPRC are NaN.
     - ``events`` is NaN, because there is no event with more than two classes.
 
     If several logits of a row are ``inf``, their classes share the probability equally. A NaN logit, or a row of

@@ -111,10 +111,10 @@ class Classes:
     def added(self, outputs: NDArray[Any], y: ArrayLike) -> Floats:
         """Return each row's contribution to the sum. It consists of two parts, flattened:
 
-        - ``[C, 2, BINS]``: for each class, a 1 in the bin of the class's margin, in the second half for rows of the
-          class and in the first half for other rows;
-        - ``[C, 2]``: a 1 for the row's own class, in the second entry if the row is classified correctly and otherwise
-          in the first.
+        - ``[C, 2, BINS]``: for each class, a 1 in the bin of the class's margin. It is in the second half if the row is
+          of this class, and otherwise in the first.
+        - ``[C, 2]``: a 1 for the row's own class. It is in the second entry if the row is classified correctly, and
+          otherwise in the first.
 
         A row is classified by its largest logit, the first of equal ones; a NaN logit counts as 0.
         """

@@ -38,9 +38,9 @@ def bound(p: ArrayLike, alpha: float = ALPHA) -> Bound:
     hospitals.
 
     Hospitals with NaN are not tested. ``p`` is 1 for a hospital whose test has no power. Let ``h`` be the size of the
-    largest set of hospitals that Simes' test does not reject: the largest ``i`` such that, among the ``i`` largest
-    p-values, the ``j``-th smallest is above ``alpha j / i`` for every ``j`` from 1 to ``i``. Of ``T`` tested hospitals,
-    at least ``T - h`` have the effect.
+    largest set of hospitals that Simes' test does not reject. It is the largest ``i`` such that, among the ``i``
+    largest p-values, the ``j``-th smallest is above ``alpha j / i`` for every ``j`` from 1 to ``i``. Of ``T`` tested
+    hospitals, at least ``T - h`` have the effect.
     """
     values = np.asarray(p, dtype=np.float64)
     judged = np.flatnonzero(~np.isnan(values))

@@ -25,7 +25,7 @@ SHUFFLES = 5
 
 
 def predictors() -> dict[str, Callable[[], Any]]:
-    """Return by name functions that make new, unfitted regressors."""
+    """Return functions that make new, unfitted regressors, by name."""
     from sklearn.ensemble import GradientBoostingRegressor, RandomForestRegressor
     from sklearn.linear_model import Ridge
     from sklearn.pipeline import make_pipeline

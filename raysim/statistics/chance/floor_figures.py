@@ -74,8 +74,8 @@ def compared_with_floor(
 def noise_free_figure(
     true: Floats, level: Floats | float, level_se: float, tau: Estimate, taus: Sequence[float], most: float
 ) -> Estimate:
-    """Estimate a figure of dispersion of these hospitals without noise. ``true [T, B]`` are its noise-free values in
-    ``B`` simulated federations at each of the ``T`` true spreads ``taus``.
+    """Estimate the noise-free value of a figure of dispersion. ``true [T, B]`` are its noise-free values in ``B``
+    simulated federations at each of the ``T`` true spreads ``taus``.
 
     ``tau`` is the estimated spread, at which simulated values are interpolated. ``level [T, B]`` is the weighted mean
     of the hospitals' true figures in each simulation; its standard error is ``level_se``. Both are 0 for the standard

@@ -39,8 +39,8 @@ class HospitalCalibration(NamedTuple):
     """Calibration in the large of ``H`` hospitals under one model; with several training seeds, means over seeds.
 
     - ``observed [H]`` and ``expected [H]``: the numbers of events among ``rows [H]``; NaN if a prediction is NaN.
-    - ``ratio [H]``: observed divided by expected events, and ``low [H]`` to ``high [H]``: its 95 % interval. All three
-      are NaN if no event is expected.
+    - ``ratio [H]``: observed divided by expected events, with the 95 % interval ``low [H]`` to ``high [H]``; NaN if no
+      event is expected.
     - ``p [H]``: the two-sided p-value of the hypothesis that the predicted risks are right; NaN without rows or if a
       prediction is NaN. With several seeds, it is the largest of the seeds' p-values.
     - ``state [H]``: ``off`` if risks are demonstrably wrong, by Holm's procedure over hospitals; ``within`` if the
@@ -70,7 +70,7 @@ class HospitalCalibration(NamedTuple):
 
 
 def calibration_by_hospital(counts: ScoreCounts) -> HospitalCalibration:
-    """Compute the calibration in the large of each hospital from ``counts``, its scores under one trained model."""
+    """Compute the calibration in the large of each hospital from ``counts`` of its scores under one trained model."""
     rows, observed = unless_broken(counts, counts.rows), unless_broken(counts, counts.events)
     expected = expected_events(counts)
     ratio = observed / np.where(expected > 0, expected, np.nan)

@@ -115,9 +115,7 @@ def from_histogram(histogram: ScoreHistogram) -> Groups:
 
 
 def edges(bins: NDArray[np.uint16]) -> tuple[Floats, Floats]:
-    """Return the lowest and the highest margin (log odds) in each of a histogram's ``bins [B]``, ``[B]`` each; NaN for
-    the bin of NaN margins.
-    """
+    """Return the lowest and the highest margin (log odds) of each bin of a histogram; NaN for the bin of NaN margins."""
     first = bins.astype(np.uint32) << np.uint32(16)
     return _margin(first), _margin(first | np.uint32(0xFFFF))
 
@@ -141,8 +139,8 @@ def calibration(groups: Groups) -> Calibration:
 
 
 class Bins(NamedTuple):
-    """Sums that a hospital sends for its calibration error: for each of ``BINS`` bins of predicted probability, the
-    number of rows, the sum of predictions, and the number of events, ``[BINS]`` each.
+    """Sums that a hospital sends for its calibration error. They are the number of rows, the sum of predictions and the
+    number of events in each of ``BINS`` bins of predicted probability.
     """
 
     rows: Floats
@@ -209,8 +207,8 @@ def _distances(bins: int) -> Floats:
 
 
 def _fit(groups: Groups, columns: Floats, offset: Floats | float) -> list[Coefficient]:
-    """Fit a logistic regression on ``d`` ``columns [d, B]`` of ``B`` groups by Newton's method. Standard errors follow
-    from the information matrix.
+    """Fit a logistic regression of the events of ``B`` groups on ``columns [d, B]`` by Newton's method. Standard errors
+    follow from the information matrix.
 
     With an extremely large margin, the steps of Newton's method from coefficients of 0 can become tiny far from the
     optimum. The gradient shows this, and the fit is then repeated from a slope of 1.

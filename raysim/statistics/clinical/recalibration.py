@@ -2,9 +2,9 @@
 
 All methods compute the mode of the likelihood of a hospital's rows times normal priors on ``a`` and ``b``. Without
 priors, the mode is the maximum likelihood estimate. With a prior that is estimated from all hospitals, it is the
-empirical Bayes estimate: close to the prior mean at a hospital with few rows, and equal to it without rows. Sources:
-Vergouwe and others 2017 (the closed test); Laplace's approximation of the marginal likelihood. Definitions:
-``docs/statistics.md``.
+empirical Bayes estimate. This is close to the prior mean at a hospital with few rows, and equal to the prior mean at a
+hospital without rows. Sources: Vergouwe and others 2017 (the closed test); Laplace's approximation of the marginal
+likelihood. Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations

@@ -78,8 +78,8 @@ def one_sided(model: Sent, against: Sent) -> OneSided:
 
 
 def _tail(statistic: Floats, draws: float = np.inf) -> Floats:
-    """Return the probability of a value below ``statistic``, a difference divided by its standard error; 1 if it is
-    NaN, as for a difference of 0 with a variance of 0.
+    """Return the probability of a value below ``statistic``, which is a difference divided by its standard error. It is
+    1 if the statistic is NaN, as for a difference of 0 with a variance of 0.
 
     The distribution is normal. If the variance was estimated from ``draws`` numbers, it is Student's t with ``draws``
     degrees of freedom.

@@ -75,8 +75,8 @@ class DeLong:
 
 
 class PairSums(NamedTuple):
-    """What each of ``H`` hospitals sends for its AUROC and its variance: sums over pairs of an event and a non-event,
-    ``[H]`` each.
+    """Sums over pairs of an event and a non-event, ``[H]`` each for ``H`` hospitals. Each hospital sends its sums, from
+    which its AUROC and the variance of this AUROC are computed.
 
     For a pair, let psi be 1 if the event has the higher score, 1/2 for a tie and 0 otherwise; psi' is the same for a
     second pair. The four sums are multiplied by four, so that they are whole numbers.
@@ -171,7 +171,7 @@ def delong(placed: Placements) -> DeLong:
 
 
 def pair_sums(scores: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> PairSums:
-    """Compute exactly the sums over pairs of an event and a non-event that each hospital sends for one model.
+    """Compute the exact sums that each hospital sends for one model, over pairs of an event and a non-event.
 
     ``scores [n]``, ``y`` and ``offsets`` are as in :func:`placements`.
     """

@@ -56,8 +56,8 @@ class CommonCurve:
 
 
 def common_curve(sums: PairSums) -> CommonCurve:
-    """Compute the common ROC curve of ``H`` hospitals, and the variances of their AUROCs under it, from the sums that
-    they send.
+    """Compute the common ROC curve of ``H`` hospitals, and the variances of their AUROCs under this curve, from the
+    ``sums`` that hospitals send.
 
     If no hospital has a defined AUROC, all AUROCs and variances are NaN.
     """

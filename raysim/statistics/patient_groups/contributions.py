@@ -133,7 +133,7 @@ def _of_groups(wins: _Wins, few: Labels, many: Labels, groups: int) -> tuple[Flo
 
 
 def _added(a: NDArray[Any], b: NDArray[Any]) -> Floats:
-    """Return the sums of the products of ``a [m, R]`` and ``b [m, R]`` over the first axis, ``[R]``."""
+    """Multiply ``a [m, R]`` by ``b [m, R]`` element by element, and return the sums over the first axis."""
     return np.asarray(np.einsum("ij,ij->j", a, b).astype(np.float64))
 
 

@@ -70,8 +70,8 @@ def in_the_large(logits: ArrayLike, event: ArrayLike, offsets: ArrayLike) -> Flo
 
 
 def risk_sums(logits: ArrayLike, event: ArrayLike, offsets: ArrayLike, labels: ArrayLike, groups: int) -> Floats:
-    """Compute sums over the rows of each group of patients at each of ``H`` hospitals, ``[H, groups, 4]``; zeros if one
-    of the hospital's logits is not finite.
+    """Compute sums over the rows of each group of patients at each of ``H`` hospitals, ``[H, groups, 4]``. They are 0
+    at a hospital with a logit that is not finite.
 
     ``labels [n]`` are the groups of the rows. The four sums are:
 

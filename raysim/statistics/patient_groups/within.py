@@ -29,8 +29,8 @@ NAN = float("nan")
 class AttributeSums:
     """What ``H`` hospitals send about an attribute of patients, such as sex, with ``G`` known groups.
 
-    - ``counts [H, G, 2]``: the numbers of rows with and without the event; for a real-valued label ``[H, G, 1]``, all
-      rows.
+    - ``counts [H, G, 2]``: the numbers of rows with and without the event. For a real-valued label they are ``[H, G,
+      1]``, the numbers of all rows.
     - ``value [H, G]``: the AUROC, or the mean absolute error, of a group's rows at a hospital; ``variance [H, G]``: its
       variance.
     - ``risks [H, G, 4]``: see :func:`raysim.statistics.patient_groups.risks.risk_sums`; None for a real-valued label.
@@ -147,12 +147,12 @@ class WithinGap:
 
     @property
     def low(self) -> float:
-        """The lower limit of the difference between the two groups within these hospitals."""
+        """The lower limit of the 95 % interval of the difference between the two groups within these hospitals."""
         return self.pair.low
 
     @property
     def high(self) -> float:
-        """The upper limit of the difference between the two groups within these hospitals."""
+        """The upper limit of the 95 % interval of the difference between the two groups within these hospitals."""
         return self.pair.high
 
     @property
