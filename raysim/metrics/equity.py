@@ -1,7 +1,7 @@
 """Equity of a model between hospitals: figures over hospitals, and differences between strategies.
 
-Sources: site equity is Zhou, CHiP-FL, section 5.1; AD and SDAD (of the distance of accuracy from 1) are
-Jimenez-Gutierrez et al., Clust-PSI-PFL. A hospital whose metric is undefined (NaN, because its test rows have one
+Sources: site equity is Zhou, CHiP-FL, section 5.1; AD and SDAD, the mean and standard deviation of ``1 - accuracy``,
+are Jimenez-Gutierrez et al., Clust-PSI-PFL. A hospital whose metric is undefined (NaN, because its test rows have one
 class) is left out of all figures. The number of such hospitals is reported; their metric is never treated as 0 or 0.5.
 Definitions: ``docs/metrics.md``.
 """

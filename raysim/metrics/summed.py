@@ -206,8 +206,8 @@ class Errors:
 
 
 def figures_of_counts(counts: ArrayLike) -> Floats:
-    """Compute the figures of ``S`` hospitals, ``[S, len(FIGURES)]``, from noisy ``counts``. These are the sums over the
-    rows of :func:`one_of_each_bin`, with the shape ``[S, 2 * BINS]``.
+    """Compute the figures of ``S`` hospitals, ``[S, len(FIGURES)]``, from noisy ``counts``. These are ``[S, 2 *
+    BINS]``, sums over rows of the matrix of :func:`one_of_each_bin`.
 
     ``n`` and ``events``, the numbers of rows and of events, are rounded to whole numbers, at least 0. Undefined figures
     are NaN:

@@ -193,10 +193,10 @@ def errors(
     ``pooled [N]`` are the errors of all rows; they must not all be 0. At a spread of 0 they are permuted over
     hospitals.
 
-    At every other spread ``tau`` in ``taus [T]``, a hospital's true error is log-normal: its mean is the mean of all
-    errors, and the standard deviation of its logarithm is ``tau``. The errors of its rows, divided by the true error,
-    have the shape of the pooled distribution. Their standard deviation is at most ``within``, the standard deviation
-    within a hospital.
+    At every other spread ``tau`` in ``taus [T]``, a hospital's true error is sampled from a log-normal distribution.
+    Its mean is that of all errors, and the standard deviation of the logarithm is ``tau``. The errors of its rows,
+    divided by the true error, have the shape of the pooled distribution. Their standard deviation is at most
+    ``within``, the standard deviation within a hospital.
     """
     chance = rng if isinstance(rng, Chance) else Chance(lambda: rng)
     n, every = np.asarray(rows, dtype=np.int64), np.asarray(pooled, dtype=np.float64)

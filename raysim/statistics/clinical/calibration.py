@@ -115,7 +115,7 @@ def from_histogram(histogram: ScoreHistogram) -> Groups:
 
 
 def edges(bins: NDArray[np.uint16]) -> tuple[Floats, Floats]:
-    """Return the lowest and the highest margin (log odds) of each bin of a histogram; NaN for the bin of NaN margins."""
+    """Return the lowest and highest margin (log odds) of each bin of a histogram; NaN for the bin of NaN margins."""
     first = bins.astype(np.uint32) << np.uint32(16)
     return _margin(first), _margin(first | np.uint32(0xFFFF))
 

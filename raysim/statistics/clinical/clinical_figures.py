@@ -116,7 +116,7 @@ def calibration_metrics(counts: ScoreCounts, bins: int) -> dict[str, float]:
 
 
 def _coefficients(counts: ScoreCounts, scored: Sequence[Groups] | None = None) -> list[ClinicalFigure]:
-    """Compute the calibration in the large, intercept and slope of each hospital with enough events and other rows."""
+    """Compute the calibration in the large, intercept and slope of each hospital with enough rows of both classes."""
     events, rows = counts.events, counts.rows
     reason = _reasons(
         counts, {FEW_OF_A_CLASS: np.minimum(events, rows - events) < ENOUGH, ONE_CLASS: _one_class(counts)}

@@ -23,8 +23,8 @@ class Usefulness(NamedTuple):
 
     - ``at``: the threshold. ``default``: whether acting on everybody or on nobody has the larger net benefit at this
       threshold.
-    - ``value`` and ``limits``: the net benefit of acting on the model minus that of ``default``, in true positives per
-      row, and its interval.
+    - ``value``: the net benefit of acting on the model minus that of ``default``, in true positives per row.
+      ``limits``: its interval.
     - ``worth``: the ranges of thresholds at which, over the rows of all hospitals, acting on the model has a larger net
       benefit than either default. A range is a pair of the first and the last threshold, in steps of .01.
     - ``demonstrated``: the ranges of thresholds at which the interval of the gain is above 0. The intervals are not

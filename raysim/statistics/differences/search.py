@@ -56,8 +56,8 @@ def adjusted_for(differences: Sequence[Paired], tried: int) -> tuple[Limits, ...
 
 
 def selection_gain(figures: NDArray[np.float64], rows: NDArray[np.float64]) -> float:
-    """Return how much better the best of ``K`` models looks because it was chosen, as a mean over bootstrap samples of
-    hospitals (with normal multipliers).
+    """Return how much better the best of ``K`` models looks because it was chosen. This gain is a mean over bootstrap
+    samples of hospitals (with normal multipliers).
 
     ``figures [K, H]`` are each model's difference from the reference at each of ``H`` hospitals, averaged over seeds;
     ``rows [H]`` are the hospitals' weights. Hospitals with a NaN for any model are left out. The gain is 0 for fewer

@@ -46,8 +46,8 @@ class AttributeSums:
     units: Mapping[int, Ints]
 
     def sums(self) -> tuple[Floats, Floats]:
-        """Return the weighted differences between pairs of groups and their variances, summed over hospitals, ``[pairs,
-        R]`` each for ``R`` arrangements.
+        """Return the weighted differences between pairs of groups, and the variances of these differences. Both are
+        sums over hospitals, ``[pairs, R]`` for ``R`` arrangements.
         """
         first, second = np.zeros((2, len(pairs(self.counts.shape[1])), 1))
         for scale, units in sorted(self.units.items()):
@@ -224,8 +224,8 @@ def _over_pairs(values: Floats, sign: float) -> Floats:
 
 
 def _studentised(first: Floats, second: Floats) -> Floats:
-    """Return the differences ``first`` divided by their standard errors, the roots of ``second``: 0 for a difference of
-    0, and infinite for another difference with a standard error of 0.
+    """Return the differences ``first`` divided by their standard errors, the roots of ``second``. The result is 0 for a
+    difference of 0, and infinite for any other difference with a standard error of 0.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = first / np.sqrt(second)
