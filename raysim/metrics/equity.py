@@ -52,8 +52,8 @@ def error_equity(mae: ArrayLike, test_rows: ArrayLike, stays: ArrayLike) -> dict
     """Compute the figures of :func:`equity` for a metric for which smaller is better; ``mae [H]`` is the metric of each
     hospital.
 
-    The names are the same, with ``mae`` instead of ``auroc`` and these differences: ``worst_decile`` is the mean of the
-    ``ceil(M / 10)`` **highest** of ``M`` hospitals; ``p90``, the 90 % quantile, replaces ``p10``; and a **positive**
+    The names are the same, with ``mae`` instead of ``auroc``. Three figures differ. ``worst_decile`` is the mean of the
+    ``ceil(M / 10)`` **highest** of ``M`` hospitals. ``p90``, the 90 % quantile, replaces ``p10``. A **positive**
     ``size_bias`` means that larger hospitals have larger errors: **smaller hospitals do better**.
     """
     return over_hospitals("mae", mae, test_rows, stays, larger=False)

@@ -155,7 +155,7 @@ NAN_BIN = 0xFFFF
 
 
 def score_histogram(margins: ArrayLike, y: ArrayLike) -> ScoreHistogram:
-    """Return the histogram of ``margins [n]`` (log odds of class 1), separately for rows with ``y [n]`` 1 and 0.
+    """Return the histogram of ``margins [n]`` (log odds of class 1), separately for each class in ``y [n]`` (0 or 1).
 
     Margins of more than single precision are first rounded to float32, which preserves their order.
     """

@@ -66,8 +66,8 @@ class TwoClasses:
     euclidean = 1.0
 
     def added(self, outputs: NDArray[Any], y: ArrayLike) -> Floats:
-        """Return a matrix that has in each row a single 1, in the column of the row's class and of the bin of its log
-        odds. Outputs of two logits ``[n, 2]`` are reduced to their difference.
+        """Return a matrix that has a single 1 in each row. The column of the 1 follows from the row's class and the bin
+        of its log odds. Outputs of two logits ``[n, 2]`` are reduced to their difference.
         """
         return one_of_each_bin(outputs if outputs.ndim == 1 else outputs[:, 1] - outputs[:, 0], y)
 
@@ -82,8 +82,8 @@ class TwoClasses:
 
 @dataclass(frozen=True)
 class Classes:
-    """Figures for ``C`` classes. The sum has for each class the numbers of rows in fixed bins of the class's margin,
-    and the numbers of its rows that are classified correctly and wrongly.
+    """Figures for ``C`` classes. For each class, the sum has the numbers of rows in fixed bins of the class's margin.
+    It also has the numbers of rows of the class that are classified correctly and wrongly.
 
     A class's margin is the log odds of its softmax probability. Bins are counted separately for rows of the class and
     for other rows. Each row is in one bin of each class and is classified once, so that it adds ``C + 1`` ones to the

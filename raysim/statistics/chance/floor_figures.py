@@ -98,7 +98,7 @@ def noise_free_figure(
 
 
 def share_as_extreme(extreme: NDArray[np.bool_]) -> float:
-    """Return the p-value of the observed figure: the share of simulations in which the figure is at least as extreme,
-    marked in ``extreme``. The observed federation counts as one of the simulations.
+    """Return the p-value of the observed figure: the share of simulations whose figure is at least as extreme, which
+    are marked in ``extreme``. The observed federation counts as one of the simulations.
     """
     return float((1 + extreme.sum()) / (extreme.size + 1))

@@ -56,11 +56,11 @@ class NoiseFloor:
       share of simulations under equal service with a Q at least as large (twice, because the interval of ``tau`` has
       two sides).
     - ``tau``: the true standard deviation over hospitals of the figure's logit (for an error: of its logarithm). Its
-      ``high`` is infinite if every spread of the grid is compatible with the data.
+      ``high`` is infinite if even the largest simulated spread is not too large for the data.
     - ``demonstrated``: whether a difference between hospitals is demonstrated, that is, the interval of ``tau``
       excludes 0.
     - ``visible``: the smallest tau that would be demonstrated in 80 % of simulated federations; infinite if it is above
-      the grid.
+      the largest simulated spread.
     - ``figures``: the figures of :class:`raysim.statistics.chance.dispersion.Dispersion`, by name.
     - ``larger``: whether larger values of the figure are better; False for an error.
 
@@ -107,7 +107,7 @@ class NoiseFloor:
         return f"{apart}; {excluded}" if excluded else apart
 
     def _range(self, tau: float) -> tuple[str, str]:
-        """Return the range of the true figure at 95 % of hospitals as two texts, which are empty if the range is
+        """Return the range of the true figures of 95 % of hospitals as two texts. Both are empty if the range is
         undefined.
         """
         if not np.isfinite([self.common, tau]).all() or (self.larger and not 0 < self.common < 1):

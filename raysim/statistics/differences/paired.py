@@ -174,9 +174,9 @@ def paired(first: ArrayLike, second: ArrayLike, rows: ArrayLike, *, patients: Ar
     seeds.
 
     ``first`` and ``second`` are the models' AUROCs, and ``rows`` the numbers of test rows, ``[S, H]`` each. A hospital
-    is left out in a seed in which an AUROC is NaN or it has no rows. ``patients [H]`` are variances due to patients
-    from :func:`raysim.statistics.discrimination.sketches.patient_part`. Every number is NaN if no hospital has both
-    AUROCs. Raises ``ValueError`` for shapes that do not match.
+    is left out in a seed in which it has no rows or one of its AUROCs is NaN. ``patients [H]`` are variances due to
+    patients from :func:`raysim.statistics.discrimination.sketches.patient_part`. Every number is NaN if no hospital has
+    both AUROCs. Raises ``ValueError`` for shapes that do not match.
     """
     a, b, r = (np.atleast_2d(np.asarray(x, dtype=np.float64)) for x in (first, second, rows))
     if not a.shape == b.shape == r.shape:

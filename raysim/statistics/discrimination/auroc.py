@@ -127,9 +127,9 @@ class UStatistics:
 def placements(scores: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> Placements:
     """Compute the AUROC of ``K`` models at ``H`` hospitals, and the influence of each row on it.
 
-    ``scores`` is ``[n]`` for one model or ``[K, n]`` (float32 and float64 keep their precision), ``y [n]`` is 0 or 1,
-    and hospital ``h`` has the rows ``offsets[h]:offsets[h + 1]``. Raises ``ValueError`` for shapes that do not match,
-    and for labels other than 0 and 1.
+    ``scores`` is ``[n]`` for one model or ``[K, n]``; float32 and float64 keep their precision. ``y [n]`` is 0 or 1.
+    Hospital ``h`` has the rows ``offsets[h]:offsets[h + 1]``. Raises ``ValueError`` for shapes that do not match, and
+    for labels other than 0 and 1.
     """
     z, event, segments = _checked(scores, y, offsets)
     ids = segments.ids()

@@ -75,8 +75,8 @@ class Pooled(NamedTuple):
 
 
 def pooled(y: Floats, v: Floats, widest: float = WIDEST) -> Pooled:
-    """Compute mean, standard deviation and prediction interval of a figure in a population of hospitals, from the
-    figures ``y [H]`` of ``H`` hospitals with sampling variances ``v [H]``.
+    """Compute mean, standard deviation and prediction interval of a figure in a population of hospitals. ``y [H]`` are
+    the figures of ``H`` hospitals, and ``v [H]`` their sampling variances.
 
     Hospitals with an undefined figure or variance are left out. The interval of the mean is Hartung and Knapp's, the
     standard deviation Paule and Mandel's. The prediction interval averages over the posterior of the standard
