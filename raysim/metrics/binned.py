@@ -26,8 +26,8 @@ def bins_of(margins: ArrayLike) -> NDArray[np.int64]:
 
 
 def one_of_each_bin(margins: ArrayLike, y: ArrayLike) -> Floats:
-    """Return a matrix of shape ``[n, 2 * BINS]`` that has a single 1 in each row. The column of the 1 follows from the
-    class ``y`` and the bin of the margin. The columns of class 0 are first.
+    """Return a matrix ``[n, 2 * BINS]`` that has a single 1 in each row. The column of the 1 follows from the class
+    ``y`` and the bin of the margin. The columns of class 0 are first.
     """
     labels = np.asarray(y, dtype=np.int64)
     ones = np.zeros((len(labels), 2 * BINS))

@@ -64,8 +64,7 @@ def over_hospitals(
 ) -> dict[str, float]:
     """Compute the figures of :func:`equity` (or, if not ``larger``, of :func:`error_equity`) for any ``metric``.
 
-    ``metric [H]`` is each hospital's value, NaN if undefined. In the result, the mean weighted by ``test_rows`` has the
-    key ``name``.
+    ``metric [H]`` is each hospital's value, NaN if undefined. The mean weighted by ``test_rows`` has the key ``name``.
     """
     values, rows, sizes = (np.asarray(a, dtype=np.float64) for a in (metric, test_rows, stays))
     if not values.shape == rows.shape == sizes.shape or values.ndim != 1:

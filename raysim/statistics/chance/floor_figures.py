@@ -24,8 +24,8 @@ class FigureAndFloor:
       share in which it is at least as far from the floor, on either side.
     - ``true``: the figure of these hospitals without noise, as implied by the estimated true spread (standard
       deviation) between hospitals. Its interval reflects the uncertainty of this spread, and the variation between
-      simulated federations with this spread. For a figure on the scale of AUROC, it also reflects the uncertainty of
-      the common AUROC.
+      simulated federations with this spread. On the scale of AUROC, it also reflects the uncertainty of the common
+      AUROC.
     - ``excess``: the part of the figure that is due to the true spread.
 
     ``true`` and ``excess`` are NaN for ``size_bias``, the slope of hospitals' performance on size, because a spread
@@ -55,8 +55,7 @@ def compared_with_floor(
 
     ``value`` is the figure on the test rows. ``taus`` are ``T`` true spreads between hospitals, the first of them 0.
     ``observed [T, B]`` are ``B`` simulated values of the figure at each of them. ``true`` is the estimate of the figure
-    without noise, and ``tau`` the estimate of the spread. ``worse_when_lower`` says whether lower values of the figure
-    are worse.
+    without noise, and ``tau`` the estimate of the spread. ``worse_when_lower`` says whether lower values are worse.
     """
     equal = observed[0]
     floor = float(equal.mean())

@@ -171,8 +171,8 @@ def error_floor(
     same distribution everywhere. Every permutation of errors over hospitals is then as likely as the observed one, for
     any distribution. If errors are constant within every hospital, nothing is tested.
 
-    Other arguments are the same as for :func:`noise_floor`. Raises ``ValueError`` if the remaining hospitals' number of
-    rows is not ``N``.
+    Other arguments are as for :func:`noise_floor`. Raises ``ValueError`` if the remaining hospitals do not have ``N``
+    rows.
     """
     mae, rmse = np.asarray(mean_absolute, dtype=np.float64), np.asarray(root_mean_square, dtype=np.float64)
     n = np.asarray(rows, dtype=np.int64)

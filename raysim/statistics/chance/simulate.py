@@ -190,8 +190,7 @@ def errors(
 ) -> Iterator[SimulatedFederations]:
     """Simulate the mean absolute errors of hospitals with ``rows [H]`` rows; the counterpart of :func:`federations`.
 
-    ``pooled [N]`` are the errors of all rows; they must not all be 0. At a spread of 0 they are permuted over
-    hospitals.
+    ``pooled [N]`` are the errors of all rows, not all of them 0. At a spread of 0 they are permuted over hospitals.
 
     At every other spread ``tau`` in ``taus [T]``, a hospital's true error is sampled from a log-normal distribution.
     Its mean is that of all errors, and the standard deviation of the logarithm is ``tau``. The errors of its rows,

@@ -39,8 +39,8 @@ class HospitalCalibration(NamedTuple):
     """Calibration in the large of ``H`` hospitals under one model; with several training seeds, means over seeds.
 
     - ``observed [H]`` and ``expected [H]``: the numbers of events among ``rows [H]``; NaN if a prediction is NaN.
-    - ``ratio [H]``: observed divided by expected events, with the 95 % interval ``low [H]`` to ``high [H]``; NaN if no
-      event is expected.
+    - ``ratio [H]``: observed over expected events, with 95 % interval ``low [H]`` to ``high [H]``; NaN if no event is
+      expected.
     - ``p [H]``: the two-sided p-value of the hypothesis that the predicted risks are right; NaN without rows or if a
       prediction is NaN. With several seeds, it is the largest of the seeds' p-values.
     - ``state [H]``: ``off`` if risks are demonstrably wrong, by Holm's procedure over hospitals; ``within`` if the

@@ -86,8 +86,7 @@ class Calibration:
 
 @dataclass(frozen=True)
 class CalibrationError:
-    """The expected calibration error with its 95 % interval, and the error that perfectly calibrated predictions would
-    have by chance.
+    """The expected calibration error with its 95 % interval, and the error that perfectly calibrated predictions have.
 
     - ``value``, ``low`` to ``high``: the error, and an interval for the error in other patients of the same population.
     - ``floor``, ``floor_high``: the mean and the 95th percentile of the error if predictions are perfectly calibrated,
@@ -168,8 +167,7 @@ def bin_of(probabilities: Floats, bins: int = BINS) -> NDArray[np.int64]:
 
 def calibration_error(bins: Bins, rng: np.random.Generator, draws: int = 1000) -> CalibrationError:
     """Compute the expected calibration error, its interval, and the error of perfectly calibrated predictions. The
-    error is the mean over ``bins``, weighted by rows, of the distance between the mean prediction and the share of
-    events.
+    error is the mean over ``bins``, weighted by rows, of the distance between mean prediction and share of events.
 
     Perfectly calibrated predictions are simulated: each bin's events are sampled ``draws`` times with the predicted
     probability. The half-width of the interval is the larger of two 95th percentiles: of these simulated errors, and of

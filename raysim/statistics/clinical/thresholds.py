@@ -26,8 +26,7 @@ def net_benefits(
     true_positive: ArrayLike, false_positive: ArrayLike, events: ArrayLike, rows: ArrayLike, probability: ArrayLike
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """Compute the net benefit per row: the number of true positives, minus the product of the number of false positives
-    and the odds of ``probability``, all divided by the number of rows. ``probability`` is the threshold, between 0 and
-    1.
+    and the odds of ``probability``, all divided by the number of rows. ``probability`` is the threshold.
 
     Returns the net benefit of acting on the model, the lower and upper limit of its 95 % interval, and the net benefit
     of acting on everyone. The net benefit of acting on no one is 0. The other arguments are arrays of numbers of rows.

@@ -9,8 +9,7 @@ The variance over a hospital's patients is estimated in two ways, and the larger
   does not depend on a hospital's few patients. It is too small at a hospital at which the two models agree less than at
   other hospitals.
 
-An interval computed from the intervals of the two models could be several times as wide. Definitions and coverage:
-``docs/statistics.md``.
+Definitions and coverage: ``docs/statistics.md``.
 """
 
 from __future__ import annotations

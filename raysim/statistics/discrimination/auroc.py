@@ -263,8 +263,7 @@ def _won(scores: NDArray[Any], event: NDArray[np.bool_], segments: Segments, ids
     """Return two whole numbers for each row: twice the number of rows of the other class that it is ranked correctly
     against, and the number of its ties with the other class, ``[n]`` each.
 
-    A tie counts one half before doubling. Results are integers, so that rows with equal scores have exactly equal
-    results.
+    A tie counts one half before doubling. Results are integers, so that they are exactly equal for equal scores.
     """
     order = np.lexsort((scores, ids))
     ordered, hospital = scores[order], ids[order]
