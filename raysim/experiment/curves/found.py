@@ -202,8 +202,8 @@ def _mean(point: Point) -> float:
 
 
 def _digits(means: Sequence[float]) -> int:
-    """Return with how many decimals to print ``means``: 3 if none exceeds 1, else as many as show three digits of the
-    largest."""
+    """Return with how many decimals to print ``means``: 3 if none exceeds 1. Otherwise the largest is printed with
+    three significant digits."""
     largest = max((abs(mean) for mean in means if math.isfinite(mean)), default=0.0)
     return 3 if largest <= 1 else max(0, 2 - math.floor(math.log10(largest)))
 

@@ -55,7 +55,7 @@ WORKING_COPIES = 2
 
 @dataclass(frozen=True)
 class PlannedTraffic:
-    """Bytes of one round: those between hospitals and server that are simulated, and those that Ray moves."""
+    """Bytes of one round: those of the simulated messages between hospitals and server, and those that Ray moves."""
 
     cohort: int
     """Number of hospitals that take part."""
@@ -209,7 +209,7 @@ def weigh(job: Job, placement: Placement) -> PlannedTraffic:
 
 
 def memory(federation: Federation, served: Ids, traffic: Sequence[PlannedTraffic], *, torch: bool, pooled: bool) -> int:
-    """Estimate the bytes of memory that an actor needs for the hospitals ``served`` and for a round.
+    """Estimate the bytes of memory that an actor needs for its hospitals and for a round. ``served`` has their ids.
 
     ``pooled``: whether the actor also holds the training rows of all other hospitals.
     """
@@ -257,8 +257,8 @@ class _DryRunPool:
         return LocalPool(self._placement, "cpu")
 
     def partial(self, plan: RoundPlan, served: Ids, pools: bool) -> PartialResult:
-        """Return an actor's reply to a round for the hospitals ``served``, with small numbers in place of training
-        results.
+        """Return an actor's reply to a round, with small numbers in place of training results. ``served`` has the ids
+        of its hospitals.
 
         ``pools``: whether this actor also trains on the pooled rows of all hospitals, if the round does.
         """

@@ -150,7 +150,7 @@ def folds_of(section: UnseenSection, federation: Federation, seed: int) -> list[
 
 
 def _with_class(federation: Federation) -> NDArray[np.bool_]:
-    """Return whether each of ``H`` hospitals has training rows of each of ``C`` classes, ``[H, C]``."""
+    """Return which classes occur in each hospital's training rows: one row per hospital, one column per class."""
     present = np.zeros((len(federation.hospitals), len(federation.classes)), np.bool_)
     if federation.classes:
         for h in range(len(present)):

@@ -72,10 +72,11 @@ def joined(
 
 
 def trained_alone(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> Joined | None:
-    """Train hospital ``h``'s own model on its test rows ``joined``, as a participant trains alone.
+    """Train hospital ``h``'s own model as a participant trains alone. ``joined`` has the indices of its labelled test
+    rows.
 
-    There are no validation rows, so training does not stop early. Returns None for rows of one class, or if the
-    strategy has no model ``served`` for hospitals that train alone.
+    There are no validation rows, so training does not stop early. Returns None if the rows have only one class, or if
+    the strategy has no model ``served`` for hospitals that train alone.
     """
     config, federation, seed = run.config, run.result.federation, run.result.seed
     rows = np.arange(len(federation.y))[federation.rows(h, "test")]
@@ -100,8 +101,8 @@ def with_head(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> J
     """Fit the model head of hospital ``h`` to its test rows ``joined``; the shared body of the model does not change.
 
     The head's inputs are standardised over these rows, and its weights have an L2 penalty of :data:`RIDGE`. Returns
-    None for rows of one class and for more than two classes. Also returns None if the model's output is not linear in
-    the head, for example if the head has several layers.
+    None if these rows have only one class, or if the label has more than two. Also returns None if the model's output
+    is not linear in the head, for example if the head has several layers.
     """
     row, private, classes = _row(run, served, h), run.result.outcome.private, run.result.federation.classes
     model, X, y = _bound(run, h, "float64")
@@ -147,8 +148,8 @@ def _outputs_of_body(
 
     The first array, ``[n]``, has the model's outputs if all parameters of the head are zero. The second, ``[n, d]``,
     has the head's inputs, each of which is multiplied by a parameter; equal inputs are returned once. It is None if the
-    model's output is not linear in the head. ``head [q]`` has the indices of the head's parameters in the vector
-    ``body``.
+    model's output is not linear in the head. ``body`` has all parameters, with zeros for the head; ``head [q]`` has the
+    indices of the head's parameters.
     """
     constant = model.logits(body, X)
 
@@ -176,7 +177,7 @@ def fine_tuned(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> 
     """Fine-tune the model ``served`` for hospital ``h`` on its test rows ``joined``.
 
     Epochs and learning rate are taken from the strategy's fine-tuning, or are the defaults if the strategy has none.
-    Returns None without such rows, if the hospital does not use a single model of the server, or if its model was
+    Returns None if ``joined`` is empty, if the hospital does not use a single model of the server, or if its model was
     recalibrated.
     """
     row = _chosen(run, served, h, joined)
@@ -250,7 +251,8 @@ def _row(run: LeftOut, served: str, h: int) -> int | None:
     """Return the index of the server's model that hospital ``h`` uses; None if it does not use a single model of the
     server.
 
-    In strategies with clusters, the index 0 of the global model replaces a hospital's own model that was not trained.
+    If the strategy has clusters and the hospital would use a model of its own, which was not trained, the result is 0,
+    the index of the global model.
     """
     outcome = run.result.outcome
     serve = outcome.serve.get(served)

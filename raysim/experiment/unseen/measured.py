@@ -24,7 +24,7 @@ from raysim.strategies.base import Floats
 
 @dataclass(frozen=True, eq=False)
 class Unseen:
-    """The results of one model and seed at every hospital, each left out of training once, with ``k`` labelled rows."""
+    """The results of one model and seed at the hospitals, each of which was left out of training once."""
 
     strategy: str
     model: str
@@ -56,10 +56,10 @@ class Unseen:
 def measured(
     left_out: Sequence[Judged], task: TaskKind, clinical: ClinicalSection | None, federation: Federation
 ) -> list[Unseen]:
-    """Evaluate every strategy, model and seed at left-out hospitals, for every number of labelled rows.
+    """Evaluate every strategy, model and seed at left-out hospitals, for every number of labelled rows that join.
 
     Existing scores are evaluated once, because labelled rows do not change them. ``federation`` has the rows of all
-    hospitals, which decide whether a score is a probability.
+    hospitals: a score is a probability only if all their values are between 0 and 1.
     """
     groups: dict[tuple[str, str, int, Joins], list[JudgedRows]] = {}
     for each in left_out:
