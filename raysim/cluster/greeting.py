@@ -74,7 +74,7 @@ def answering(address: str) -> str:
 def _greeted(address: str) -> str:
     """Do what :func:`answering` does, for ``auto`` or an address whose port is open.
 
-    A separate process calls Ray, because Ray's call has no time limit, writes to stderr, and can end its process.
+    A separate process calls Ray, because the call has no time limit, writes to stderr, and can end the calling process.
     """
     command = [sys.executable, "-P", "-c", GREETING, address]
     try:

@@ -51,7 +51,7 @@ class Placement:
         return [_bundle(*totals[node]) for node in sorted(totals)]
 
     def bundle(self, actor: int) -> int:
-        """Return the index in :meth:`bundles` of the machine of an actor."""
+        """Return the index of an actor's machine in the list :meth:`bundles`."""
         return sorted(set(self.nodes)).index(self.nodes[actor])
 
 
@@ -203,8 +203,7 @@ def _place_single(
 
 
 def _spread(machines: Sequence[_FreeMachine], count: int, cpus: int, gpus: int) -> list[int]:
-    """Choose a machine for each of ``count`` equal actors, in proportion to the number of such actors that each can
-    hold.
+    """Choose a machine for each of ``count`` equal actors. Machines get actors in proportion to how many they can hold.
 
     The list is shorter if not all actors fit.
     """

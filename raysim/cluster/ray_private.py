@@ -63,7 +63,7 @@ def reread_authentication() -> None:
 
 
 def ended_parts() -> list[str]:
-    """Return the essential processes (raylet, GCS) that have ended, of the Ray that this process started.
+    """Return which essential processes (raylet, GCS) have ended, of those that this process started.
 
     The result is always empty if this version of Ray does not support it; Ray then detects ended processes some seconds
     later.

@@ -31,7 +31,7 @@ ABBREVIATIONS = frozenset(("cnn", "lstm", "mlp"))
 
 
 def of_learner(learner: str) -> str:
-    """Return a model's name for readers, from its name in tables. Names that are not registered are unchanged.
+    """Return the readable name of a model, given its name in tables. Names that are not registered are unchanged.
 
     >>> of_learner("logistic_regression"), of_learner("fashion_cnn"), of_learner("small_net"), of_learner("net")
     ('logistic regression', 'fashion CNN', 'small_net', 'net')

@@ -89,7 +89,8 @@ class Predictor:
     def outputs(
         self, X: NDArray[np.float32], observed: NDArray[np.bool_], hospitals: NDArray[Any], model: str | None = None
     ) -> NDArray[Any]:
-        """Return the model's outputs before the link, such as logits: ``[n]``, or ``[n, C]`` for more than two classes.
+        """Return the model's outputs before the link, such as logits, with one column per class for more than two
+        classes.
 
         ``X [n, F]`` has the features of ``n`` rows, ``observed`` which values were recorded, and ``hospitals [n]`` the
         names of the rows' hospitals. Raises ``DataError`` for a hospital unknown to the run, if hospitals do not share
@@ -142,7 +143,7 @@ class Predictor:
     def _owners_of_rows(
         self, X: NDArray[np.float32], observed: NDArray[np.bool_], hospitals: NDArray[Any], served: str
     ) -> NDArray[Any]:
-        """Return for each row the name of the parameters that score it, ``[n]``."""
+        """Return for each row the name of the parameters that score it."""
         names, which = np.unique(hospitals.astype(str), return_inverse=True)
         owners, strangers, n = np.empty(len(X), dtype=object), [], 0
         for k, name in enumerate(names.tolist()):
@@ -195,7 +196,7 @@ class Predictor:
         return theirs
 
     def _untrained(self, hospital: str, served: str) -> str:
-        """Return an error message: the model ``served`` of ``hospital`` was not trained, and what the user can do."""
+        """Return an error message: the hospital's model was not trained. It also says what the user can do."""
         others = [m for m, owners in self.served.owners.items() if owners.get(hospital, NOBODY) != NOBODY]
         remedy = f"use --model {others[-1]}" if others else "leave its rows out, or use another run"
         return f"the {served} model of hospital '{hospital}' was never trained, so it cannot score rows; {remedy}"

@@ -88,8 +88,7 @@ def _of_test(gap: WithinGap) -> dict[str, object]:
 
 
 def risks_table(model: str, gaps: Mapping[str, WithinGap]) -> pd.DataFrame:
-    """Return the risks of each group of patients, one row per attribute and group; empty if the label is a real
-    number."""
+    """Return the risks of each group of patients, one row per attribute and group; empty if the label is numeric."""
     return pd.DataFrame(
         {"model": model, "attribute": attribute, **risk._asdict()}
         for attribute, gap in gaps.items()
@@ -154,8 +153,8 @@ def composition(federation: Federation, outcome: Outcome) -> pd.DataFrame | None
 def overlap(outcome: Outcome) -> pd.DataFrame | None:
     """Return how much the most important features of patient clusters overlap, one row per number of features.
 
-    Column ``top`` has the number of features, from ``TOP``, and ``overlap`` the value of :func:`mean_overlap`. Returns
-    None for fewer than two clusters of patients, and for a model that is not linear.
+    Column ``top`` has the number of features, which is one of ``TOP``. Column ``overlap`` has the value of
+    :func:`mean_overlap`. Returns None for fewer than two clusters of patients, and for a model that is not linear.
     """
     served = [rows for rows in outcome.serve.values() if rows.ndim == 2]
     if not served or len(models := np.unique(served[-1])) < 2 or set(outcome.layout.names) != {"weight", "bias"}:

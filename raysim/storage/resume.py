@@ -94,8 +94,8 @@ class Ticket:
     def check_owner(self, folder: Path) -> None:
         """Raise ``ConfigError`` if the checkpoints are outside ``folder`` and belong to another run.
 
-        Old checkpoints there are removed. Without this check, a modified ``resume.json`` could have another run's
-        checkpoints removed.
+        A run removes old checkpoints at the place that its ``resume.json`` names. If this file was modified, they could
+        be another run's checkpoints.
         """
         if self.checkpoints == CHECKPOINTS:
             return
@@ -241,8 +241,8 @@ class Opened:
     def finish(self, outcome: Outcome | None = None, *, models: bool = False) -> None:
         """Record that the run or comparison is finished.
 
-        With an ``outcome``, also write the data of the run that its comparison needs, including the models with
-        ``models``.
+        With an ``outcome``, the data of the run that its comparison needs are written, too. They include the models if
+        ``models`` is true.
         """
         with writing(self.folder):
             if outcome is not None:
@@ -350,7 +350,7 @@ def opened(
 
 
 def _owner(run_id: str, folder: Path) -> dict[str, str]:
-    """Return the content of ``owner.json``, which says which run the checkpoints outside a run's folder belong to."""
+    """Return the content of ``owner.json``, which names the run to which checkpoints outside its folder belong."""
     return {"id": run_id, "folder": str(folder.resolve())}
 
 

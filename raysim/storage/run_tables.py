@@ -80,8 +80,8 @@ def hospitals_table(federation: Federation, outcome: Outcome, part: str) -> pd.D
 
 
 def _trained(outcome: Outcome, model: str, hospitals: int) -> NDArray[Any]:
-    """Return for each of ``N`` hospitals whether its model was trained, ``[N]``: ``yes``, ``no``, or ``one class`` if
-    its training rows have only one class."""
+    """Return for each hospital whether its model was trained: ``yes``, ``no``, or ``one class`` if its training rows
+    have only one class."""
     trained = np.full(hospitals, "yes", dtype=object)
     for states, word in ((outcome.one_class, "one class"), (outcome.untrained, "no")):
         if model in states:

@@ -251,7 +251,7 @@ def _sums(of: Mapping[int, Unseen]) -> list[NDArray[np.float32]]:
 def _seen_less_unseen(
     results: Sequence[Result], left_out: Sequence[Judged], strategy: str, model: str
 ) -> Paired | None:
-    """Return how much a hospital's AUROC is higher if it takes part in training, compared on the same test rows.
+    """Return the paired difference of hospitals' AUROC, on the same test rows: taking part in training minus left out.
 
     Returns None if a run is missing.
     """
