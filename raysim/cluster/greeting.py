@@ -49,7 +49,6 @@ def answering(address: str) -> str:
     """Return the address of the Ray at ``address`` after checking that it accepts this process.
 
     Raises ``ResourceError`` within 40 seconds if it does not, for instance if no Ray replies or the token is wrong.
-    Ray itself would retry for minutes.
     """
     if "://" in address:
         raise ResourceError(

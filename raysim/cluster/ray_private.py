@@ -1,7 +1,7 @@
 """The four private names of Ray that raysim reads.
 
-If a version of Ray lacks one of them, raysim works without it. raysim replaces none of them. ``pyproject.toml``
-limits the versions of Ray: 2.52 was the first with authentication tokens.
+If a version of Ray lacks one of them, raysim works without it. ``pyproject.toml`` limits the versions of Ray: 2.52 was
+the first with authentication tokens.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The registry, which finds strategies, selections, models and data sources by name or by import path.
 
 Names come from the entry-point groups ``raysim.strategies``, ``raysim.selections``, ``raysim.models`` and
-``raysim.sources``, so another package can add one without a change here.
+``raysim.sources``, so other packages can add strategies and models without a change here.
 """
 
 from __future__ import annotations

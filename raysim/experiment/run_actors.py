@@ -215,7 +215,6 @@ class RunActors:
         return f"the process of {run} was lost ({how}); another process continues"
 
     def _wait_until_up(self, actors: Sequence[Any]) -> list[int]:
-        """Wait until ``actors`` are running; return their process ids."""
         asked = [actor.ready.remote() for actor in actors]
         return first_answers(asked, ACTOR_START_SECONDS, "actor", "set resources.runs_at_once: 1")
 

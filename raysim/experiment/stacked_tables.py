@@ -64,10 +64,8 @@ def _learner(result: Result) -> dict[str, str]:
 
 
 def judged(results: Sequence[Result], part: str) -> pd.DataFrame:
-    """Make ``predictions.csv`` of a comparison: the prediction of every two-class model for every row of ``part``.
-
-    ``part`` is a part of the split, such as ``test``.
-    """
+    """Make ``predictions.csv`` of a comparison: the prediction of every two-class model for every row of ``part``, such
+    as ``test``."""
     stacked = []
     for result in results:
         role = "alone" if result.alone else "reference" if result.is_reference else ""

@@ -221,7 +221,7 @@ def at_the_edge(tried: pd.DataFrame) -> str:
 
 
 def edges(name: str, tried: Sequence[Any]) -> list[float]:
-    """Return the smallest and the largest of the ``tried`` values of the key with the dotted ``name``.
+    """Return the smallest and the largest of the ``tried`` values. ``name`` is the dotted key.
 
     Empty unless the values are numbers and at least two of them differ. A value that is the smallest or largest
     allowed, such as one epoch, is left out, because no value beyond it can be tried.
@@ -236,8 +236,8 @@ def edges(name: str, tried: Sequence[Any]) -> list[float]:
 
 
 def is_bound(name: str, value: float) -> bool:
-    """Return whether the key with the dotted ``name`` allows no smaller or no larger value. Always true for the value
-    zero.
+    """Return whether ``value`` is the smallest or the largest value that the key ``name`` allows. Always true for the
+    value zero.
 
     >>> is_bound("training.local_epochs", 1), is_bound("training.local_epochs", 8), is_bound("strategy.mu", 0.0)
     (True, False, True)

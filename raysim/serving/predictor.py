@@ -56,7 +56,7 @@ class Predictor:
     def predict(
         self, table: str | Path | pd.DataFrame, *, hospital: str | None = None, model: str | None = None
     ) -> pd.DataFrame:
-        """Return one row for each of the table's ``n`` rows that are not blank, in their order, with these columns:
+        """Return one row for each row of the table that is not blank, in the same order, with these columns:
 
         - ``hospital``: the row's hospital; empty if the table has none and all hospitals share one model;
         - the columns of predictions that :func:`raysim.metrics.predictions.predictions` names;
@@ -196,7 +196,7 @@ class Predictor:
         return theirs
 
     def _untrained(self, hospital: str, served: str) -> str:
-        """Return an error message: the hospital's model was not trained. It also says what the user can do."""
+        """Return an error message: the hospital's model was not trained."""
         others = [m for m, owners in self.served.owners.items() if owners.get(hospital, NOBODY) != NOBODY]
         remedy = f"use --model {others[-1]}" if others else "leave its rows out, or use another run"
         return f"the {served} model of hospital '{hospital}' was never trained, so it cannot score rows; {remedy}"

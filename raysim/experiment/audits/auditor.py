@@ -1,7 +1,4 @@
-"""Run one job on variants of its federation, and attack the results.
-
-:mod:`raysim.experiment.audits.audit` lists the questions that the attacks answer.
-"""
+"""Run one job on variants of its federation, and attack the results."""
 
 from __future__ import annotations
 

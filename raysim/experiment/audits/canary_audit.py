@@ -3,8 +3,7 @@
 Canaries are artificial hospitals or patients. A fair coin decides whether each canary is in the data. Each canary has
 model parameters that no other row changes. The update of a canary hospital, and the gradient of a canary patient, have
 norms far above the clipping norm. Everything else is as in the audited run: data, strategy, sampling, clipping norm,
-noise and sums. For each canary, the auditor adds up the noisy updates in the direction of its parameters over all
-rounds.
+noise and sums. For each canary, the auditor adds up, over all rounds, the noisy updates of the canary's parameters.
 """
 
 from __future__ import annotations

@@ -153,8 +153,8 @@ def _job(entry: Entry, federation: Federation, seed: int) -> Job:
 
 
 def _planned_configs(config: Config) -> tuple[Config, ...]:
-    """Return the configuration of each planned strategy: of ``strategy`` if only this key is set, else of
-    ``strategies``."""
+    """Return the configuration of each planned strategy. They are those of the key ``strategies``, unless only
+    ``strategy`` is set."""
     if "strategy" in config.model_fields_set and "strategies" not in config.model_fields_set:
         return (resolve(config),)
     return compared(config)

@@ -87,7 +87,7 @@ def refuse(config: Config, command: str) -> None:
 
 
 def cost(folds: Sequence[Fold], strategies: int, seeds: int) -> str:
-    """Return a line for the user on the number of additional runs that leaving hospitals out in turn takes."""
+    """Return a line for the user: how many additional runs are needed to leave hospitals out in turn."""
     runs = len(folds) * strategies * seeds
     line = f"hospitals are left out in {counted(len(folds), 'fold')}: {runs:,} more runs"
     if len(folds) <= MANY:

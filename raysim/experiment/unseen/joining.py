@@ -58,11 +58,11 @@ class Joined(NamedTuple):
 def joined(
     run: LeftOut, served: str, h: int, rows: NDArray[np.int64], how: str, *, defined: bool = True
 ) -> Joined | None:
-    """Return hospital ``h``'s predictions after the model ``served`` was adapted to the hospital's labelled ``rows``.
+    """Return hospital ``h``'s predictions by a model that was adapted to the hospital's labelled ``rows``.
 
     If hospitals train alone, a model is trained on these rows; if they have their own heads, a head is fitted.
-    Otherwise the model is fine-tuned if ``how`` is ``fine_tune``. ``defined``: whether ``served`` can be used at the
-    hospital without labelled rows. Returns None if there is no adapted model.
+    Otherwise the model is fine-tuned if ``how`` is ``fine_tune``. ``served`` names the model; ``defined``: whether it
+    can be used at the hospital without labelled rows. Returns None if there is no adapted model.
     """
     if run.result.alone:
         return trained_alone(run, served, h, rows)
@@ -98,11 +98,11 @@ def trained_alone(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) 
 
 
 def with_head(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> Joined | None:
-    """Fit the model head of hospital ``h`` to its test rows ``joined``; the shared body of the model does not change.
+    """Fit the model head of hospital ``h`` to its labelled test rows; the shared body of the model does not change.
 
-    The head's inputs are standardised over these rows, and its weights have an L2 penalty of :data:`RIDGE`. Returns
-    None if these rows have only one class, or if the label has more than two. Also returns None if the model's output
-    is not linear in the head, for example if the head has several layers.
+    ``joined`` has the indices of these rows. The head's inputs are standardised over them, and the head's weights have
+    an L2 penalty of :data:`RIDGE`. Returns None if these rows have only one class, or if the label has more than two.
+    Also returns None if the model's output is not linear in the head, for example if the head has several layers.
     """
     row, private, classes = _row(run, served, h), run.result.outcome.private, run.result.federation.classes
     model, X, y = _bound(run, h, "float64")
@@ -174,11 +174,11 @@ def _differ(y: NDArray[Any]) -> bool:
 
 
 def fine_tuned(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> Joined | None:
-    """Fine-tune the model ``served`` for hospital ``h`` on its test rows ``joined``.
+    """Fine-tune a model for hospital ``h`` on its labelled test rows. ``served`` names the model.
 
     Epochs and learning rate are taken from the strategy's fine-tuning, or are the defaults if the strategy has none.
-    Returns None if ``joined`` is empty, if the hospital does not use a single model of the server, or if its model was
-    recalibrated.
+    ``joined`` has the indices of the rows. Returns None if it is empty, if the hospital does not use a single model of
+    the server, or if its model was recalibrated.
     """
     row = _chosen(run, served, h, joined)
     if row is None or not len(joined):
@@ -199,9 +199,9 @@ def fine_tuned(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> 
 
 
 def in_cluster(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> Joined | None:
-    """Choose a cluster for hospital ``h`` with its labelled test rows ``joined``, and return its model's predictions.
+    """Choose a cluster for hospital ``h`` by its labelled test rows, and return the predictions of the cluster's model.
 
-    Returns None if the chosen model is the one that the hospital uses without labels.
+    ``joined`` has the indices of these rows. Returns None if the hospital uses the chosen model also without labels.
 
     A strategy with a rule for new hospitals applies this rule. If the rule needs more labels, the global model is used,
     if there is one. Other strategies choose the cluster whose model has the lowest mean loss on the labelled rows. The
@@ -225,7 +225,7 @@ def name_of(served: str, row: int) -> str:
 
 
 def _chosen(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> int | None:
-    """Return which of the server's models hospital ``h`` uses once its test rows ``joined`` are labelled.
+    """Return which of the server's models hospital ``h`` uses, given the indices ``joined`` of its labelled test rows.
 
     The result is the index of the model; None if there is none.
     """

@@ -72,7 +72,7 @@ def measured(
 def on_rows_of(
     score: str, each: Unseen, left_out: Sequence[Judged], task: TaskKind, clinical: ClinicalSection | None
 ) -> Unseen:
-    """Evaluate the model of ``each`` again, only on the rows that have a value of the existing score ``score``."""
+    """Evaluate the model of ``each`` again, only on the rows that have a value of an existing score."""
     runs = [run for run in left_out if (run.strategy, run.seed) == (each.strategy, each.seed)]
     rows = [of.those(np.isfinite(of.scores[score])) for run in runs for of in run.rows[each.model, each.k]]
     return of_rows(each.strategy, each.model, each.seed, each.k, rows, task, clinical)
@@ -110,7 +110,7 @@ def of_rows(
 ) -> Unseen:
     """Evaluate a model's predictions on ``rows``, which has the test rows of each hospital.
 
-    Without ``risks``, the predictions are no probabilities, and only their ranking is evaluated.
+    If ``risks`` is false, the predictions are not probabilities, and only their ranking is evaluated.
     """
     rows = sorted(rows, key=lambda each: each.place)
     offsets = np.concatenate([[0], np.cumsum([len(each.y) for each in rows])]).astype(np.int64)
