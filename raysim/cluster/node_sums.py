@@ -60,7 +60,7 @@ def additions(actors: Sequence[int], nodes: Sequence[int]) -> list[list[Group]]:
 
 
 def with_sums(plan: RoundPlan, served: Sequence[Ids]) -> frozenset[int]:
-    """Return the indices of the actors that have sums, if sums are large enough to be added within nodes; else none.
+    """Return the indices of the actors that have sums to add; none if sums are too small to be added within nodes.
 
     ``served`` has the hospitals of each actor.
     """

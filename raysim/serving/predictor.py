@@ -92,9 +92,8 @@ class Predictor:
         """Return the model's outputs before the link, such as logits, with one column per class for more than two
         classes.
 
-        ``X [n, F]`` has the features of ``n`` rows, ``observed`` which values were recorded, and ``hospitals [n]`` the
-        names of the rows' hospitals. Raises ``DataError`` for a hospital unknown to the run, if hospitals do not share
-        a model.
+        ``X [n, F]`` has the features, ``observed`` says which values were recorded, and ``hospitals [n]`` names each
+        row's hospital. Raises ``DataError`` for a hospital unknown to the run, if hospitals do not share a model.
         """
         return self._scored(X, self._owners_of_rows(X, observed, hospitals, self._served_by(model)))
 

@@ -241,8 +241,8 @@ class Opened:
     def finish(self, outcome: Outcome | None = None, *, models: bool = False) -> None:
         """Record that the run or comparison is finished.
 
-        With an ``outcome``, the data of the run that its comparison needs are written, too. They include the models if
-        ``models`` is true.
+        If ``outcome`` is given, it is stored for the run's comparison; the models are stored only if ``models`` is
+        true.
         """
         with writing(self.folder):
             if outcome is not None:
@@ -281,7 +281,8 @@ class Opened:
         return before
 
     def finished(self) -> Outcome | None:
-        """Return the stored outcome of a run of a comparison if the run is finished; see :func:`load_finished`.
+        """Return the stored result of a run, if the run is finished and belongs to a comparison; see
+        :func:`load_finished`.
 
         Returns None if the run is not finished, or if one of its files is missing or changed: the run is then repeated.
         """

@@ -161,7 +161,7 @@ def judged_rows(federation: Federation, outcome: Outcome, part: str) -> pd.DataF
 
 
 def auroc_intervals(outcome: Outcome, model: str) -> dict[str, Floats]:
-    """Return each hospital's 95 % interval of its AUROC, and its shrunken AUROC with an interval, by column name.
+    """Return columns by name: the 95 % interval of each hospital's AUROC, and a shrunken AUROC with its interval.
 
     ``auroc_low`` and ``auroc_high`` measure uncertainty due to the hospital's patients. ``auroc_shrunken`` is the AUROC
     shrunken towards the mean over hospitals. The shrinkage is stronger for hospitals whose AUROC is less certain. It is

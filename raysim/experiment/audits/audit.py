@@ -7,7 +7,7 @@ Three questions:
   those trained without it.
 - How large is epsilon at least? A fair coin decides whether each canary, an artificial row or hospital, is added. The
   number of coins that an auditor guesses right gives a lower bound (:mod:`raysim.audit.one_run`). For a run with a
-  privacy guarantee, the auditor knows as much as the adversary that it assumes
+  privacy guarantee, the auditor knows as much as the adversary that the guarantee assumes
   (:mod:`raysim.experiment.audits.canary_audit`). For a run without a guarantee, each canary is a row whose features are
   random signs and whose label is random, and the auditor sees only the last model.
 - What does the update of one row reveal? For a linear model, the row itself (:mod:`raysim.audit.inversion`).

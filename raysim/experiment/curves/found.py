@@ -146,9 +146,9 @@ def found(
     lines: Mapping[str, tuple[str, float | None]],
     names: Mapping[str, str],
 ) -> Found:
-    """Compare the values of the hyper-parameter ``field`` by the metric ``name`` of ``hospitals``.
+    """Compare the values of a hyper-parameter by a metric of hospitals.
 
-    - ``hospitals``: the content of ``hospitals.csv``.
+    - ``hospitals``: the content of ``hospitals.csv``. ``field`` and ``name``: the hyper-parameter and the metric.
     - ``lines``: for each strategy label, the name of its line in the plot, and its value (None for a horizontal line).
     - ``names``: the readable name of each line.
 
