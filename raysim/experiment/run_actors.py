@@ -197,7 +197,7 @@ class RunActors:
                 yield stream, _Lost(type(error).__name__)
 
     def _replace(self, place: int, run: str, how: str, times: int) -> str:
-        """Start a new actor at index ``place``, whose actor was lost during a run; return a line for the user.
+        """Replace the actor at index ``place``, which was lost during a run, by a new one; return a line for the user.
 
         Raises ``ResourceError`` if the run has lost its actor too many ``times``.
         """

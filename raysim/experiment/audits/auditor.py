@@ -161,8 +161,8 @@ class Auditor:
     def _table(
         self, attack: str, scores: NDArray[np.float64], members: NDArray[np.bool_], judged: NDArray[np.bool_]
     ) -> pd.DataFrame:
-        """Evaluate how well ``scores [..., N]`` separate ``members`` from other rows, among the rows marked in
-        ``judged``.
+        """Evaluate how well ``scores [..., N]`` separate ``members`` from other rows. ``judged`` marks the rows to
+        evaluate.
 
         Returns one row per hospital, then one row for all hospitals together. ``attack`` is the attack's name in the
         table.

@@ -118,7 +118,7 @@ class PlannedActor(NamedTuple):
 def make_plan(config: Config, nodes: str | None) -> Plan:
     """Return the plan of a run of ``config``. Raises ``RaysimError`` if ``config`` cannot be run.
 
-    ``nodes`` describes the machines in the form of the option ``--nodes``; None stands for those that exist.
+    ``nodes`` describes the machines in the form of the option ``--nodes``; None stands for the existing machines.
     """
     source = plugins.build_source(config.data)
     seed = (config.seeds or (config.seed,))[0]

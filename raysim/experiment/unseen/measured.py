@@ -81,7 +81,7 @@ def on_rows_of(
 def _scores(
     left_out: Sequence[Judged], task: TaskKind, clinical: ClinicalSection | None, federation: Federation
 ) -> Iterator[Unseen]:
-    """Evaluate each existing score with each seed, on the rows of left-out hospitals that have a value."""
+    """Evaluate each existing score with each seed, on those rows of left-out hospitals that have a value of it."""
     runs: dict[int, dict[int, Judged]] = {}
     for each in left_out:
         runs.setdefault(each.seed, {}).setdefault(each.fold.number, each)
