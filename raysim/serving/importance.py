@@ -85,7 +85,8 @@ def importances(predictor: Predictor, federation: Federation, part: str, repeats
     - ``low``, ``high``: the 95 % interval of ``importance``.
     - ``hospitals``: the number of hospitals at which the metric is defined.
     - ``gain``: for trees, the column's share of the gain of all splits; NaN for random splits, which have no gain.
-    - ``spread``: for linear models with one output, the standard deviation of the column's contribution to the output.
+    - ``spread``: for linear models with one output, the standard deviation, over rows, of the column's contribution to
+      the output.
     """
     rows, task = Evaluated.of(predictor, federation, part), federation.task
     at = task.figures.index(task.headline)

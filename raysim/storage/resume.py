@@ -128,8 +128,8 @@ class Ticket:
 def settings_of(frozen: Mapping[str, Any], data: Any) -> dict[str, Any]:
     """Return the settings that determine a run's result, for comparison when the run is resumed.
 
-    They are ``data``, the fingerprint of the data, and ``frozen``, the stored configuration, without the sections that
-    do not affect results (``FREE``).
+    They are the stored configuration (``frozen``) without the sections that do not affect results (``FREE``), and the
+    fingerprint of the data (``data``).
     """
     tree = {key: value for key, value in frozen.items() if key not in FREE}
     plain: dict[str, Any] = json.loads(json.dumps(tree | {"data fingerprint": data}))

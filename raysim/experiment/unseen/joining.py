@@ -219,7 +219,7 @@ def in_cluster(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> 
 def name_of(served: str, row: int) -> str:
     """Return the name of a model for the column ``served_by``.
 
-    ``row`` is its index among the server's models: 0 is the global model, and clusters, numbered from 0, follow.
+    ``row`` is its index among the server's models: 0 is the global model, and ``k + 1`` is the model of cluster ``k``.
     """
     return f"{served} {row - 1}" if row else "global"
 

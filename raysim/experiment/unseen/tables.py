@@ -160,7 +160,7 @@ def _benefits(of: Sequence[Unseen], thresholds: Sequence[float]) -> dict[str, Po
 
 
 def _loss_variances(scored: Sequence[Groups]) -> NDArray[np.float64]:
-    """Return the sampling variance of each hospital's mean log loss, which is due to its patients.
+    """Return the sampling variance of each hospital's mean log loss.
 
     NaN for hospitals with fewer rows than :data:`FEWEST_ROWS`.
     """
