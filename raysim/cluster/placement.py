@@ -268,7 +268,7 @@ def _check_device(resources: ResourcesSection, hospitals: int) -> None:
 def _too_much(
     resources: ResourcesSection, count: int, cpus: int, gpus: int, nodes: Sequence[Node], fits: int
 ) -> ResourceError:
-    """Return the error for actors that do not fit on the nodes, which names the configuration field to lower.
+    """Return the error for actors that do not fit on the nodes. It names the configuration field to lower.
 
     The error names CPUs or GPUs, whichever are too few in total. If both suffice in total, it names GPUs if not all
     actors' GPUs fit on the machines, else CPUs.

@@ -124,7 +124,7 @@ def check_format(form: Format | None) -> None:
 
 
 def _writer(predictor: Predictor, owner: str, form: Format) -> Write:
-    """Return a function that writes a run's model to a path, after a test if the format is a torch program or ONNX.
+    """Return a function that writes a run's model to a path. Torch programs and ONNX models are tested before.
 
     ``owner`` is the name of the model's parameters, such as ``global`` or ``personal/<hospital>``.
     """

@@ -116,7 +116,7 @@ def importances(predictor: Predictor, federation: Federation, part: str, repeats
 
 
 def dependence(predictor: Predictor, federation: Federation, part: str, columns: list[str]) -> pd.DataFrame:
-    """Return the partial dependence of the headline model on ``columns``: ``column, kind, value, mean``.
+    """Return a table of how the headline model depends on ``columns``: its partial dependence.
 
     There is one row per column and value. ``kind`` is ``number`` or ``category``. ``value`` is a number in the column's
     own unit, or the category. ``mean`` is the mean prediction over all rows after the column is set to this value. The

@@ -164,8 +164,8 @@ def auroc_intervals(outcome: Outcome, model: str) -> dict[str, Floats]:
     """Return columns by name: the 95 % interval of each hospital's AUROC, and a shrunken AUROC with its interval.
 
     ``auroc_low`` and ``auroc_high`` measure uncertainty due to the hospital's patients. ``auroc_shrunken`` is the AUROC
-    shrunken towards the mean over hospitals. The shrinkage is stronger for hospitals whose AUROC is less certain. It is
-    NaN if undefined.
+    shrunken towards the mean over hospitals. The shrinkage is stronger for hospitals whose AUROC is less certain. An
+    undefined ``auroc_shrunken`` is NaN.
     """
     sums = outcome.pairs.get(model)
     if sums is None:
