@@ -31,8 +31,8 @@ _SUSPECTS = 4
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Summary:
-    """The figures that ``raysim describe`` prints for a federation with ``H`` hospitals, ``C`` classes and ``D``
-    features that are not flags of missing values.
+    """The statistics that ``raysim describe`` prints. The federation has ``H`` hospitals, ``C`` classes, and ``D``
+    features other than flags of missing values.
     """
 
     hospitals: tuple[str, ...]
@@ -111,7 +111,7 @@ class Summary:
 
 
 def summarise(federation: Federation) -> Summary:
-    """Compute the figures of ``federation`` for ``raysim describe``. Feature values are not read."""
+    """Compute the statistics of ``federation`` for ``raysim describe``. Feature values are not read."""
     H, C = len(federation.hospitals), len(federation.classes)
     home = np.repeat(np.arange(H), federation.totals)
     counts = tested = np.zeros((H, 0), np.int64)
@@ -150,7 +150,7 @@ def summarise(federation: Federation) -> Summary:
 
 
 def render(federation: Federation | Summary, console: Console) -> None:
-    """Print the figures of a federation to ``console``."""
+    """Print the statistics of a federation to ``console``."""
     summary = federation if isinstance(federation, Summary) else summarise(federation)
     for block in _blocks(summary):
         console.print(block, highlight=False, markup=False)
@@ -183,10 +183,10 @@ def _blocks(s: Summary) -> list[RenderableType]:
 
 
 def _eventless(s: Summary) -> str:
-    """Return a sentence on how many hospitals have an undefined AUROC, since no test row is of the event (the second
-    class).
+    """Return a sentence on how many hospitals have an undefined AUROC because they have no test row of the event (the
+    second class).
 
-    The text is empty if every hospital has a test row of the event, and for labels without exactly two classes.
+    The text is empty if every hospital has such a row, and for labels that do not have two classes.
     """
     if len(s.classes) != 2:
         return ""
@@ -208,7 +208,7 @@ def _labels(s: Summary) -> Table:
     """Make the table that describes the label.
 
     With two classes the table shows only the second class (the event); with more classes it shows every class. For a
-    real label it shows the range of the rows' labels and the range of hospitals' mean labels.
+    real-valued label it shows the range of labels over rows, and the range of mean labels over hospitals.
     """
     if s.labels is not None:
         means, overall = s.labels
@@ -249,8 +249,8 @@ def _columns(s: Summary) -> RenderableType:
 
 
 def _tested(s: Summary) -> RenderableType:
-    """Make a table that counts hospitals by their number of test rows of each class: a precise AUROC needs many of
-    both.
+    """Make a table of how many hospitals have few or many test rows of each of the two classes. A precise AUROC needs
+    many rows of both classes.
     """
     events = s.tested[:, 1]
     table = _table("hospitals by test rows of a class", "test rows", *(_band(low, high) for low, high in _BANDS))
@@ -310,8 +310,8 @@ def _attributes(s: Summary) -> Text:
 
 
 def _suspects(text: Text, suspects: Sequence[Suspect]) -> Text:
-    """Append the suspected errors ``suspects`` to ``text``, by level. At a level other than ``warn``, only the first
-    few are written out; the others are listed by column name.
+    """Append the suspected errors ``suspects`` to ``text``, grouped by level (``warn``, ``ask`` or ``list``). At a
+    level other than ``warn``, only the first few are written out; the others are listed by column name.
     """
     for level in LEVELS:
         found = [suspect for suspect in suspects if suspect.level == level]

@@ -167,7 +167,7 @@ class Federation:
         """The patient of each row, ``[N]``: all rows of a patient have the same number, even at several hospitals.
 
         If the source does not identify patients, each row counts as a patient. Raises ``FileNotFoundError`` if
-        ``split.by`` names another column in place of the source's patients.
+        ``split.by`` names a column, because patients are then not known.
         """
         return np.asarray(np.load(self.folder / "people.npy"))
 
@@ -196,7 +196,7 @@ class Federation:
 
     @cached_property
     def levels(self) -> tuple[int, ...]:
-        """For each feature, ``[F]``: the number of categories if the feature is the position of a category, else 0."""
+        """The number of categories of each feature, ``[F]``; 0 if the feature is not the position of a category."""
         try:
             return self.preprocessing.levels
         except FileNotFoundError:  # arrays without preprocessing
@@ -204,8 +204,8 @@ class Federation:
 
     @cached_property
     def limits(self) -> tuple[tuple[float, float] | None, ...]:
-        """For each feature, ``[F]``: its declared least and greatest value if it has declared limits and is not scaled,
-        else None.
+        """The declared least and greatest value of each feature, ``[F]``; None if the feature is scaled or has no
+        declared limits.
         """
         try:
             return self.preprocessing.limits
@@ -296,5 +296,5 @@ def _mapped(path: Path) -> NDArray[Any]:
 
 
 def pooled_rows(federation: Federation) -> NDArray[np.int64]:
-    """Return the positions of the training rows of all hospitals in the federation's rows, ascending."""
+    """Return the positions of all hospitals' training rows among all rows of the federation, ascending."""
     return ranges(federation.bounds[:, 0], federation.sizes("train"))

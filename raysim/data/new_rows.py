@@ -1,7 +1,7 @@
 """Read new rows with the columns that a run was trained with, from a CSV or Parquet file or a data frame.
 
-Other columns are ignored. No column may be absent: a column left out by mistake would be scored as if none of its
-values had been recorded. Single values may be missing anywhere.
+Other columns are ignored. All columns must be present. If a column were left out by mistake, rows would be scored as if
+its values had not been recorded. Single values may be missing in any column.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def _read(table: Path | pd.DataFrame, fitted: Preprocessing) -> tuple[pa.Table, 
 
 
 def _coded(table: pa.Table, name: str) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """Read the column ``name`` as texts. Return the code of each row's text ``[n]`` (``MISSING`` for a row without a
+    """Read the column ``name`` as texts. Return codes ``[n]``, one for each row (``MISSING`` for a row without a
     value), and the text of each code.
     """
     if pa.types.is_temporal(kind := table.schema.field(name).type):

@@ -50,7 +50,7 @@ def data_section(frame: pd.DataFrame, keys: Mapping[str, Any]) -> dict[str, Any]
 
 
 def check_index(frame: pd.DataFrame, name: Any, field: str) -> None:
-    """Raise ``DataError`` if ``name`` is not a column but an index of the data frame, which is not stored."""
+    """Raise ``DataError`` if ``name`` is not a column of the data frame but an index. Indexes are not stored."""
     named = isinstance(name, str) and name in getattr(getattr(frame, "index", None), "names", ())
     if named and name not in frame.columns:
         raise DataError(f"{field}: '{name}' is the data frame's index; make it a column: frame.reset_index()")
