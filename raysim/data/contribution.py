@@ -36,7 +36,7 @@ class Contribution:
 
 
 def choose_rows(people: NDArray[np.int64], order: NDArray[np.int64], most: int) -> Contribution:
-    """For each patient of a hospital, select the rows that come first in ``order [n]``, up to the number ``most``.
+    """For each patient of a hospital, select the rows that come first in ``order [n]``; ``most`` limits their number.
 
     ``people [n]`` is the patient of each of the hospital's rows, and ``order`` is a permutation of these rows.
     """

@@ -38,7 +38,7 @@ class Summary:
     hospitals: tuple[str, ...]
     """The names of the hospitals."""
     classes: tuple[str, ...]
-    """The names of the classes; empty for a real label."""
+    """The names of the classes; empty for a real-valued label."""
     values: tuple[str, ...]
     """The names of the value columns ``[D]``."""
     flags: int
@@ -50,8 +50,8 @@ class Summary:
     tested: NDArray[np.int64]
     """The number of rows of each class in each hospital's test part, ``[H, C]``."""
     labels: tuple[NDArray[np.float64], tuple[float, float, float, float]] | None
-    """For a real label, two results: its mean at each hospital ``[H]`` (NaN without rows), and the lowest, median, mean
-    and highest label of all rows. None for a label with classes."""
+    """For a real-valued label, two results: its mean at each hospital ``[H]`` (NaN without rows), and the lowest,
+    median, mean and highest label of all rows. None for a label with classes."""
     columns: tuple[Column, ...]
     """The source's feature columns, before preprocessing."""
     attributes: dict[str, dict[str, int]]
@@ -101,8 +101,8 @@ class Summary:
 
     @property
     def judged(self) -> int:
-        """The number of hospitals where AUROC is defined on test rows; for a real label, the number of hospitals with
-        test rows.
+        """The number of hospitals where AUROC is defined on test rows; for a real-valued label, of hospitals with test
+        rows.
         """
         return len(self.hospitals) - len(self.one_class) - len(self.untested)
 
@@ -232,8 +232,8 @@ def _labels(s: Summary) -> Table:
 
 
 def _columns(s: Summary) -> RenderableType:
-    """Make the table of feature columns. If there are more than ``_COLUMNS``, it shows that many: suspect columns
-    first, then the columns with the most missing values.
+    """Make the table of feature columns. If there are more than ``_COLUMNS``, it shows the suspect columns, then those
+    with the most missing values.
     """
     remarked = sorted(s.columns, key=lambda column: (not column.remark, -column.missing))
     listed_columns = list(s.columns) if len(s.columns) <= _COLUMNS else remarked[:_COLUMNS]

@@ -62,7 +62,7 @@ class Federation:
     X: NDArray[np.float32]
     """The features, ``[N, F]``."""
     y: NDArray[Any]
-    """Labels ``[N]``: int64 class indices, or for a real label float64 in the label's unit."""
+    """Labels ``[N]``: int64 class indices, or for a real-valued label float64 in the label's unit."""
     observed: NDArray[np.bool_]
     """Whether the value behind feature ``j < D`` was recorded, before imputation; ``[N, D]``."""
     bounds: NDArray[np.int64]
@@ -76,7 +76,7 @@ class Federation:
     features: tuple[str, ...]
     """The names of the features, ``[F]``."""
     classes: tuple[str, ...]
-    """The names of the classes, ``[C]``; empty for a real label."""
+    """The names of the classes, ``[C]``; empty for a real-valued label."""
     attributes: dict[str, list[str]]
     """The known attributes of each hospital, ``{attribute: [H] texts}`` (``region``, ``beds``, ...)."""
     notes: tuple[str, ...]

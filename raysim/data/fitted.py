@@ -165,8 +165,8 @@ class Preprocessing:
     def transform(
         self, table: RawColumns, order: NDArray[np.int64] | None = None, into: Path | None = None
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """Compute the features ``X [n, F]`` of the rows ``order [n]`` (None: all), and a mask ``[n, D]`` of recorded
-        values.
+        """Compute the features ``X [n, F]`` of the rows ``order`` (None: all rows). Also return a mask of recorded
+        values, of shape ``[n, D]``.
 
         With a folder ``into``, both arrays are memory-mapped files there, ``X.npy`` and ``observed.npy``. Raises
         ``DataError`` for values that are not finite float32 numbers and, with the method ``none``, for missing values.

@@ -27,8 +27,8 @@ def deal(folds: int, home: Ids, names: tuple[str, ...], group: Ids | None, y: ND
 
     Groups are assigned in order of size, the largest first. Among groups of equal size, groups of the hospital's rarer
     classes come first. Further ties are broken by class index, then at random. Each group goes to the fold with the
-    fewest rows of the group's class. Ties go to the fold with the fewest rows of all classes, then to the first fold in
-    an order that is random for each hospital. A group that an earlier hospital has assigned stays in its fold.
+    fewest rows of the group's class. Ties go to the fold with the fewest rows in total, then to the first fold in an
+    order that is random for each hospital. A group that an earlier hospital has assigned stays in its fold.
     """
     of_class = y if y.dtype.kind in "iu" else np.zeros(len(y), np.int64)
     groups = np.arange(len(home)) if group is None else group

@@ -54,8 +54,7 @@ class NewRows:
 
 
 def read_new_rows(table: Path | pd.DataFrame, fitted: Preprocessing, hospital: str | None = None) -> NewRows:
-    """Read the columns that the preprocessing ``fitted`` needs, in the same way as for training. Other columns are
-    ignored.
+    """Read the columns that the preprocessing ``fitted`` needs, in the same way as for training.
 
     Numbers are rounded to float32. ``hospital`` names the hospital of all rows; a column with hospitals is then
     ignored. Raises ``DataError`` naming the first column that is missing or cannot be read.
@@ -91,7 +90,7 @@ def read_new_rows(table: Path | pd.DataFrame, fitted: Preprocessing, hospital: s
 
 
 def _read(table: Path | pd.DataFrame, fitted: Preprocessing) -> tuple[pa.Table, tuple[str, ...]]:
-    """Read the columns that ``fitted`` needs, in the same way as in training. Return them, and remarks on the file.
+    """Read the columns that ``fitted`` needs, as in training. Return them, and remarks on the file.
 
     Raises ``DataError`` for a column that is missing.
     """

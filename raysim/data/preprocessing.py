@@ -1,14 +1,13 @@
 """Turn a source's columns into features of a model. Preprocessing is fitted on training rows alone.
 
-The method ``standard`` needs only the total over hospitals of sums that each hospital computes. For a numeric feature
+The method ``standard`` needs only sums over rows, which hospitals compute and the server adds up. For a numeric feature
 these are the number of observed values, their sum and, in a second pass, their sum of squared deviations from the mean.
 For a categorical feature they are the numbers of rows of each category.
 
 ``median`` imputes the pooled median instead of the mean. A median cannot be computed from sums, so the method is not
 federated. It is for comparison with centralised pipelines. ``none`` leaves numbers unchanged. ``raw``, for boosted
 trees, leaves numbers and missing values unchanged and replaces each category by its position among the categories.
-``declared`` uses declared ranges and categories (:mod:`raysim.data.declared`). If privacy noise is added to the sums of
-``standard``, declared ranges also bound what a row adds to these sums.
+``declared`` uses declared ranges and categories (:mod:`raysim.data.declared`).
 """
 
 from __future__ import annotations

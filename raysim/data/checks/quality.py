@@ -2,7 +2,7 @@
 
 A hospital may use other units, write 0 for values that were not measured, lack a column, or reuse the patient numbers
 of another hospital. The same rows may occur under two hospitals' names. The check reads each column as the source
-contains it, over all rows. In a large table most checks read evenly spaced rows.
+contains it, over all rows. Most checks read only evenly spaced rows of a large table.
 """
 
 from __future__ import annotations
@@ -194,8 +194,8 @@ class _Checks:
     def _units(self, column: _Column) -> Suspect | None:
         """Report a measurement that is in another unit at some hospitals.
 
-        Hospitals are divided into two groups by their values. The quartiles of the groups must differ by a known factor
-        between two units, or as degrees Celsius and Fahrenheit do.
+        Hospitals are divided into two groups by their values. The groups' quartiles must differ by the factor between
+        two units, or as degrees Celsius and Fahrenheit do.
         """
         sides = _two_sides(column.quartiles())
         if sides is None:
@@ -245,10 +245,10 @@ class _Checks:
 def _two_sides(quartiles: Floats) -> tuple[Floats, Floats, NDArray[np.bool_]] | None:
     """Divide hospitals into a group of low and a group of high values by their ``quartiles [3, H]``.
 
-    Return three quartiles ``[3]`` for each group, medians over its hospitals, and a mask ``[H]`` of the smaller group.
-    Return None if the groups overlap: an upper quartile of the low group is not below all lower quartiles of the high
-    group. Also return None if hospitals within a group differ too much: their medians differ by a factor above the
-    square root of the ratio between the groups.
+    For each group, return the median of each quartile over its hospitals, ``[3]``. Also return a mask ``[H]`` of the
+    smaller group. Return None if the groups overlap: an upper quartile of the low group is not below all lower
+    quartiles of the high group. Also return None if hospitals within a group differ too much: by a factor above the
+    square root of the ratio between the groups' medians.
     """
     known = np.flatnonzero(quartiles[0] > 0)
     if len(known) < 2:

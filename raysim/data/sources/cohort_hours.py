@@ -2,8 +2,7 @@
 without a time.
 
 A time stored as a duration has a unit; a time stored as a number has none. If the user does not name the unit of such
-numbers, a unit is assumed: the first of second, minute and hour with which all times are whole hours. A note reports
-the assumption.
+numbers, a unit is assumed: the first of second, minute and hour with which all times are whole hours.
 """
 
 from __future__ import annotations

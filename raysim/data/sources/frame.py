@@ -74,8 +74,8 @@ def stored(frame: pd.DataFrame, field: str = "data") -> Path:
 
 
 def arrow_table(frame: pd.DataFrame, field: str, columns: Collection[str] | None = None) -> pa.Table:
-    """Return the data frame as an Arrow table, with categories as dictionaries of texts. If ``columns`` is given, other
-    columns are left out.
+    """Return the data frame as an Arrow table, with categories in Arrow's dictionary type. If ``columns`` is given,
+    other columns are left out.
 
     Raises ``DataError`` naming ``field`` if ``frame`` is not a data frame, has several columns of one name, or contains
     values without an Arrow type.

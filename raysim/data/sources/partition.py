@@ -4,7 +4,7 @@ Dirichlet: M. Yurochkin et al., *Bayesian Nonparametric Federated Learning of Ne
 of Q. Li et al., *Federated Learning on Non-IID Data Silos*, ICDE 2022. Similarity: S. P. Karimireddy et al.,
 *SCAFFOLD*, ICML 2020. Both are used by D. M. Jimenez-Gutierrez et al., *Clust-PSI-PFL*, 2025.
 
-The functions take labels and a seed and return the hospital of each row. Every row goes to exactly one hospital.
+The functions take labels and a seed and return the hospital of each row.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ def dirichlet(labels: Ids, hospitals: int, alpha: float, seed: int, *, min_size:
     """Return the hospital of each row, ``[n]``. The hospitals' shares of each class are sampled from a symmetric
     Dirichlet distribution with parameter ``alpha``.
 
-    For each class of ``labels [n]`` in turn, shares are sampled, and its shuffled rows are divided among the hospitals
-    in these shares. A hospital that already has ``n / hospitals`` rows gets no rows of later classes. Small ``alpha``
-    gives hospitals of few classes. With large ``alpha`` all hospitals have about the class shares of the whole data
-    set.
+    For each class of ``labels [n]`` in turn, the hospitals' shares are sampled and the shuffled rows of the class are
+    divided accordingly. A hospital that already has ``n / hospitals`` rows gets no rows of later classes. Small
+    ``alpha`` gives hospitals of few classes. With large ``alpha`` all hospitals have about the class shares of the
+    whole data set.
 
     Sampling is repeated up to 1000 times, until every hospital has at least ``min_size`` rows. Raises ``DataError`` if
     all tries fail, if there are too many hospitals for the number of rows, or if ``alpha`` is too large for sampling.

@@ -12,8 +12,8 @@ A row of hospital ``h`` is generated as follows; names in code style such as ``s
    from the range ``prevalence``. A share ``label_noise`` of labels is sampled from the prevalence without regard to the
    patient. With ``task: regression`` the label is the logit itself, a score of risk, plus ``noise * N(0, 1)``.
 4. The recorded value is ``z_j`` plus a shift of the hospital (by ``case_mix``) and one of its group (by
-   ``group_shift``), converted to the feature's unit. The scale is linear, logarithmic (creatinine, lactate ...) or a
-   flag.
+   ``group_shift``), converted to the feature's unit. The unit's scale is linear or logarithmic (creatinine, lactate
+   ...), or the feature is a flag.
 5. The probability that a value is missing depends on the feature, the hospital and its practice group. It is higher for
    less sick patients.
 

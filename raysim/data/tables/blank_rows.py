@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 def without_blank(table: pa.Table, left_out: Sequence[int] = ()) -> tuple[pa.Table, NDArray[np.int64] | None]:
-    """Return the rows of ``table`` that have a value, and their positions in the file, from 0, or None if every row has
-    a value.
+    """Return the rows of ``table`` that have a value, and their positions in the file, from 0. The positions are None
+    if every row has a value.
 
     A cell that contains only blanks counts as empty. ``left_out`` are the positions of blank rows that were already
     removed from ``table``.

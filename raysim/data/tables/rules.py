@@ -36,7 +36,7 @@ class Reading:
     - ``na_values``: texts that mean a missing value, in addition to :data:`raysim.data.tables.rules.MISSING`; either
       for all columns, or by column.
     - ``censored``: the rule for values beyond a limit such as ``<0.3``, one of :data:`RULES`, by sign (``<``, ``>``).
-    - ``decimal``: the decimal mark, if it is a comma or was configured; otherwise None: it is recognised from the file.
+    - ``decimal``: the decimal mark, if it is a comma or was configured; otherwise None.
     - ``separator``, ``encoding``: the form of the file, for programs that read another file without raysim.
     - ``units``: by column, the spellings of the unit that follows its numbers.
     """
