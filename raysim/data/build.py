@@ -129,7 +129,6 @@ def read(source: Source) -> Records:
 
 
 def _with_scores(source: Source, scores: tuple[str, ...]) -> Source:
-    """Return ``source``, configured to read the columns ``scores``, which contain existing clinical scores."""
     if not scores:
         return source
     if not isinstance(source, Scored):

@@ -117,8 +117,8 @@ def _states(folder: Path, names: Iterable[str]) -> tuple[tuple[int, int, int], .
 def _damage(folder: Path, listed: str, states: tuple[tuple[int, int, int], ...]) -> str:
     """Return what is wrong with a cache entry; an empty text if its files are unchanged.
 
-    ``states`` are the sizes, times of modification and inodes of the entry's files, and ``listed`` is the text of
-    ``complete.json``. A process reads the files again only after one of the two has changed.
+    ``listed`` is the text of ``complete.json``. A process reads the entry's files again only after ``listed``, or the
+    size, time of modification or inode of a file, has changed.
     """
     for (name, (size, content)), state in zip(json.loads(listed).items(), states, strict=True):
         if state[0] != size or _content(folder / name) != content:

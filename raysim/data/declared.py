@@ -126,7 +126,7 @@ def ranges_of(declared: Declared, table: RawColumns) -> dict[str, Range | Catego
 
 
 def declared_alone(described: Mapping[str, Range | Categorical]) -> Preprocessing:
-    """Return a preprocessing that reads no data: a column's mean is assumed to be the middle of its declared range, and
+    """Return a preprocessing that reads no data. A column's mean is assumed to be the middle of its declared range, and
     its standard deviation a quarter of the range's width.
     """
     columns = {

@@ -249,9 +249,7 @@ def _columns(s: Summary) -> RenderableType:
 
 
 def _tested(s: Summary) -> RenderableType:
-    """Make a table of how many hospitals have few or many test rows of each of the two classes. A precise AUROC needs
-    many rows of both classes.
-    """
+    """Make a table of how many hospitals have few or many test rows of each of the two classes."""
     events = s.tested[:, 1]
     table = _table("hospitals by test rows of a class", "test rows", *(_band(low, high) for low, high in _BANDS))
     for name, counts in ((f"events ('{s.classes[1]}')", events), (f"others ('{s.classes[0]}')", s.tested[:, 0])):

@@ -178,9 +178,10 @@ class Federation:
 
     @cached_property
     def identities(self) -> NDArray[np.int64]:
-        """A number for the patient of each row, ``[N]``, which does not depend on how rows are divided into parts.
+        """An integer that identifies the patient of each row, ``[N]``. It does not depend on how rows are divided into
+        parts.
 
-        If the source identifies patients, it is the patient's number. If not, it is the row's position in the source.
+        If the source does not identify patients, it is the row's position in the source.
         """
         try:
             people = self.people

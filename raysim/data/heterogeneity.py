@@ -170,8 +170,7 @@ def quantity(sizes: Counts) -> Quantity:
 
 
 def hospital_table(federation: Federation, part: str = "train", epsilon: Smoothing = EPSILON) -> pd.DataFrame:
-    """Return a table with one row for each hospital: its name, its number of rows of ``part``, and the population
-    stability index (PSI) of its labels and features.
+    """Return a table of each hospital's size and population stability index (PSI), computed from rows of ``part``.
 
     The columns are ``hospital``, ``rows`` and ``psi_of_features``, which is the sum over features. For a label with
     classes there are also ``rows_<class>``, ``psi_<class>``, and ``psi``, the sum over classes. PSI is NaN for a

@@ -3,7 +3,7 @@
 A model uses every column that predicts its label. Examples of leaks are a date of death, a code that is entered at
 discharge, and a laboratory value that is ordered only for dying patients. With such a column a model seems excellent
 but is of no use. The check reads each column as the source contains it, over all rows, test rows included. Of a large
-table it reads only evenly spaced rows. No model is trained on its results.
+table it reads only evenly spaced rows.
 """
 
 from __future__ import annotations

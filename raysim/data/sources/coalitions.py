@@ -9,7 +9,7 @@ The paper does not say how means and covariances are sampled. Here ``μ_i = 0.5 
 ``B B' / F`` with a standard normal matrix ``B [F, F]`` for ``F`` features (``wishart``), or ``I`` (``identity``). The
 choice of ``Σ_i`` decides the result in the paper's figure, see ``docs/coalitions.md``. A Wishart matrix with as many
 degrees of freedom as dimensions is nearly singular. In some directions of the feature space a hospital's patients
-hardly differ, so that its model learns nothing about them. Patients of other hospitals do differ in these directions.
+hardly differ, unlike those of other hospitals. The hospital's model learns nothing about these directions.
 """
 
 from __future__ import annotations

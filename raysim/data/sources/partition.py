@@ -67,8 +67,8 @@ def dirichlet(labels: Ids, hospitals: int, alpha: float, seed: int, *, min_size:
 
 
 def similarity(labels: Ids, hospitals: int, share: float, seed: int) -> Ids:
-    """Return the hospital of each row, ``[n]``: a ``share`` of all rows is divided at random, and the other rows are
-    divided in order of their labels.
+    """Return the hospital of each row, ``[n]``. A ``share`` of all rows is divided at random, and the others in order
+    of their labels.
 
     Rows are shuffled. The first ``round(share n)`` rows stay in random order; the remaining rows are sorted by label.
     Both sets are divided in the same way: of ``m`` rows, hospital ``j`` of ``H`` gets positions ``floor(j m / H)`` to

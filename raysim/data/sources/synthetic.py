@@ -313,7 +313,9 @@ def _generate(config: Synthetic, site: _Sites, first: int, last: int, X: Floats,
 
 
 def _normal(chance: Floats) -> Floats:
-    """Transform uniform values ``[n]`` in [0, 1), which are multiples of 2**-24, into standard normal values."""
+    """Transform uniform values ``[n]`` into standard normal values. They are at least 0, below 1 and multiples of
+    2**-24.
+    """
     from scipy.special import ndtri
 
     return np.asarray(ndtri(chance.astype(np.float64) + 2.0**-25))

@@ -76,7 +76,7 @@ def feature_columns(
     """Read the columns ``names`` of a table as features, one for each column, with the rows in the table's order.
 
     ``rows [N]`` is the position of each row in the file; None: the rows are the whole file. Raises ``DataError`` for
-    columns that are neither numbers nor categories; the message describes the first of them and names the others.
+    columns that are neither numbers nor categories.
     """
     import pandas as pd
 
@@ -143,7 +143,7 @@ def number_column(
     as features, with NaN for empty values.
 
     ``rows`` is as in :func:`feature_columns`. Raises ``DataError`` for texts that are not numbers. The error begins
-    with ``field`` and names the configuration keys that define how such texts are read.
+    with ``field``.
     """
     alone = limited(table, name, reading)
     if is_texts(alone.column(name).type):

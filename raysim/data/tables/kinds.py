@@ -76,10 +76,10 @@ _SHOWN, _LONGEST = 5, 20
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found in a column of ``rows`` texts: its kind, and counts of its texts.
+    """What was found in a column of texts: its kind, and counts of its texts.
 
     - ``kind``: the kind of the column; ``mixed`` means numbers with a few other texts among them.
-    - ``recorded``: number of rows with a value.
+    - ``rows``, ``recorded``: number of rows, and of rows with a value.
     - ``numbers``, ``different``: number of rows with a number, and number of different numbers.
     - ``categories``: number of different texts, numbers included.
     - ``marks``: number of rows with each mark, a text that is not a number; the most frequent first.

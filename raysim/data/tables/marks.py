@@ -18,9 +18,8 @@ def without_marks(
     """Return the table with nulls for the texts and numbers that the configuration declares as missing values (marks).
     Also return a warning for each mark that occurs in no row.
 
-    Marks that are declared for all columns are not replaced in the columns ``skipped``. If they occur in another column
-    that is a key of ``protected``, ``DataError`` is raised. The values of ``protected`` are the columns' roles, for
-    messages.
+    Marks that are declared for all columns are not replaced in the columns ``skipped``. ``DataError`` is raised if they
+    occur in another column that is in ``protected``, a mapping from columns to their roles.
     """
     by_column = isinstance(reading.na_values, Mapping)
     columns, met = {}, set[tuple[str, str]]()

@@ -70,7 +70,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Proposal:
-    """The proposed roles of the columns of a table of ``rows`` rows.
+    """The proposed roles of a table's columns; ``rows`` is its number of rows.
 
     - ``attributes``: the columns of the patient's sex, age and ethnicity, by the attribute's configuration key.
     - ``drop``: the columns that should not be features, each with the reason.

@@ -148,7 +148,6 @@ def _names_again(table: pa.Table) -> int:
 
 
 def _remarks(path: Path, form: Form | None, decimal: Mark, keys: Keys, usual: Keys, nameless: int) -> tuple[str, ...]:
-    """Return remarks on unusual properties of a file."""
     remarks = []
     plain_name = path.name.lower().removesuffix(".gz")
     if form is None and not plain_name.endswith((".parquet", ".pq")):

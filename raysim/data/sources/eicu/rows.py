@@ -36,8 +36,8 @@ def float32(values: NDArray[Any], absent: float = np.nan) -> NDArray[np.float32]
 
 
 def attributes(silo: NDArray[Any], stays: dict[str, NDArray[Any]]) -> dict[str, dict[str, str]]:
-    """Return the attributes of each name in ``silo [N]``, such as its region. A silo is what counts as a hospital; if
-    it combines eICU hospitals with different values, the value is ``mixed``.
+    """Return attributes, such as the region, of each hospital named in ``silo [N]``. If such a hospital combines
+    several of eICU, an attribute in which they differ is ``mixed``.
     """
     names, of_silo = np.unique(silo, return_inverse=True)
     by_hospital: dict[str, dict[str, str]] = {str(name): {} for name in names}

@@ -37,8 +37,8 @@ _CHUNK = 1 << 20
 
 
 def find_tables(folder: Path, schema: Schema = TABLES) -> dict[str, Path]:
-    """Find the files of the tables of ``schema`` in ``folder``. File names are the tables' names in any case, with
-    ``.csv`` or ``.csv.gz``.
+    """Find the files of the tables of ``schema`` in ``folder``. A file has its table's name, in upper or lower case,
+    with the ending ``.csv`` or ``.csv.gz``.
 
     Raises ``DataError`` if the folder, or the ``patient`` table in it, does not exist.
     """
