@@ -191,8 +191,8 @@ def moments(values: NDArray[Any], middle: Floats, half_width: Floats) -> Floats:
     """Compute what each row of ``values [n, D]`` adds to the sums over rows. The result has the shape ``[n, 3 D]``:
     ``D`` counts, ``D`` values and ``D`` squares.
 
-    A recorded value adds ``(1, u, u^2)`` and a missing value adds 0. Here ``u`` is the value, scaled so that the
-    declared range becomes -1 to 1, and clipped to it.
+    A recorded value adds ``(1, u, u^2)`` and a missing value adds 0. Here ``u`` is the value, clipped to the declared
+    range, which is then scaled to -1 to 1.
     """
     placed = (values.astype(np.float64) - middle) / half_width
     defined = ~np.isnan(placed)

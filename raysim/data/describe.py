@@ -207,8 +207,7 @@ def _sizes(s: Summary) -> Table:
 def _labels(s: Summary) -> Table:
     """Make the table that describes the label.
 
-    With two classes the table shows only the second class (the event); with more classes it shows every class. For a
-    real-valued label it shows the range of labels over rows, and the range of mean labels over hospitals.
+    With two classes the table shows only the second class (the event).
     """
     if s.labels is not None:
         means, overall = s.labels

@@ -41,8 +41,8 @@ class Sums:
     """Sums over the rows of one or more hospitals, for ``D`` numeric columns. Adding two objects gives the sums over
     the rows of both.
 
-    ``count [D]``: number of observed values; ``total [D]``: sum of (value - centre); ``squares [D]``: sum of (value -
-    centre)^2.
+    ``count [D]`` is the number of observed values. ``total [D]`` and ``squares [D]`` are the sums of (value - centre)
+    and (value - centre)^2, where the centre is 0 or the column's mean.
     """
 
     count: NDArray[np.int64]

@@ -40,7 +40,7 @@ _CLASSES = 20  # largest number of classes that are each compared with the rest
 
 
 def unusually_high(auroc: float) -> str:
-    """Return a warning about a model whose ``auroc`` is above :data:`HIGH`; empty for any other value, NaN included."""
+    """Return a warning if a model's ``auroc`` is above :data:`HIGH`, else (also for NaN) an empty text."""
     if not auroc > HIGH:
         return ""
     return f"An AUROC of {auroc:.3f} is unusually high: look for a column that gives the label away."

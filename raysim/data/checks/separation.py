@@ -62,7 +62,7 @@ class Cells:
 
     @staticmethod
     def of(hospital: Ints, value: NDArray[Any], y: Ints, classes: int) -> Cells:
-        """Build the cells of ``n`` rows with ``value [n]`` and class ``y [n]``.
+        """Build the cells of ``n`` rows. ``value [n]`` is the value of each row, and ``y [n]`` its class.
 
         Values are single-precision numbers other than NaN, or whole numbers from 0 to 2^32 - 1. There are at most 2^24
         hospitals and 256 ``classes``.
@@ -132,7 +132,7 @@ def separation(cells: Cells, event: int, *, directed: bool = False) -> Separatio
 
 
 def _starts(values: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return a mask ``[n]`` of the first value in each run of equal ``values [n]``."""
+    """Return a mask that marks the first value of each run of equal ``values [n]``."""
     first = np.ones(len(values), bool)
     first[1:] = values[1:] != values[:-1]
     return first

@@ -50,7 +50,7 @@ def read_hours(
     unit: Unit | None,
 ) -> Hours:
     """Return how many units of the column ``time`` make an hour in each file of a cohort. ``kinds`` has the type of
-    this column for each file that has it; its keys are names of views of the files.
+    this column for each file that has it; its keys are the names of the files' views.
 
     ``unit`` is the unit of times that are numbers; with None a unit is assumed. Raises ``DataError`` for times between
     full hours, and for a unit that cannot be right.

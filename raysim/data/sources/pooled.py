@@ -2,7 +2,7 @@
 
 For each of these data sets, the configuration gives the number of clients and the partition, which decides how much
 clients differ. Each client's rows are divided 80/20 into training and test, stratified by class. The split
-``data.split: {column: part}`` uses this division; another split may be configured.
+``data.split: {column: part}`` uses this division.
 """
 
 from __future__ import annotations

@@ -123,9 +123,7 @@ class Synthetic(BaseModel):
         return iter(())
 
     def read(self) -> Records:
-        """Generate the rows of all hospitals. Patients are sampled in chunks of about ``CHUNK`` rows, to save
-        memory.
-        """
+        """Generate the rows of all hospitals."""
         import pandas as pd
 
         self._check_memory()

@@ -105,7 +105,7 @@ def canonical_number(text: str) -> str:
     """Return the canonical text of a number: no plus sign, no superfluous zeros, no minus before 0.
 
     All digits of a number are kept. A whole number with an exponent is read as a float64, because programs write
-    float64 numbers in this form. The canonical form has an exponent only for numbers of more than 22 digits, and below
+    float64 numbers in this form. The canonical form has an exponent only for numbers of more than 22 digits or below
     .0000001.
 
     >>> [canonical_number(each) for each in ("1.50", "-0.0", "+1e16", "9007199254740993.0", "1E-30")]

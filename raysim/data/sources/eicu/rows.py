@@ -24,9 +24,7 @@ def counts(connection: duckdb.DuckDBPyConnection, query: str) -> tuple[int, ...]
 
 
 def text(values: NDArray[Any]) -> NDArray[Any]:
-    """Return the values as texts of fixed width, ``[N]``, with ``unknown`` for missing values. Such arrays can be
-    stored without pickling.
-    """
+    """Return the values as texts of fixed width, ``[N]``, with ``unknown`` for missing values."""
     return np.asarray(np.ma.filled(values, "unknown"), dtype=str)
 
 

@@ -65,8 +65,8 @@ def database(tables: Mapping[str, Path], schema: Schema = TABLES) -> Iterator[du
     without a file is empty.
 
     Compressed files are also checked against their checksums, since DuckDB does not check them. Raises ``DataError``
-    naming a file that cannot be read, at the latest when the ``with`` block ends, and ``ConfigError`` if DuckDB is not
-    installed.
+    naming a file that cannot be read, at the latest when the ``with`` block ends. Raises ``ConfigError`` if DuckDB is
+    not installed.
     """
     need("duckdb", "eicu", "data.source")
     import duckdb
