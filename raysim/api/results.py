@@ -96,7 +96,7 @@ class Results:
 
 
 class RunResult(Results):
-    """The results of one strategy with one seed: the folder of ``raysim run``, or of a run in a comparison."""
+    """The results of one strategy with one seed, from the folder of ``raysim run`` or of a run in a comparison."""
 
     @property
     def _title(self) -> str:
@@ -149,7 +149,7 @@ class RunResult(Results):
     def coefficients(self) -> pd.DataFrame:
         """The coefficients of a linear model, one row per model and feature.
 
-        ``coefficient`` is per unit of the scaled feature, and ``per_unit`` per unit of the source's column. If the
+        ``coefficient`` is per unit of the scaled feature, and ``per_unit`` per unit of the unscaled column. If the
         strategy estimates standard errors, ``se``, ``low`` and ``high`` are the standard error and the 95 % interval of
         ``coefficient``. Their robust versions are ``se_robust``, ``low_robust`` and ``high_robust``.
         """
@@ -233,7 +233,7 @@ class Answer(dict[str, Any]):
 
     @property
     def recommended(self) -> str | None:
-        """The recommended strategy (and model); None if nothing is recommended, as always for a single run."""
+        """The recommended strategy (and model). None for a single run, and if nothing is recommended."""
         label: str | None = self["recommended"]
         return label
 
@@ -265,12 +265,15 @@ def _file(rows: Any) -> Path:
 
 
 def _figure(value: float | None) -> float:
-    """Return a number of a JSON file; null (None) becomes NaN."""
+    """Convert a number from a JSON file: null (None) becomes NaN."""
     return math.nan if value is None else value
 
 
 def stacked(tables: Mapping[tuple[Any, ...], pd.DataFrame], names: Sequence[str]) -> pd.DataFrame:
-    """Concatenate the rows of all tables. The parts of each table's key become first columns, named ``names``."""
+    """Concatenate the rows of all tables.
+
+    The key of a table is a tuple. Its parts are written to columns in front, which are called ``names``.
+    """
     blocks = []
     for key, table in tables.items():
         block = table.copy()

@@ -58,8 +58,8 @@ def run(
     """Train one strategy, evaluate it, and write its results and report to a folder, as ``raysim run`` does.
 
     - ``config``: a YAML file, a mapping with its content, a ``Config``, or None for the synthetic federation.
-    - ``strategy``: a registered name, the content of a section ``strategy``, a strategy, or its class. A class that is
-      defined in a notebook or a function can be trained, but another process cannot resume its run.
+    - ``strategy``: a registered name, the content of a section ``strategy``, a strategy object, or its class. A class
+      that is defined in a notebook or a function can be trained, but another process cannot resume its run.
     - ``data``: a data frame; the section ``data`` names its columns for the hospital and the label.
     - ``seed`` and ``overrides`` replace values of ``config``. ``overrides`` maps dotted keys to values
       (``{"training.rounds": 5}``), or is a list in the form of ``--set`` (``["training.rounds=5"]``).
@@ -113,9 +113,9 @@ def curve(
 ) -> CurveResult:
     """Compare strategies over the values of one hyper-parameter, as ``raysim curve`` does.
 
-    The section ``curve`` of ``config`` names the hyper-parameter and its values. If ``of`` is the folder of a finished
-    comparison, nothing is run: the table and the plot are made from its results. All other arguments are the same as
-    for :func:`compare`.
+    The section ``curve`` of ``config`` names the hyper-parameter and its values. ``of`` may name the folder of a
+    finished comparison. Then nothing is run, and the table and the plot are made from its results. All other arguments
+    are the same as for :func:`compare`.
     """
     from raysim.api.comparison_result import CurveResult
     from raysim.experiment.curves.curve import begin

@@ -18,7 +18,7 @@ from raysim.storage.manifest import Manifest
 
 
 class SweepResult(Results):
-    """The trials of a sweep, the Pareto-optimal ones, and a recommendation: the folder of ``raysim sweep``."""
+    """All trials of a sweep, the Pareto-optimal ones, and a recommendation, from the folder of ``raysim sweep``."""
 
     @property
     def _title(self) -> str:

@@ -79,7 +79,7 @@ def with_dashboard(set_: list[str] | None, dashboard: bool, in_process: bool = F
 
 
 def places_of(folder: Path, page: str = REPORT) -> dict[str, Any]:
-    """Return the first fields of the JSON of commands that write a folder: the folder, and the path of the report."""
+    """Return the path of the folder and that of its report, the first fields of a command's JSON."""
     return {"folder": folder, "report": folder / page}
 
 
@@ -93,7 +93,9 @@ def print_json(tree: Any) -> None:
 
 
 def show_end(folder: Path, console: Console, out: Path | None, open_: bool, page: str = REPORT) -> None:
-    """Print the paths of the files and of the report ``page``; with ``open_``, open the report in a browser.
+    """Print the path of a folder of results and that of its report ``page``.
+
+    With ``open_`` the report is also opened in a browser.
 
     Paths are relative to the working directory, unless ``out`` is absolute. In a terminal the report's path is a link.
     """

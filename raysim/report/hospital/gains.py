@@ -32,7 +32,7 @@ GAIN, LOSS = svg.Style(4, "triangle"), svg.Style(11, "down")
 
 @dataclass(frozen=True, eq=False)
 class Gains:
-    """The gain of each of ``H`` hospitals from one model over another, in AUROC or error."""
+    """What each of ``H`` hospitals gains by using one model instead of another, in AUROC or error."""
 
     value: Floats
     """The figure under ``better`` minus the figure under ``against``, the mean over seeds, ``[H]``."""
@@ -109,8 +109,9 @@ def served(results: Sequence[Result], key: Key) -> OverSeeds:
 
 
 def between(results: Sequence[Result], key: Key, base: Key, names: tuple[str, str]) -> Gains:
-    """Return each hospital's gain from the model ``key`` over the model ``base``, averaged over the seeds that both
-    have.
+    """Return what each hospital gains by using the model ``key`` instead of the model ``base``.
+
+    Gains are averaged over the seeds with which both were trained.
 
     ``names`` are the display names of ``key`` and ``base``; ``results`` contains the runs of all strategies and seeds.
     """
@@ -150,8 +151,8 @@ def compared_with(
 ) -> Key | None:
     """Return the model that hospitals' gains are measured against, as strategy and model.
 
-    It is the model of training alone, or else of the strategy ``reference``; None if neither was run, or if it is the
-    recommended model itself. If models were trained alone by several strategies, ``by_itself`` is the one to use.
+    It is the model of training alone; if there are several, ``by_itself``. If training alone was not run, it is the
+    model of the strategy ``reference``. The result is None if neither was run, or if it would be the recommended model.
     """
     alones = [result for result in results if result.alone]
     alone = next((each for each in alones if by_itself and each.label == by_itself[0]), alones[0] if alones else None)

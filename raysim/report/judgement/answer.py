@@ -144,7 +144,7 @@ def _between_hospitals(noise: Noise) -> list[str]:
     """Return sentences on whether hospitals differ by more than chance, and on how performance depends on hospital
     size.
 
-    Further sentences name groups of patients that attend hospitals with different performance.
+    Further sentences name groups of patients that attend hospitals where the model performs better or worse.
     """
     sentences = [noise.floor.sentence()]
     if np.isfinite(noise.slope.low):

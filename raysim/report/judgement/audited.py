@@ -127,7 +127,7 @@ def _refuted(bound: Mapping[str, Any]) -> bool:
 
 
 def _bare(inversion: Mapping[str, Any]) -> bool:
-    """Whether an attack reconstructed a row exactly from an update that no protection hides from its receiver."""
+    """Whether an attack reconstructed a row exactly from an update that reaches its receiver without protection."""
     return bool(inversion["exact"]) and not inversion["protected"]
 
 

@@ -76,7 +76,7 @@ def comparison_card(
 
     - ``evidence``: the paired differences between strategies, with labels as names; None if the main metric (AUROC or
       MAE) is undefined at every hospital.
-    - ``results``: the source of calibration, net benefit and harm to single hospitals; may be empty.
+    - ``results``: the runs, from which calibration, net benefit and harm to single hospitals are read; may be empty.
     - ``hospitals``: the metrics of each hospital, as described in :mod:`raysim.report.tables`.
     - ``names``: display names of the models.
     - ``noise``: by model, the part of the differences between hospitals that chance alone explains, for the first seed.

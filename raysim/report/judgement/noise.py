@@ -152,9 +152,9 @@ def _of_errors(results: Sequence[Result], minimum_rows: int) -> dict[tuple[str, 
 
 
 def _gaps(outcome: Outcome, model: str) -> tuple[Mapping[str, WithinGap], Mapping[str, float]]:
-    """Return the main model's gaps between groups of patients: within hospitals, and over all rows.
+    """Return the gaps between groups of patients under ``model``: within hospitals, and over all rows.
 
-    Both are empty for other models.
+    Both are empty unless it is the strategy's main model.
     """
     if model != list(outcome.figures)[-1]:
         return {}, {}

@@ -60,10 +60,10 @@ def protocol(
 def improved(
     hospitals: pd.DataFrame, candidate: tuple[str, str], against: tuple[str, str], figure: str
 ) -> tuple[int, int]:
-    """Count the hospitals where a metric is strictly better under ``candidate`` than under ``against``, and all
-    compared ones.
+    """Count the hospitals where a metric is strictly better under ``candidate`` than under ``against``.
 
-    ``figure`` is the metric. A hospital is compared if the metric is defined under both models in the same seed.
+    ``figure`` is the metric. Also returns the number of hospitals compared: those where it is defined under both models
+    in the same seed.
     """
     sides = []
     for strategy, model in (candidate, against):

@@ -98,8 +98,8 @@ def _stopped(how: Stopped | None) -> str:
 def losses_by_round(results: Sequence[Result]) -> pd.DataFrame:
     """Return the training losses of all runs, one row per round.
 
-    Columns are ``strategy, model, seed, round, training_loss``; round 0 is before training, and ``model`` has
-    empty texts.
+    Columns are ``strategy, model, seed, round, training_loss``; round 0 is before training, and ``model`` is always
+    empty.
     """
     return pd.DataFrame(
         [

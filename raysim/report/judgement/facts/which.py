@@ -83,7 +83,9 @@ def stands(evidence: Evidence) -> str:
 
 
 def _equals(evidence: Evidence) -> str:
-    """Return a clause on the methods equivalent to the recommended one; it says if all send about as many bytes."""
+    """Return a clause that names the methods equivalent to the recommended one, and says if all send about as many
+    bytes.
+    """
     best = evidence.entries[evidence.best]
     equals = [evidence.entries[i] for i in evidence.choice.equals]
     if not equals:
