@@ -104,10 +104,10 @@ def describe(
 ) -> Description:
     """Describe the hospitals' data that a configuration names, as ``raysim describe`` does.
 
-    ``epsilon`` is the constant that is added to each share of rows before the population stability index (PSI) is
-    computed. If it is ``counts``, half a row is added to each count instead. The other arguments have the same meaning
-    as for :func:`raysim.run`. A configuration that a run or comparison would reject is rejected here too. If the
-    configuration lists several seeds, the first one splits rows into training, validation and test.
+    ``epsilon`` is a number that is added to each share of rows before the population stability index (PSI) is computed.
+    If it is ``counts``, half a row is added to each count instead. The other arguments have the same meaning as for
+    :func:`raysim.run`. A configuration that a run or comparison would reject is rejected here too. If the configuration
+    lists several seeds, the first one splits rows into training, validation and test.
     """
     with search_path_restored():
         asked = configuration(config, data=data, seed=seed, overrides=overrides)

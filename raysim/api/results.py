@@ -79,9 +79,7 @@ class Results:
 
     @cached_property
     def figures(self) -> Figures:
-        """The figures of the folder's report page, by name. Notebooks display them, and their method ``save`` writes
-        them.
-        """
+        """The figures of the folder's report page, by name. Notebooks display them; ``save`` writes one to a file."""
         return Figures(self.folder)
 
     @cached_property
@@ -91,7 +89,7 @@ class Results:
 
     @cached_property
     def hospitals(self) -> pd.DataFrame:
-        """One row per hospital and model, with the hospital's metrics; in a comparison also per strategy and seed."""
+        """Metrics with one row per hospital and model; in a comparison, one per strategy, model, seed and hospital."""
         return self.table("hospitals.csv")
 
 
@@ -198,7 +196,7 @@ class RunResult(Results):
     def predict(
         self, rows: pd.DataFrame | str | os.PathLike[str], hospital: str | None = None, *, model: str | None = None
     ) -> Predictions:
-        """Predict new rows: a data frame with the columns of the training data, or the path of a file with them.
+        """Predict new rows, given as a data frame with the training data's columns, or as the path of a file with them.
 
         The result has the index of ``rows``; blank rows are left out. For two classes it is a series with the
         probability of the event. For more classes it is a frame with one column per class. For a numeric label it is a
@@ -253,9 +251,7 @@ class Answer(dict[str, Any]):
 
 
 def _file(rows: Any) -> Path:
-    """Return the path of a file of rows to predict. Raises ``DataError`` if ``rows`` is neither a path nor a data
-    frame.
-    """
+    """Return the path of a file of rows. Raises ``DataError`` if ``rows`` is neither a path nor a data frame."""
     if not isinstance(rows, str | os.PathLike):
         raise DataError(
             f"table: {of_type(rows)} is neither a data frame nor a file; make a data frame of the rows: "

@@ -93,10 +93,9 @@ def describe_data(
 ) -> None:
     """Execute ``raysim describe``: print the hospitals' data, and write the file ``table`` with one row per hospital.
 
-    ``epsilon`` is the constant that is added to each share of rows before the population stability index (PSI) is
-    computed: a number, ``counts``, or None for the default. A configuration that ``run`` or ``compare`` would reject is
-    rejected here too. If several seeds are configured, the first one splits the rows. Raises ``ConfigError`` if
-    ``table`` cannot be written.
+    ``epsilon`` is added to each share of rows before the population stability index (PSI) is computed. If it is
+    ``counts``, half a row is added to each count instead. If several seeds are configured, the first one splits the
+    rows. Raises ``ConfigError`` if ``table`` cannot be written.
     """
     from raysim.api.describing import describe
     from raysim.core.atomic import replacing

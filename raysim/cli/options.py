@@ -47,8 +47,8 @@ def _write(text: str) -> None:
 def console_of(json: bool = False) -> Console:
     """Return the console to which a command prints its result: standard output, or standard error with ``json``.
 
-    With ``json``, standard output is reserved for the JSON. In a pipe or a log file, lines are ``COLUMNS`` wide if that
-    is set, otherwise wide enough for every table.
+    With ``json``, standard output is reserved for the JSON. In a pipe or a log file, the environment variable
+    ``COLUMNS`` sets the width of lines; without it, every table fits.
     """
     ungreet()
     return _console(stderr=json)
@@ -95,9 +95,8 @@ def print_json(tree: Any) -> None:
 def show_end(folder: Path, console: Console, out: Path | None, open_: bool, page: str = REPORT) -> None:
     """Print the path of a folder of results and that of its report ``page``.
 
-    With ``open_`` the report is also opened in a browser.
-
-    Paths are relative to the working directory, unless ``out`` is absolute. In a terminal the report's path is a link.
+    With ``open_`` the report is also opened in a browser. Paths are relative to the working directory, unless ``out``
+    is absolute. In a terminal the report's path is a link.
     """
     from rich.text import Text
 

@@ -30,7 +30,7 @@ SECTIONS = (Section("figures", "The gain from more hospitals, rows or seeds", in
 
 @dataclass(frozen=True, eq=False)
 class Variant:
-    """A planned comparison, or a copy with more hospitals, rows or seeds; and the differences that it could detect."""
+    """A planned comparison, or a copy with more hospitals, rows or seeds, and the differences that it could detect."""
 
     name: str
     sites: Sites

@@ -25,8 +25,7 @@ def curve_figure(
     ``table`` has the columns ``line`` (the strategy), ``<field>`` (the value), ``seed``, ``mean`` and ``variance``. A
     strategy's line is the mean over its seeds, and the band around it is one standard deviation over seeds. The lines
     of strategies without the hyper-parameter ``field`` are horizontal. The horizontal axis is logarithmic if the values
-    are spaced logarithmically; ``scale`` sets the vertical axes. ``names`` maps the labels in ``line`` to display
-    names.
+    are spaced logarithmically; ``scale`` sets the vertical axes. ``names`` maps labels to display names.
     """
     lines = list(dict.fromkeys(table["line"]))
     titles = {line: (names or {}).get(line, line) for line in lines}

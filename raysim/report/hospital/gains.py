@@ -98,10 +98,7 @@ class Gains:
 
 
 def served(results: Sequence[Result], key: Key) -> OverSeeds:
-    """Return each hospital's main metric (AUROC or MAE) under the model ``key``, with an interval if one is available.
-
-    ``key`` is a strategy and its model; ``results`` may also contain runs of other strategies, which are ignored.
-    """
+    """Return each hospital's main metric (AUROC or MAE) under the model ``key``, with an interval if available."""
     runs = [result for result in results if result.label == key[0] and key[1] in result.outcome.figures]
     each = [_of_seed(result.outcome, key[1], result.federation.task) for result in runs]
     bounds = (0.0, 1.0) if runs[0].federation.task.larger else (0.0, np.inf)
@@ -227,7 +224,7 @@ def standing(figures: OverSeeds, kind: TaskKind, model: str) -> list[svg.Figure]
 
 
 def figure(gains: Gains) -> list[svg.Figure]:
-    """Plot each hospital's gain with its interval, with title, caption and legend; empty if no gain is defined."""
+    """Return the plot of hospitals' gains and their intervals, with caption and legend; empty if no gain is defined."""
     chart = caterpillar(gains)
     if chart is None:
         return []

@@ -62,8 +62,8 @@ def cards(
     - ``tables``: captions and columns of the tables.
 
     ``results`` contains the runs of all strategies and seeds; the argument ``hospitals`` is the table of their metrics
-    by hospital. The recommended model is compared with the model of training alone; if there are several, with
-    ``by_itself``.
+    by hospital. The recommended model is compared with the model of training alone. If there are several, ``by_itself``
+    names one.
     """
     first = [result for result in results if result.seed == results[0].seed]
     trained = len({result.seed for result in results})
@@ -186,10 +186,7 @@ def _in_sentence(name: str) -> str:
 
 
 def _rows(results: Sequence[Result], part: str) -> list[tuple[float, float]]:
-    """Return each hospital's lowest and highest number of rows in one part, such as test.
-
-    Seeds may split rows differently.
-    """
+    """Return each hospital's lowest and highest number of rows over seeds, in one part such as test."""
     each = np.stack([federation.sizes(part) for federation in {r.seed: r.federation for r in results}.values()])
     return list(zip(each.min(axis=0).tolist(), each.max(axis=0).tolist(), strict=True))
 

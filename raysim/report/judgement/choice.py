@@ -67,7 +67,7 @@ def choose(
 
     - ``means [E]``: each method's main metric, with a sign such that larger is better.
     - ``better [E, E]``: whether the row's method is demonstrably better than the column's method.
-    - ``equal [E, E]``: whether two methods are equivalent; symmetric, and False where either is better.
+    - ``equal [E, E]``: whether two methods are equivalent. It is symmetric, and False where one of them is better.
     - ``traffic [E]``: the bytes that each method sends.
     - ``reference``: the index of the reference strategy's method; None if it was not run.
     - ``complexity [E]``: each model's rank, the simplest first; None if all methods have the same model.

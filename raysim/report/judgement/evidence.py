@@ -171,7 +171,7 @@ class Evidence:
     def alone_less(self, i: int) -> tuple[float, Limits]:
         """Return the difference of training alone minus the method ``entries[i]``, with its interval as it is printed.
 
-        The interval is joint over all methods and cut to possible values; an uninformative one is
+        The interval is joint over all methods and cut to possible values. If it is too wide to be informative, it is
         :data:`raysim.report.possible.NOTHING`. The comparison must contain training alone.
         """
         assert self.alone is not None
@@ -197,7 +197,7 @@ def evidence_from(
     sent: Sent | None = None,
     alone: Collection[str] = (),
 ) -> Evidence | None:
-    """Compute the differences between strategies of a comparison; None if the main metric is undefined everywhere.
+    """Compute the differences between strategies of a comparison; None if the main metric is defined nowhere.
 
     - ``per_seed`` and ``hospitals``: tables as in :mod:`raysim.report.tables`.
     - ``reference``: the strategy that the others are compared with.

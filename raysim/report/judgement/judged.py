@@ -171,10 +171,7 @@ def number_of(rows: float) -> str:
 
 
 def events_figure(hospitals: pd.DataFrame, part: str) -> list[svg.Figure]:
-    """Plot a histogram of hospitals by their number of rows of the rarer class.
-
-    The number is the mean over seeds. The result is empty if the label has no event.
-    """
+    """Plot a histogram of hospitals by their rows of the rarer class (means over seeds); empty without events."""
     if not _has_events(hospitals):
         return []
     tables = _of_seeds(hospitals)

@@ -84,10 +84,7 @@ def slope_of(sums: PairSums, sizes: Sequence[int]) -> SizeSlope:
 
 
 def draws_for(hospitals: int) -> int:
-    """Return how many federations are simulated for each true spread between hospitals.
-
-    The number is smaller for many hospitals, to limit the time.
-    """
+    """Return how many federations are simulated for each true spread; fewer for many hospitals, to limit the time."""
     return max(FEWEST_DRAWS, min(DRAWS, MOST_HOSPITALS // max(hospitals, 1)))
 
 
@@ -96,7 +93,7 @@ def noise(results: Sequence[Result], minimum_events: int) -> dict[tuple[str, str
 
     For numeric labels the metric is the mean absolute error; there is then no slope on hospital size, and gaps between
     groups of patients have no intervals. Measures of dispersion use only hospitals with at least ``minimum_events``
-    rows of each class (for a numeric label: with as many rows).
+    rows of each class (for a numeric label, with at least this many rows in all).
     """
     if not results:
         return {}

@@ -35,8 +35,7 @@ as text."""
 
 
 def clusters(results: Sequence[Result], names: Names) -> list[svg.Figure]:
-    """Plot which hospitals are in which cluster, as heat maps, for each strategy that clusters hospitals; first seed
-    only.
+    """Plot heat maps of the clusters of each strategy that clusters hospitals, for the first seed.
 
     One heat map shows the attributes of each cluster's hospitals. If hospitals sent signatures (statistics of their
     training rows), another shows their means over each cluster.

@@ -39,8 +39,8 @@ def protocol(
     - ``<metric>_improved``: the number of hospitals where the model's metric is strictly better than the reference's.
       Metrics are averaged over the seeds that define both.
 
-    Columns ``overlap_<k>`` follow: the overlap of the k most important features between the models of two clusters,
-    from ``overlap``, the ``feature_overlap.csv`` of all runs. ``per_seed`` and ``hospitals`` are as in
+    Columns ``overlap_<k>`` follow: how far the k most important features of two clusters' models overlap. ``overlap``
+    has the rows of ``feature_overlap.csv`` of all runs. ``per_seed`` and ``hospitals`` are as in
     :mod:`raysim.report.tables`.
     """
     groups, figures, against = per_seed.groupby(KEYS, sort=False), _figures(per_seed), baseline_of(per_seed, reference)

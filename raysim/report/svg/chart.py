@@ -23,8 +23,8 @@ MARKED = 6
 class Chart(Frame):
     """A chart: shapes on two axes, drawn in the order in which they are added.
 
-    Values that an axis cannot show, such as NaN, are left out. In all methods, ``of`` is the number of a hospital on
-    the page, by which a script marks the hospital that a reader selects.
+    Values that an axis cannot show, such as NaN, are left out. In all methods, ``of`` has the numbers of hospitals on
+    the page. With them, a script marks the hospital that a reader selects.
     """
 
     def dots(
@@ -210,8 +210,7 @@ class Chart(Frame):
 
 
 def spread(positions: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Move ``positions`` as little as possible so that neighbours are at least ``gap`` apart, and all within
-    ``low..high``.
+    """Move ``positions`` within ``low..high``, as little as possible, so that neighbours are ``gap`` or more apart.
 
     If there are too many positions for that, they are spaced evenly.
     """

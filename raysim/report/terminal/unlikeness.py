@@ -41,8 +41,8 @@ class Unlikeness:
 def unlikeness(federation: Federation, epsilon: Smoothing = EPSILON) -> Unlikeness:
     """Measure how much hospitals' training rows differ in labels, features and number.
 
-    ``epsilon`` is the constant that is added to each share of rows before the population stability index (PSI) is
-    computed.
+    ``epsilon`` is added to each share of rows before the population stability index (PSI) is computed. If it is
+    ``counts``, half a row is added to each count instead.
     """
     rows, words = [], []
     sizes = federation.sizes("train")

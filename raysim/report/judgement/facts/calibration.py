@@ -43,8 +43,8 @@ class Calibration:
 
         - ``warn``: risks are wrong at some hospital, or differ in calibration between hospitals, or are wrong over all
           rows.
-        - ``ok``: the ratio of observed to expected events has an interval within the tolerance at the share
-          :data:`ENOUGH_WITHIN` of hospitals, or more.
+        - ``ok``: at a share of at least :data:`ENOUGH_WITHIN` of hospitals, the interval of the ratio of observed to
+          expected events lies within the tolerance.
         - ``open``: all other cases.
         """
         if self.p <= ALPHA or self.by_hospital.bound.at_least or self.pooled_off:
@@ -53,9 +53,7 @@ class Calibration:
 
     @property
     def pooled_off(self) -> bool:
-        """Whether the predicted risks of all rows together are wrong by more than the tolerance and more than chance
-        explains.
-        """
+        """Whether the risks of all rows together are wrong by more than the tolerance, and by more than chance."""
         low, high = TOLERATED
         return not low <= self.estimate <= high and (self.limits.low > 1 or self.limits.high < 1)
 

@@ -48,8 +48,8 @@ def federate(
 ) -> tuple[Federate, Line]:
     """Decide whether a federated method is better than training alone, and write the card's line about it.
 
-    - ``pair``: the difference of the method ``name`` minus training ``alone``; its interval ``limits`` is joint over
-      all methods.
+    - ``pair``: the main metric of the method minus that of training alone. Its interval ``limits`` is joint over all
+      methods. ``name`` and ``alone`` are their display names.
     - ``small``: the comparison at the hospitals with fewer training rows than the median; None if too few of them have
       a defined main metric under both.
     - ``level``: the main metric (AUROC or MAE) of training alone, which limits the possible values of ``pair``.
