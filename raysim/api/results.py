@@ -268,7 +268,7 @@ def _figure(value: float | None) -> float:
 def stacked(tables: Mapping[tuple[Any, ...], pd.DataFrame], names: Sequence[str]) -> pd.DataFrame:
     """Concatenate the rows of all tables.
 
-    The key of a table is a tuple. Its parts are written to columns in front, which are called ``names``.
+    The key of a table is a tuple, whose parts fill its first columns; ``names`` are the names of these columns.
     """
     blocks = []
     for key, table in tables.items():

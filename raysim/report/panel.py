@@ -182,7 +182,7 @@ class Panel:
         """Return the variance of the difference ``first - second`` that is due to patients, for each hospital of
         :meth:`sides`.
 
-        ``rows`` are the weights of seeds and hospitals. Without a ``second`` model, the variance is that of the first
+        ``rows`` has the weight of each seed and hospital. Without a ``second`` model, the variance is that of the first
         model's main metric. Returns None if sums are missing.
         """
         if not rows.size:

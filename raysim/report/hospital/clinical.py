@@ -158,7 +158,7 @@ def _cell(each: ClinicalRows, name: str, at: float | None, digits: int) -> Marku
 
 
 def _calibration(served: Sequence[ClinicalRows], of: str, suffix: str = "") -> Figure:
-    """Plot the observed share of events by predicted risk in bins, with one panel for each model."""
+    """Plot the observed share of events in bins of the predicted risk, with one panel for each model."""
     most = max(float(np.nanmax(each.calibration[["predicted", "observed"]].to_numpy())) for each in served)
     charts = []
     for i, each in enumerate(served):

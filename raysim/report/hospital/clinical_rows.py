@@ -111,7 +111,7 @@ class ClinicalRows:
 
 
 def of_runs(runs: Sequence[tuple[str, str, Path]], hospital: str = EVERYWHERE) -> list[ClinicalRows]:
-    """Return the clinical metrics of each strategy's main model, at one ``hospital``, or by default over all.
+    """Return the clinical metrics of each strategy's main model, at one ``hospital``, by default at all together.
 
     ``runs`` has the label, the display name and the folder of each run; runs of one strategy are averaged over seeds.
     Runs without clinical tables are left out.

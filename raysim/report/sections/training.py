@@ -137,7 +137,7 @@ def plots(results: Sequence[Result]) -> list[svg.Figure]:
 
 
 def _verdicts(results: Sequence[Result]) -> dict[str, list[tuple[int, Convergence]]]:
-    """Return the convergence of each run with a measured training loss, paired with its seed, by strategy label."""
+    """Return, by strategy label, the seed and the convergence of each run whose training loss was measured."""
     verdicts: dict[str, list[tuple[int, Convergence]]] = {}
     for result in results:
         convergence = result.outcome.convergence
