@@ -5,8 +5,8 @@ possible. ``mu: 0.01`` is FedProx followed by fine-tuning for one epoch at the l
 federated averaging followed by fine-tuning with a proximal term.
 
 Traffic of a round: the server sends the P parameters of the global model to each participant. Each participant sends
-back P numbers and its number of training rows. Before fine-tuning, the server sends P parameters to every hospital,
-which are not counted as traffic.
+back P numbers and its number of training rows. The P parameters that every hospital receives before fine-tuning are not
+counted as traffic.
 
 With boosted trees, the common trees are grown from histograms that are summed over hospitals. Each hospital then adds
 trees that it grows on its own rows.

@@ -99,8 +99,7 @@ class HiddenSums(Exact):
         return self.sums == "secure"
 
     def _check_rows(self, view: FederationView) -> None:
-        """Raise :class:`Unfit` if the server receives the sums of single hospitals, and one has too few rows to hide
-        them."""
+        """Raise :class:`Unfit` if the server could reconstruct the rows of a small hospital from its sums."""
         if self.sums == "secure" or view.hides or view.noise is not None or not len(view.trainable):
             return
         fewest = int(view.trainable[np.argmin(view.sizes[view.trainable])])
