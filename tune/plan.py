@@ -153,7 +153,7 @@ def make_plan(tree: Mapping[str, Any]) -> tuple[SweepPlan, Config]:
 
 
 def _probes(plan: SweepPlan) -> Iterator[tuple[str, Params]]:
-    """Yield the hyper-parameters that are checked before the sweep starts, each with the searched key that they test.
+    """Yield sets of hyper-parameters to check before the sweep starts, each with the searched key that it tests.
 
     For random points of the space, the key is empty.
     """
@@ -164,7 +164,7 @@ def _probes(plan: SweepPlan) -> Iterator[tuple[str, Params]]:
 
 @contextlib.contextmanager
 def _naming(where: str, params: Params) -> Iterator[None]:
-    """Name the searched key ``where`` in the messages of errors that its value in ``params`` causes in this context."""
+    """Context in which errors caused by the searched key ``where``, with its value in ``params``, name this key."""
     try:
         yield
     except RaysimError as error:

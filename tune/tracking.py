@@ -178,7 +178,10 @@ class SweepTracker(Sender):
         return True
 
     def _store(self) -> Tracker:
-        """Return the open MLflow store, in which the sweep has a parent run and partially sent trials are removed."""
+        """Open the MLflow store if needed, and return it.
+
+        The sweep then has a parent run, and partially sent trials are removed.
+        """
         first, tracker = self._tracker is None, self._opened()
         if first and self._run is not None:
             tracker.reopen(self._run)

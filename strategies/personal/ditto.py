@@ -71,7 +71,7 @@ class Ditto(Weighted):
     def mixture(self, view: FederationView, state: State) -> Floats:
         """Return the weights of the server's two models in the starting point of each hospital's own model, ``[N, 2]``.
 
-        Each of the N rows is (0, 1): the own model starts from the common initial model.
+        The row of each of the N hospitals is (0, 1): the own model starts from the common initial model.
         """
         return np.tile([0.0, 1.0], (len(view.sizes), 1))
 

@@ -34,10 +34,10 @@ def own_fit(at: Context, how: LocalFit) -> Fit | None:
 class InformationSums(Program):
     """A hospital's own regression as sums that are added over hospitals.
 
-    ``total [p, p]`` is the information matrix, and ``weighted [p]`` its product with the p coefficients. ``univariate
-    [5, p]`` has five numbers for each coefficient ``b`` with the weight ``w = 1/(v + spread)``: ``w``, ``w b``, ``w
-    b^2``, ``w^2``, and 1 if the hospital can estimate ``b``, otherwise 0. ``v`` is the variance of the estimate, and
-    ``spread [p]`` the received variance between hospitals.
+    ``total [p, p]`` is the information matrix, and ``weighted [p]`` its product with the p coefficients.
+    ``univariate [5, p]`` has five numbers for each coefficient ``b`` with the weight ``w = 1/(v + spread)``: ``w``,
+    ``w b``, ``w b^2``, ``w^2``, and 1 if the hospital can estimate ``b``, otherwise 0. ``v`` is the variance of the
+    estimate, and ``spread [p]`` the received variance between hospitals.
     """
 
     p: int

@@ -38,8 +38,7 @@ BITS = 24
 
 
 def scaled(p: int, length: float) -> Floats:
-    """Return the factors by which the upper triangle of a row's Hessian is multiplied before noise, ``[p (p + 1) /
-    2]``.
+    """Return the factors that multiply the ``p (p + 1) / 2`` entries in the upper triangle of a row's Hessian.
 
     With these factors, the Hessian of a row of norm at most ``length`` adds nothing to the privacy cost of its
     gradient.

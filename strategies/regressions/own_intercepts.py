@@ -1,6 +1,6 @@
 """Own intercepts: common slopes, and an intercept for each hospital that never leaves it.
 
-These are fixed effects of hospitals, equal to a regression on the pooled rows with a dummy variable for each hospital
+The result equals a regression on the pooled rows with a dummy variable for each hospital, that is, with fixed effects
 (D. Y. Lin, D. Zeng: *On the relative efficiency of using summary statistics versus individual-level data in
 meta-analysis*, Biometrika 2010).
 
@@ -90,7 +90,8 @@ class OwnInterceptsState(ScaledState):
 
 @dataclass(frozen=True)
 class InterceptSums(Program):
-    """A hospital's loss and its derivatives at the received q slopes, to which it has adjusted its own intercept."""
+    """A hospital's loss and its derivatives at the received q slopes, after it has adjusted its own intercept to
+    them."""
 
     family: str
     q: int

@@ -20,8 +20,7 @@ if there are more than two) count as one release of noisy sums in the privacy gu
 **Leaves.** A leaf with sums ``G`` and ``H`` has the value ``-rate G / (max(H, 0) + l2 + 3 s)``, where ``s`` is the
 standard deviation of the noise on ``G`` (0 without a privacy guarantee). The factor 3 had the best AUROC among 0, 1 and
 3, on one synthetic population and on new rows of it. Larger factors were not tried. The value is 0 if ``H`` is below
-``min_rows / 4``, which is the largest possible ``H`` of ``min_rows`` rows: such a leaf is mostly noise or has few
-patients.
+``min_rows / 4``, the largest ``H`` that ``min_rows`` rows can have: such a leaf is mostly noise or has few patients.
 
 Traffic of a round: each hospital receives the model and the splits of the new trees. For each new tree, it sends
 ``2^(depth + 1)`` numbers of 8 bytes.
@@ -74,7 +73,7 @@ Ranges = tuple[tuple[float, float] | None, ...]
 
 
 def bound_of(task: TreeTask) -> tuple[float, float]:
-    """Return the largest norm of a row's contribution to the sums of leaves, and the factor of its second
+    """Return the largest norm of a row's contribution to the sums of leaves, and the factor that multiplies second
     derivatives."""
     if task.outputs > 1:
         return math.sqrt(2.0), math.sqrt(3.0)

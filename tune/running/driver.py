@@ -217,7 +217,7 @@ def _here() -> str:
 
 
 class Proposals(Searcher):  # type: ignore[misc]
-    """A searcher that passes the trials ``numbers`` to Ray Tune in order, with hyper-parameters from ``source``.
+    """A searcher that passes trials to Ray Tune in the order of ``numbers``, with hyper-parameters from ``source``.
 
     A trial is passed as ``{trial: {number, params}}``.
     """
