@@ -203,7 +203,7 @@ def _check_parts(federations: Iterable[Federation]) -> None:
 
 
 def _judged(config: Config, federations: Iterable[Federation]) -> int:
-    """Count the hospitals whose validation rows suffice to evaluate a model, in the seed with the fewest.
+    """Count the hospitals whose validation rows suffice to evaluate a model, and return the smallest count of any seed.
 
     They must have validation rows, of at least two classes if the label has classes. If hospitals' sizes are hidden, it
     is unknown which hospitals these are, and all are counted.

@@ -156,8 +156,7 @@ class SweepTracker(Sender):
                 self._calls += 1
 
     def _end_all(self) -> None:
-        """Mark the sweep and partially sent trials in MLflow as failed or stopped, if the sweep has failed or was
-        stopped."""
+        """If the sweep has failed or was stopped, mark it and its partially sent trials accordingly in MLflow."""
         with contextlib.suppress(Exception), self._ending:  # any error means that the store is unreachable
             for run in (*(self._partial_runs or ()), self._run):
                 if self._tracker is not None and run is not None and self._stopped is not None:

@@ -3,11 +3,11 @@
 P. Patil, G. Parmigiani: *Training replicable predictors in multiple studies*, PNAS 2018 (stacked weights).
 
 The method takes one round. The mean of the log-odds of logistic models equals the log-odds of one model with the mean
-coefficients. The ensemble can therefore be stored and used as one model; a mean of probabilities could not. Hospitals
-are weighted by their rows, equally, or by ``stacked`` weights. For ``stacked``, each hospital predicts probabilities
-for its rows with the models of all hospitals, and sets those of its own model to 0. Non-negative least squares
-regresses the outcome on these probabilities; the coefficients, scaled to sum to 1, are the weights. Hospitals whose
-regression cannot be fitted are left out.
+coefficients. The ensemble can therefore be stored and used as one model; a mean of probabilities could not. The weights
+of hospitals' models are proportional to rows, equal, or ``stacked``. For ``stacked``, each hospital predicts
+probabilities for its rows with the models of all hospitals, and sets those of its own model to 0. Non-negative least
+squares regresses the outcome on these probabilities; the coefficients, scaled to sum to 1, are the weights. Hospitals
+whose regression cannot be fitted are left out.
 
 With ``stacked`` and H models, a hospital sends, for each pair of models, the product of their predictions, summed over
 its rows. To hide single rows, only hospitals with at least ``max(5 H, 30)`` rows send such sums.

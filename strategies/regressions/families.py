@@ -18,7 +18,7 @@ from raysim.strategies.problem import Floats
 
 
 class Sums(NamedTuple):
-    """Sums over rows at the coefficients ``beta [p]``. Added over hospitals, they are the sums over all their rows.
+    """Sums over rows at the coefficients ``beta [p]``. Adding them over hospitals gives the sums over all rows.
 
     - ``rows``: the number of rows.
     - ``loss``: the negative log-likelihood.

@@ -48,7 +48,7 @@ S = TypeVar("S", bound=ScaledState)
 
 
 def with_scale(view: FederationView, own: S, ids: Ids) -> Generator[Call, Answers, S]:
-    """Return the state ``own`` with the factor ``scale`` by which labels are multiplied in the fit.
+    """Return a copy of the state ``own`` with the factor ``scale``, by which the fit multiplies labels.
 
     For a numeric label, hospitals ``ids`` send the magnitude of their labels once. A label with classes has no factor.
     """

@@ -93,7 +93,7 @@ def mixed(X: Floats, y: Floats, ratio: float) -> Mixed:
 
 
 class _Wanted(Exception):
-    """Raised when the search for the best ratio of variances reaches a ratio whose derivative is not yet known."""
+    """Raised when the search for the best ratio of variances reaches a ratio at which no derivative is known yet."""
 
     def __init__(self, ratio: float) -> None:
         super().__init__()

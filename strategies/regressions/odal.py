@@ -104,9 +104,10 @@ class OwnGradient(Program):
 
 @dataclass(frozen=True)
 class LeadFit(Program):
-    """The coefficients that maximise the lead hospital's likelihood, corrected by the sums of all hospitals.
+    """The coefficients that maximise the lead hospital's surrogate likelihood.
 
-    Hospitals receive the id of the ``lead``. All hospitals but the lead send zeros.
+    The surrogate is the lead's own likelihood, corrected by the sums of all hospitals. All hospitals but the lead send
+    zeros.
     """
 
     p: int

@@ -4,7 +4,7 @@ The result equals a regression on the pooled rows with a dummy variable for each
 (D. Y. Lin, D. Zeng: *On the relative efficiency of using summary statistics versus individual-level data in
 meta-analysis*, Biometrika 2010).
 
-In each round, a hospital sends the gradient and the Hessian of the slopes with its intercept eliminated (a Schur
+In each round, a hospital sends the gradient and the Hessian for the slopes, with its intercept eliminated (a Schur
 complement). The server takes Newton's step of the slopes, and each hospital then changes its own intercept accordingly.
 A step is halved if the loss rises. The rounds end when the fit has converged.
 

@@ -25,7 +25,7 @@ Weighting = Literal["samples", "uniform", "floor"]
 
 @dataclass(frozen=True, kw_only=True)
 class Weighted(Strategy):
-    """A strategy with settings for the weights of hospitals in its averages of model changes.
+    """A strategy that averages hospitals' model changes, with settings for the weights of hospitals.
 
     All hospitals start from the global model, unless a subclass overrides :meth:`problem`.
     """

@@ -258,8 +258,8 @@ class _Together:
 
 
 def scaled(sums: Floats, classes: int) -> Floats:
-    """Return :class:`LabelSums` as numbers of rows of each class, or as the sum of scaled labels.
+    """Convert the ``sums`` of :class:`LabelSums` to numbers of rows of each class, or to the sum of scaled labels.
 
-    ``classes`` is 0 for a numeric label, whose ``sums`` are in steps of a grid.
+    ``classes`` is 0 for a numeric label; the sums are then whole multiples of a grid step.
     """
     return sums if classes else sums / GRID

@@ -146,7 +146,7 @@ def drive(
     listeners: Sequence[TrialListener],
     silence: float,
 ) -> None:
-    """Run the trials that are not in the journal, in the processes ``places``.
+    """Run the trials that are not in the journal, in the processes of ``places``.
 
     Return when all have ended, or after one Ctrl-C. If a trial completes no round for ``silence`` seconds, its process
     is ended and the trial is tried again. Raises ``OSError`` if the journal cannot be written.
