@@ -137,8 +137,8 @@ def _step(point: Point, pairs: Pairs, bent: Floats | None) -> Floats:
     """Return the next step of the k coefficients from ``point``, by L-BFGS with the earlier steps in ``pairs``.
 
     ``bent [k, k]`` is the Cholesky factor of the curvature; if it is None, the information at ``point`` is used. The
-    information ignores how the hat values change with the coefficients, so that steps would be too long: twice too long
-    if there are as many coefficients as rows. Such steps are shortened.
+    information ignores how the hat values change with the coefficients. Its steps would be too long, and are divided by
+    ``1 + k / n`` for n rows.
     """
     n, k = point.scaled.shape
 

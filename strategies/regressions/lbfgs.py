@@ -26,7 +26,7 @@ def remembered(pairs: Pairs, moved: Floats, fell: Floats, most: int) -> Pairs:
 
 
 def uphill(gradient: Floats, pairs: Pairs, curved: Callable[[Floats], Floats]) -> Floats:
-    """Return the L-BFGS step ``[p]`` in which a function with this ``gradient [p]`` rises, by the two-loop recursion.
+    """Return the L-BFGS ascent step of a function with this ``gradient [p]``, by the two-loop recursion.
 
     ``pairs`` has the earlier steps. ``curved`` is called between the two loops: it maps a gradient to the step under
     the initial curvature, as a new array.

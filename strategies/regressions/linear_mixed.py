@@ -67,7 +67,7 @@ class Restricted(NamedTuple):
     """The restricted likelihood at one ratio of the variance of intercepts to the variance of residuals.
 
     - ``value``: the logarithm of the likelihood; ``by_ratio``: the derivative of ``value`` by the ratio.
-    - ``beta [p]``: the coefficients, 0 for columns that were left out; ``se [p]``: their standard errors, NaN for these
+    - ``beta [p]``: the coefficients; 0 for columns that were left out. ``se [p]``: their standard errors; NaN for these
       columns.
     - ``variance``: the variance of residuals.
     """

@@ -9,10 +9,10 @@ complement). The server takes Newton's step of the slopes, and each hospital the
 A step is halved if the loss rises. The rounds end when the fit has converged.
 
 A hospital whose outcomes are all of one class, or whose counts are all 0, has no finite intercept, and its rows do not
-count. Such hospitals, and hospitals without training rows, use the mean of the other intercepts. With many small
-hospitals, slopes are biased away from 0 (the incidental parameter problem); ``random_intercepts`` is then better. If a
-linear combination of features separates the classes, the fit stops and reports this. With a ``ridge`` penalty there is
-always one optimum.
+count. Such hospitals, and hospitals without training rows, use the mean of all other hospitals' intercepts. With many
+small hospitals, slopes are biased away from 0 (the incidental parameter problem); ``random_intercepts`` is then better.
+If a linear combination of features separates the classes, the fit stops and reports this. With a ``ridge`` penalty
+there is always one optimum.
 
 Traffic of a round, with q features: each hospital receives ``2 q + 1`` float64 numbers and a truth value, and sends
 ``4 + q + q (q + 1) / 2`` float64 numbers.

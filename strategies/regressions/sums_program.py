@@ -142,10 +142,7 @@ def upper(matrix: Floats) -> Floats:
 
 @lru_cache
 def _places(p: int) -> Ids:
-    """Return the flat indices of the upper triangle of a matrix ``[p, p]``.
-
-    They are cached, because every hospital needs them in every call.
-    """
+    """Return the flat indices of the upper triangle of a matrix ``[p, p]``."""
     return np.ravel_multi_index(np.triu_indices(p), (p, p))
 
 

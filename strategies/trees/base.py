@@ -150,10 +150,7 @@ def taken(task: TreeTask, key: int, tree: int, numbers: Callable[[], NDArray[np.
 
 
 def row_numbers(X: NDArray[Any], y: NDArray[Any]) -> NDArray[np.uint64]:
-    """Return a number for each of n rows that depends only on the row's features ``X`` and label ``y``.
-
-    The number depends neither on the hospital nor on the row's position. Equal rows have the same number.
-    """
+    """Return a number for each of n rows that depends only on the row's features ``X`` and label ``y``."""
     columns = X.astype(np.float32) + np.float32(0)  # -0 is 0
     columns[np.isnan(columns)] = np.nan  # one bit pattern for all
     numbers = _mixed((y.astype(np.float64) + 0.0).view(np.uint64))

@@ -95,9 +95,9 @@ def shares(points: Floats, response: Floats, box: Floats, coordinates: Sequence[
     """Compute the share of the variance of ``response`` that each of the ``coordinates`` explains. Shares sum to 1.
 
     ``response [n]`` is the response at each of ``points [n, D]``. A coordinate is one or several columns of ``points``,
-    and ``box [D, 2]`` has the ends of each column's range. A random forest predicts the response, and shares are means
-    over its trees that are not constant. If no coordinate explains any variance, or all trees are constant, all shares
-    are equal.
+    and ``box [D, 2]`` has the ends of each column's range. A random forest predicts the response. Shares are means over
+    its trees that are not constant. If no coordinate explains any variance, or all trees are constant, all shares are
+    equal.
     """
     from sklearn.ensemble import RandomForestRegressor
 
