@@ -55,7 +55,7 @@ def shortened(X: Floats, length: float) -> Floats:
 
 @dataclass(frozen=True)
 class BoundedSums(Program):
-    """The gradient and the Hessian of a logistic regression at the received coefficients ``beta [p]``, for each row.
+    """Each row's gradient and Hessian of a logistic regression, at the received coefficients ``beta [p]``.
 
     Rows are clipped to the norm ``length``, so that the contribution of each row is bounded. Contributions are summed
     when they are sent.

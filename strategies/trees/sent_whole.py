@@ -119,7 +119,7 @@ class SentWhole(Trees):
     def next_of(
         self, view: FederationView, state: TreesState, ids: Ids, lacking: int
     ) -> Generator[Call, Answers, list[Forest]]:
-        """Let hospitals ``ids`` grow the trees of one boosting step each, and return the trees of each hospital.
+        """Let each of the hospitals ``ids`` grow the trees of one boosting step, and return each hospital's trees.
 
         The predictions that hospitals store do not yet include the trees of the last ``lacking`` boosting steps. Raises
         ``Lost`` if a hospital did not answer.
@@ -145,7 +145,7 @@ class SentWhole(Trees):
         return [shape.forest(vector) for vector in answers.each["trees"]]
 
     def vector(self, task: TreeTask, forest: Forest, steps: int) -> Floats:
-        """Return the trees of the last ``steps`` boosting steps, as the vector by which they are sent to hospitals."""
+        """Return the trees of the last ``steps`` boosting steps, as the vector in which they are sent to hospitals."""
         return Shape(sized(task, steps)).vector(forest.last(steps * task.outputs))
 
     def extended(self, view: FederationView, state: TreesState, forest: Forest) -> TreesState:
