@@ -44,8 +44,8 @@ class Terms:
 
     @property
     def rates(self) -> tuple[float, ...]:
-        """Return the probability with which a patient or row is sampled in a training step of its hospital, one for
-        each hospital, ``[N]``.
+        """Return, for each hospital, the probability with which one of its patients or rows is sampled in a training
+        step, ``[N]``.
         """
         return tuple(min(1.0, self.batch / n) if self.batch and n else 1.0 for n in self.patients)
 

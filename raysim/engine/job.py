@@ -126,7 +126,7 @@ class Job:
 class Round:
     """A row of ``rounds.csv``: the time, bytes and metrics of one round.
 
-    A run without rounds has one row, round 0, with the time and bytes before any round: :attr:`Outcome.setup`.
+    A run without rounds has one row, round 0, with the time and bytes before any round (:attr:`Outcome.setup`).
     """
 
     round: int
@@ -254,8 +254,8 @@ class Outcome(Gathered):
         return self.losses.curve({row.round: row.training_loss for row in self.rounds})
 
     def stays(self, federation: Federation, model: str) -> Ids:
-        """Return the number of rows with which each hospital is evaluated, ``[N]``, or its noisy public estimate; see
-        :func:`noisy_stays`.
+        """Return the number of rows with which each hospital is evaluated, ``[N]``, or a noisy public estimate of it;
+        see :func:`noisy_stays`.
         """
         if self.all_rows is not None:
             return self.all_rows

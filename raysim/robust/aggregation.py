@@ -155,8 +155,8 @@ def buckets(order: Ids, size: int) -> Floats:
 
 
 def mixed(means: Floats, updates: Floats) -> Floats:
-    """Return the weighted means ``[k, P]`` of ``updates [m, P]``; row ``i`` of ``means [k, m]`` has the weights of mean
-    ``i``.
+    """Return weighted means of ``updates [m, P]``, one in each row. Row ``i`` of ``means [k, m]`` has the weights of
+    mean ``i``.
 
     The mean of equal updates equals them to the last bit.
     """

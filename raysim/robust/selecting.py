@@ -96,7 +96,7 @@ def trust_scores(updates: Floats, root: Floats) -> Floats:
 
 
 def fltrust(updates: Floats, root: Floats) -> Aggregate:
-    """Return the mean of the updates after each is scaled to the norm of ``root [P]``, weighted by
+    """Scale each update to the norm of ``root [P]``. Return the mean of the scaled updates, weighted by
     :func:`trust_scores`. The result is 0 if all scores are 0.
     """
     trust = trust_scores(updates, root)

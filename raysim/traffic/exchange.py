@@ -141,9 +141,9 @@ class Traffic:
         """Record that the hospitals ``ids [h]`` sent the validation losses of the models in ``serve`` after a round.
 
         For this they received the server's models in ``serve``, or only the parts of these models that are new
-        (:meth:`Strategy.news`). ``shared`` says whether hospitals' own models contain parameters of the server's first
-        model, which they then received too. These models are not sent again in the next round. Return the bytes that
-        each hospital received, and the bytes that each sent, ``[h]``.
+        (:meth:`Strategy.news`). If ``shared`` is true, hospitals' own models contain parameters of the server's first
+        model, and hospitals received this model too. These models are not sent again in the next round. Return the
+        bytes that each hospital received, and the bytes that each sent, ``[h]``.
         """
         received = np.zeros(len(ids), dtype=np.int64)
         named = [rows[ids].reshape(len(ids), -1) for rows in serve.values()]
@@ -225,8 +225,8 @@ class Traffic:
             self.trained(ids, problem, state)
 
     def exchanged(self, ids: Ids, problem: LocalProblem, state: State) -> tuple[Floats, Floats]:
-        """Return the bytes that each of the hospitals ``ids [H]``, which now begin local updates for ``problem``, will
-        receive and send.
+        """Return the bytes that each hospital will receive and send for its local update. The hospitals ``ids [H]`` now
+        begin local updates for ``problem``.
 
         The bytes are recorded only when the updates arrive.
         """
@@ -269,8 +269,8 @@ class Traffic:
                 received.append((model, ids))
 
     def _held(self, ids: Ids, problem: LocalProblem, state: State) -> tuple[Ids, Ids]:
-        """Return the distinct hospitals in ``ids [H]``, and how many of the models that each of them needs it already
-        has. ``ids`` has one id for each local update.
+        """Return the distinct hospitals in ``ids [H]``, which has one id for each local update. Also return, for each
+        of them, how many of the models that it needs it already has.
 
         A hospital has the models that it received earlier in this round, with calls of client programs.
         """

@@ -34,8 +34,8 @@ class System:
     """When hospitals are available; None means that ``availability`` decides."""
 
     def seconds(self, ids: Ids, rows: Floats, down: Floats | float, up: Floats | float) -> Floats:
-        """Return the time in seconds that each of the hospitals ``ids [H]`` needs to receive ``down`` bytes, train on
-        ``rows`` rows and send ``up`` bytes, ``[H]``.
+        """Return the times in seconds ``[H]`` that the hospitals ``ids [H]`` need to receive ``down`` bytes, train on
+        ``rows`` rows and send ``up`` bytes.
         """
         transfer = 2.0 * self.latency[ids] + down / self.down[ids] + up / self.up[ids]
         return np.asarray(transfer + rows / self.rate[ids])

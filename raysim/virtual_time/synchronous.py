@@ -169,7 +169,7 @@ class SynchronousScheduler(ClockedScheduler):
             )
 
     def _check_deadline(self, view: FederationView, ids: Ids, problem: LocalProblem, down: Floats, up: Floats) -> None:
-        """Raise ``ConfigError`` if even the fastest hospitals cannot reply before the deadline, even if none of them is
+        """Raise ``ConfigError`` if the fastest hospitals cannot reply before the deadline, even if none of them is
         lost.
         """
         rules, everyone = self._section.rounds, view.trainable

@@ -130,8 +130,8 @@ def points(update: Update) -> Floats:
 
 
 def passing(problem: LocalProblem) -> LocalProblem:
-    """Return the problem in which each hospital also sends one number for each sum, from which the server learns the
-    total of the weights ``b_i``.
+    """Return the problem changed so that each hospital also sends one number for each sum. From these numbers, the
+    server learns the total of the weights ``b_i``.
     """
     if problem.upload is not None:
         return replace(problem, upload=replace(problem.upload, extra_numbers=problem.upload.sums))

@@ -102,7 +102,7 @@ class CohortTraining:
 
     def _send_again(self, first: int) -> None:
         """Send once more, without training, the updates that hospitals have stored. Of the round's steps that change
-        updates, only those from number ``first`` on are applied.
+        updates, those before number ``first`` are skipped.
         """
         phase = next(phase for phase in self._problem.chain if phase.upload is not None)
         if phase.upload is None:
@@ -226,7 +226,9 @@ class CohortTraining:
             self._carry(j, task.moments)
 
     def _pooled_gradient(self, release: PatientRelease, task: Task, j: int) -> Floats:
-        """Return the noisy sum of clipped gradients at the start model, which is sent if gradients are pooled."""
+        """Return what the hospital sends if gradients are pooled: the noisy sum of its clipped gradients at the start
+        model.
+        """
         hospital, seed = int(self._plan.ids[j]), self._plan.work.seed
         contribution = self._contribution(release, hospital)
         return pooled_gradient(self._model, task, release, contribution, seed, self._plan.round, hospital)

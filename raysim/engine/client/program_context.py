@@ -213,7 +213,7 @@ class MadeOfRows:
     def of(self, key: tuple[Any, ...], make: Callable[[], NDArray[Any]], of: bytes = b"") -> NDArray[Any]:
         """Return the array cached under ``key``, or compute it by ``make`` and cache it.
 
-        A cached array is used only if it was stored with the same ``of``, the bytes on which the result depends.
+        The result depends on the bytes ``of``: an array that was cached with other bytes is not used.
         """
         known = self._arrays.get(key)
         if known is None or known[0] != of:
@@ -227,8 +227,8 @@ class MadeOfRows:
 
 
 def contexts_of(here: ProgramRun, mine: Sequence[int], states: HospitalStates) -> list[HospitalContext]:
-    """Return the context in which a client program runs at each of the hospitals ``mine``, given as positions among all
-    hospitals that run it.
+    """Return the contexts in which a client program runs at some hospitals. ``mine`` has the positions of these
+    hospitals among all hospitals that run the program.
     """
     # This runs at every hospital in every call, so everything that hospitals share is made once.
     private = here.plan.private if MODELS in here.received else None

@@ -51,7 +51,9 @@ PAIR_SUMS = 8
 
 
 class Evaluation:
-    """Evaluates one job's models. Results arrive actor by actor; ``order [N]`` sorts their hospitals by id."""
+    """Evaluates one job's models. Results arrive actor by actor; ``order [N]`` sorts the hospitals of all results by
+    id.
+    """
 
     gathered: Gathered
     """All measurements of the models so far. Most measurements are made after the last round."""
@@ -118,7 +120,7 @@ class Evaluation:
     def check_served(self, serve: Mapping[str, Ids], name: str, *, private: bool) -> None:
         """Raise ``ConfigError`` if metrics have privacy noise that would protect nobody.
 
-        This is the case if the strategy's models are stored at hospitals, or a part of each model is (``private``).
+        This is the case if hospitals store the strategy's models, or a part of each model (``private`` is true).
         ``name`` is the strategy's name in the error.
         """
         if self._noise is not None and (private or not self._asked(serve)):
@@ -236,7 +238,9 @@ class Evaluation:
         return in_order([each.validation_scores[model] for each in measured], self._order)
 
     def recalibrated(self, of: str, measured: Sequence[Measured], prior: Prior | None) -> Recalibrated:
-        """Return the hospitals' recalibrations of the model ``of``, sorted by hospital id."""
+        """Return the recalibrations that hospitals have fitted, sorted by hospital id. ``of`` names the recalibrated
+        model.
+        """
         return gathered(of, [part.own_shifts for part in measured if part.own_shifts is not None], self._order, prior)
 
     def _evaluated(self, round: int) -> bool:
@@ -261,8 +265,8 @@ class Evaluation:
         return means
 
     def _enter_measured(self, round: int, scalars: int | Ids) -> None:
-        """Record in the traffic ledger how many measured numbers each hospital has sent: one number for all, or
-        ``[N]``.
+        """Record in the traffic ledger how many measured numbers each hospital has sent. ``scalars`` is one count for
+        all hospitals, or an array ``[N]`` of counts.
         """
         self._traffic.ledger.add(round, MEASURED, np.arange(len(self._totals)), scalars)
 

@@ -58,7 +58,7 @@ class PartRows:
 
     @cached_property
     def patients(self) -> NDArray[np.int64]:
-        """The number of each row's patient, ``[n]``. A patient has the same number in runs with other seeds."""
+        """The number that identifies each row's patient, ``[n]``. It is the same in runs with other seeds."""
         return self.federation.identities[self.index]
 
     def blocks(self, low: int, high: int) -> Iterator[tuple[slice, NDArray[Any]]]:

@@ -129,8 +129,8 @@ def cells(
     levels: tuple[str, ...],
     bands: tuple[float, ...],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the order ``[n]`` that sorts the rows of ``hospitals`` by hospital and group. Also return the position in
-    this order at which each group of each hospital starts, followed by ``n``, ``[h * G + 1]``.
+    """Return the order ``[n]`` that sorts the rows of ``hospitals`` by hospital and group. Also return an array ``[h *
+    G + 1]``: the position in this order at which each group of each hospital starts, and finally ``n``.
     """
     rows = [federation.rows(hospital, part) for hospital in hospitals]
     home = np.repeat(np.arange(len(rows)), np.array([r.stop - r.start for r in rows], dtype=np.int64))
@@ -258,8 +258,8 @@ def _spread(values: Floats) -> float:
 
 
 def _groups(values: NDArray[Any], bands: tuple[float, ...]) -> tuple[list[str], NDArray[np.int64]]:
-    """Return the names of the groups to which patients with attribute ``values [n]`` belong, unordered and possibly
-    repeated. Also return the index of each patient's group among them, ``[n]``.
+    """Return the names of the groups to which patients with attribute ``values [n]`` belong. The names are unordered,
+    and some may be equal. Also return the index ``[n]`` of each patient's group among the names.
     """
     if values.dtype.kind != "f":
         place: dict[str, int] = {}  # each distinct text is processed once

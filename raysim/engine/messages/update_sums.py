@@ -68,8 +68,8 @@ def weighed(problem: LocalProblem, weight: Floats) -> LocalProblem:
 
 
 def uploading(problem: LocalProblem, *, single: bool) -> LocalProblem:
-    """Return the problem changed so that the server receives each hospital's update separately (``single`` is true), or
-    not.
+    """Return the problem changed so that the server receives each hospital's update separately if ``single`` is true,
+    and only sums of updates otherwise.
     """
     if problem.upload is not None:
         return replace(problem, upload=replace(problem.upload, single=single))

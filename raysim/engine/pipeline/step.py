@@ -20,8 +20,8 @@ class Step:
     """
 
     def posed(self, view: FederationView, cohort: ScheduledCohort) -> ScheduledCohort:
-        """Return the cohort with the local problem whose update the strategy receives. A step may change the problem,
-        for instance its weights under a privacy guarantee.
+        """Return the cohort, whose local problem a step may change, for instance its weights under a privacy guarantee.
+        The strategy receives the update for the changed problem.
         """
         return cohort
 

@@ -155,8 +155,8 @@ class HospitalNoise(Guard):
         return self._weights.shares
 
     def _units(self, round: int, problem: LocalProblem, multiplier: float) -> NDArray[np.int64]:
-        """Return the server's noise on the sums of a ``round``, as integers in fixed point: ``[G, P]`` for updates,
-        followed by rows for further numbers that hospitals send.
+        """Return the server's noise on the sums of a ``round``, as integers in fixed point. The first rows are for sums
+        of updates; later rows are for further numbers that hospitals send.
         """
         weights = self._weights
         if weights is None:

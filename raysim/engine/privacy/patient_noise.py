@@ -100,7 +100,7 @@ class PatientNoise(Guard):
         return units if self._pulled is None else units + grid_units(self._pulled)
 
     def _shares(self, ids: Ids, into: Ids, step: Floats, sums: int) -> Floats:
-        """Return the standard deviation of the share of noise that each hospital adds, divided by the clipping bound,
+        """Return, for each hospital, the standard deviation of its share of the noise, divided by the clipping bound,
         ``[N]``.
 
         ``into`` has the sum to which each of the hospitals ``ids`` contributes, and ``step`` the step size of each sum.
@@ -130,10 +130,11 @@ class PatientNoise(Guard):
     def _proximal_step(
         self, problem: LocalProblem, state: State, into: Ids, patients: Floats, sums: int
     ) -> Floats | None:
-        """Return the step of each model that its proximal terms cause, ``[G, P]``, averaged over hospitals with their
-        numbers of patients as weights.
+        """Return the steps ``[G, P]`` that proximal terms cause in the models. They are averages over hospitals, with
+        the numbers of patients as weights.
 
-        This step needs no data. It is None if all proximal terms are towards the model from which training starts.
+        These steps need no data. The result is None if all proximal terms are towards the model from which training
+        starts.
         """
         moved = np.zeros((sums, self._size))
         total = np.maximum(np.bincount(into, weights=patients, minlength=sums), 1.0)

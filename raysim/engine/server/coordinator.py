@@ -164,8 +164,8 @@ class JobRun:
             traffic.trained(cohort.ids, cohort.problem, cohort.state, bits)
 
     def _give_rows(self, cohort: ScheduledCohort) -> None:
-        """If the strategy trains on pooled rows, record in round 1 that every hospital has sent its rows to the server
-        before training.
+        """If the strategy trains on pooled rows, record that every hospital sent its rows to the server before
+        training. Later calls than that in round 1 do nothing.
         """
         server = self._server
         if server.view.round == 1 and POOLED in cohort.ids:

@@ -261,8 +261,8 @@ class JobServer:
 def hides(job: Job) -> bool:
     """Return whether hospitals' messages must be hidden, so that the server may receive only sums over hospitals.
 
-    A guarantee for patients does not require this: hospitals may send choices that they make from all their rows, and
-    the report lists these choices as not private.
+    A guarantee for patients does not require this. Hospitals may then send exact values that depend on all their rows,
+    and the report lists these values as not private.
     """
     if job.privacy is not None:
         return job.privacy.unit == "hospital"
