@@ -111,8 +111,8 @@ class Job:
 
     @property
     def redraws_noise(self) -> bool:
-        """Whether a round that is run again after a stop draws fresh noise, and therefore costs as much privacy as
-        another round.
+        """Whether a round that is run again after a stop draws fresh noise, and therefore costs as much privacy as one
+        more round.
         """
         return self.privacy is not None and self.privacy.noise == "system"
 

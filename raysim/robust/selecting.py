@@ -34,8 +34,8 @@ def krum(updates: Floats, f: int) -> Aggregate:
 
 
 def multi_krum(updates: Floats, f: int, kept: int | None = None) -> Aggregate:
-    """Return the mean of the ``kept`` updates with the smallest Krum scores; None means ``m - f`` of ``m`` updates.
-    Raises ``ValueError`` unless ``kept`` is between 1 and ``m``.
+    """Return the mean of the updates with the smallest Krum scores. ``kept`` is the number of these updates; None means
+    ``m - f`` of ``m`` updates. Raises ``ValueError`` unless ``kept`` is between 1 and ``m``.
     """
     m = len(updates)
     count = max(1, m - f) if kept is None else kept

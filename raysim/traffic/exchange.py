@@ -109,8 +109,8 @@ class Traffic:
         return received, sum(sizes.values(), np.zeros(len(ids), dtype=np.int64)) * SCALAR_BYTES
 
     def summed(self, kind: str, ids: Ids, sent: int, down: int) -> None:
-        """Record that the hospitals ``ids [h]`` each sent ``sent`` bytes for one secure sum, and together received
-        ``down`` bytes.
+        """Record the traffic of one secure sum. Each of the hospitals ``ids [h]`` sent ``sent`` bytes, and ``down`` is
+        the total that they received.
         """
         self.up += self.ledger.add_bytes(self._round, kind, ids, np.full(len(ids), sent, dtype=np.int64))
         self.down += down
@@ -118,15 +118,15 @@ class Traffic:
             self.setup_down = self.down
 
     def called(self, program: str, kind: str, ids: Ids, sent: NDArray[np.int64], down: int) -> None:
-        """Record that the hospitals ``ids [h]`` sent ``sent [h]`` bytes in a call of the client ``program``, and that
-        all called hospitals together received ``down`` bytes.
+        """Record the traffic of a call of the client ``program``. ``sent [h]`` has the bytes that each of the hospitals
+        ``ids [h]`` sent, and ``down`` is the total that all called hospitals received.
         """
         self.up += self.ledger.add_bytes(self._round, kind, ids, sent, program)
         self.down += down
 
     def recalibrated(self, round: int, ids: Ids, sent: NDArray[np.int64], received: int) -> Bytes:
-        """Record that, for recalibration after a ``round``, the hospitals ``ids [h]`` sent ``sent [h]`` scalars and
-        each received ``received`` scalars.
+        """Record the traffic of recalibration after a ``round``. ``sent [h]`` has the number of scalars that each of
+        the hospitals ``ids [h]`` sent, and ``received`` is the number that each received.
 
         Return the bytes that all these hospitals together received and sent.
         """

@@ -120,9 +120,9 @@ class Trace:
     """The time intervals in which hospitals are available: interval ``r`` belongs to the hospital with id
     ``hospital[r]``, begins at ``begin[r]`` and ends just before ``end[r]``.
 
-    The intervals of a hospital are disjoint. All repeat every ``period`` seconds (infinite: they do not repeat). A
-    hospital that is available at the end of a period may remain available at the beginning of the next one, for ``carry
-    [N]`` seconds.
+    The intervals of a hospital are disjoint. They repeat every ``period`` seconds, or never if ``period`` is infinite.
+    A hospital that is available at the end of a period may remain available at the beginning of the next one, for
+    ``carry [N]`` seconds.
     """
 
     hospital: Ids

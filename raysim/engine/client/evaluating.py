@@ -39,7 +39,7 @@ class Evaluating:
 
     - ``federation(folder, pooled)`` and ``model(work)`` return cached federations and models.
     - ``groups`` returns the rows of each group of patients.
-    - ``contributions`` returns, under a privacy guarantee, the rows that are used of each patient.
+    - ``contributions`` returns the rows of each patient that are used under a privacy guarantee.
     """
 
     def __init__(

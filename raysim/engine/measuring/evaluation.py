@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Recorded(Protocol):
-    """An object with a traffic ledger that can be replaced."""
+    """An object whose traffic ledger can be replaced."""
 
     ledger: Ledger
 

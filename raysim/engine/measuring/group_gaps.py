@@ -107,9 +107,9 @@ def measure(
 ) -> dict[str, AttributeSums]:
     """Return, for each attribute of patients, the sums that ``hospitals`` send for the gaps between its groups.
 
-    The hospitals' rows of ``part`` have model outputs ``outputs [n]`` and labels ``y [n]``. ``ranked_by [n]`` orders
-    the rows of a hospital: it has the outputs before recalibration, because the shift of a recalibration can create
-    ties. ``seed`` decides the random permutations, independently for each hospital.
+    ``outputs [n]`` and ``y [n]`` are the model outputs and labels of the hospitals' rows of ``part``. ``ranked_by [n]``
+    orders the rows of a hospital: it has the outputs before recalibration, because the shift of a recalibration can
+    create ties. ``seed`` decides the random permutations, independently for each hospital.
     """
     measured = {}
     for attribute, levels in grouping.levels:

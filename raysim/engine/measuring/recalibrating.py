@@ -50,8 +50,8 @@ class OwnShifts:
         offsets: NDArray[np.int64],
         untrained: NDArray[np.bool_],
     ) -> OwnShifts:
-        """Fit each hospital's recalibration on its validation rows, which have model outputs ``margins [n]`` and labels
-        ``y [n]``.
+        """Fit each hospital's recalibration. ``margins [n]`` and ``y [n]`` are the model outputs and labels of
+        validation rows.
 
         Hospital ``h`` has rows ``offsets[h]:offsets[h + 1]``. Models marked in ``untrained [h]`` are left unchanged.
         """

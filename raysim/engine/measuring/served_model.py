@@ -22,7 +22,7 @@ from raysim.strategies.base import Ids, Mask
 
 @dataclass(frozen=True, eq=False)
 class ServedModel:
-    """One model, by name, as each hospital of one process uses it."""
+    """One named model, as the hospitals of one process use it."""
 
     name: str
     """The name of the model."""

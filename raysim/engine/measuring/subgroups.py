@@ -104,7 +104,7 @@ def measure(
 ) -> dict[str, GroupFigures]:
     """Return, for each attribute of patients, the metrics of its groups at ``hospitals``.
 
-    The hospitals' rows of ``part`` have model outputs ``outputs [n, ...]`` and labels ``y [n]``.
+    ``outputs [n, ...]`` and ``y [n]`` are the model outputs and labels of the hospitals' rows of ``part``.
     """
     measured = {}
     for attribute, levels in grouping.levels:

@@ -61,7 +61,7 @@ def extra_weights(sent: Upload) -> Floats:
 
 
 def weighed(problem: LocalProblem, weight: Floats) -> LocalProblem:
-    """Return the problem with the given weights ``[H]`` of hospitals' updates in their sums."""
+    """Return the problem with ``weight [H]`` as the weights of hospitals' updates in their sums."""
     if problem.upload is not None:
         return replace(problem, upload=replace(problem.upload, weight=weight))
     return problem if problem.then is None else replace(problem, then=weighed(problem.then, weight))

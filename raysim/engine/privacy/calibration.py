@@ -80,9 +80,6 @@ def guarantee_of(job: Job, federation: Federation, sizes: Ids | None = None) -> 
 def calibrated(job: Job, section: PrivacySection, terms: Terms) -> Guarantee:
     """Return the guarantee that ``section`` describes, with its epsilon and noise computed. Raises the errors of
     :func:`resolved`.
-
-    Jobs of one process with equal sections and terms, such as the trials of a hyper-parameter sweep, share the
-    computation.
     """
     asked = section.model_dump_json(), terms
     if asked not in _RESOLVED:
@@ -238,7 +235,8 @@ def epsilon_at_two_hospitals(
 ) -> float:
     """Return the largest epsilon of a patient who is at two hospitals, in mode ``local``.
 
-    The hospitals have taken part in ``joined [N]`` rounds. ``events`` are the noisy releases other than updates.
+    ``joined [N]`` has the number of rounds in which each hospital has taken part. ``events`` are the noisy releases
+    other than updates.
     """
     others = OtherReleases.of(events)
     steps = [

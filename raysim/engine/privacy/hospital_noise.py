@@ -89,8 +89,8 @@ class HospitalNoise(Guard):
 
     @property
     def _among(self) -> Floats:
-        """Return the number by which each hospital divides its noise, ``[N]``. The undivided noise has the standard
-        deviation that a whole sum needs; the divisors guarantee that every opened sum has at least this noise.
+        """Return the number by which each hospital divides its noise, ``[N]``. Before the division, the noise has the
+        standard deviation that a whole sum needs. The divisors guarantee that every opened sum has at least this noise.
         """
         secure, weights = self._job.secure, self._weights
         if secure is None or weights is None:

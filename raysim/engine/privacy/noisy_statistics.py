@@ -101,8 +101,8 @@ class FirstAnswers:
 
     @staticmethod
     def of(job: Job, classes: int, ask: Asked, earlier: Mapping[str, Any] | None = None) -> FirstAnswers:
-        """Request from hospitals, by calling ``ask``, the statistics that need noise: each hospital's size and its
-        number of rows of each class.
+        """Request from hospitals, by calling ``ask``, the statistics that need noise: each hospital's number of
+        patients or rows, and its number of rows of each class.
 
         A resumed run takes them from ``earlier``, the result of :attr:`memory`, if noise is random. If noise is seeded,
         hospitals compute the same answers again, so that changed answers in a checkpoint have no effect.

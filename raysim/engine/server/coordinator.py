@@ -37,7 +37,9 @@ from raysim.virtual_time.unreliable import check_progress
 
 
 class JobRun:
-    """The coordinator of one job at the hospitals of ``pool``, from its beginning or from the checkpoint ``since``."""
+    """The coordinator of one job at the hospitals of ``pool``. If ``since`` is given, the job continues from this
+    checkpoint.
+    """
 
     def __init__(self, pool: Pool, job: Job, since: RunState | None = None) -> None:
         self._server = JobServer(pool, job, since)
@@ -165,7 +167,7 @@ class JobRun:
 
     def _give_rows(self, cohort: ScheduledCohort) -> None:
         """If the strategy trains on pooled rows, record that every hospital sent its rows to the server before
-        training. Later calls than that in round 1 do nothing.
+        training. After round 1, nothing is recorded.
         """
         server = self._server
         if server.view.round == 1 and POOLED in cohort.ids:

@@ -50,7 +50,7 @@ from raysim.virtual_time.unreliable import scheduler
 
 
 class JobServer:
-    """The server of a ``job``, from its beginning or from the state ``since`` in a checkpoint.
+    """The server of a ``job``. If ``since`` is given, the job continues from this state of a checkpoint.
 
     Its rounds are run by :class:`raysim.engine.server.coordinator.JobRun`.
     """

@@ -3,7 +3,6 @@
 Steps are, for example, clipping, compression and secure aggregation. Each step has a hospital's side and a server's
 side. The hospital's side changes what leaves the hospital; here, steps run from first to last. The server's side adapts
 the local problem before it is sent and then processes what hospitals return; here, steps run from last to first.
-Modules of configuration sections that a job does not have are not imported.
 """
 
 from __future__ import annotations
@@ -155,7 +154,7 @@ class UpdatePipeline:
         """Return the strategy's state before the first round.
 
         Byzantine hospitals may send false descriptions of their data to enter a cluster. They then first find out the
-        clusters of honest hospitals, by requests through ``measure`` that are not counted as traffic.
+        clusters of honest hospitals. Their requests use ``measure``, which counts no traffic.
         """
         if self._byzantine is not None and self._byzantine.lies:
             self._entered = self._target(strategy.setup(replace(view, call=measure)), view.trainable)
