@@ -45,13 +45,13 @@ class Terms:
     @property
     def rates(self) -> tuple[float, ...]:
         """Return, for each hospital, the probability with which one of its patients or rows is sampled in a training
-        step, ``[N]``.
+        step.
         """
         return tuple(min(1.0, self.batch / n) if self.batch and n else 1.0 for n in self.patients)
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """Return each hospital's number of training steps in a local update, ``[N]``."""
+        """Return each hospital's number of training steps in a local update."""
         return tuple(self.epochs * (math.ceil(n / self.batch) if self.batch else 1) for n in self.patients)
 
 

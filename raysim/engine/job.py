@@ -254,8 +254,8 @@ class Outcome(Gathered):
         return self.losses.curve({row.round: row.training_loss for row in self.rounds})
 
     def stays(self, federation: Federation, model: str) -> Ids:
-        """Return the number of rows with which each hospital is evaluated, ``[N]``, or a noisy public estimate of it;
-        see :func:`noisy_stays`.
+        """Return the number of rows with which each hospital is evaluated, or a noisy public estimate; see
+        :func:`noisy_stays`.
         """
         if self.all_rows is not None:
             return self.all_rows
@@ -267,8 +267,7 @@ class Outcome(Gathered):
         return max((row.round for row in self.rounds), default=0)
 
     def participated(self, hospitals: int) -> Ids | None:
-        """Return the number of rounds in which each hospital has sent an update or run a client program,
-        ``[hospitals]``.
+        """Return, for each hospital, the number of rounds in which it has sent an update or run a client program.
 
         The result is None under a privacy guarantee, which assumes that client sampling is secret. If a strategy has no
         local training, what its client programs send counts as updates. Local-only training and training on pooled rows

@@ -50,7 +50,7 @@ def distances_to(point: Floats, updates: Floats) -> Floats:
 
 
 def squared_distances(updates: Floats) -> Floats:
-    """Return the squared distances between all pairs of updates, ``[m, m]``, from one product of matrices.
+    """Return an array ``[m, m]`` with the squared distances between all pairs of updates, from one product of matrices.
 
     The median is subtracted from the updates first: for nearly equal vectors far from the origin, the product would
     lose all digits of their difference.

@@ -66,7 +66,7 @@ def bulyan(updates: Floats, f: int) -> Aggregate:
 
 
 def bulyan_selection(updates: Floats, f: int) -> Ids:
-    """Return the indices of the updates that Bulyan chooses, in the order in which they are chosen, ``[m - 2f]``."""
+    """Return the indices of the ``m - 2f`` updates that Bulyan chooses, in the order in which they are chosen."""
     m = len(updates)
     if m < 4 * f + 3:
         raise ValueError(f"{m} updates are fewer than the {4 * f + 3} that Bulyan needs for {f} wrong ones")
@@ -86,8 +86,8 @@ def _mean_of(updates: Floats, chosen: Ids) -> Aggregate:
 
 
 def trust_scores(updates: Floats, root: Floats) -> Floats:
-    """Return FLTrust's trust score of each update, ``[m]``: its cosine with ``root [P]``, or 0 if the cosine is
-    negative or a norm is 0.
+    """Return FLTrust's trust score of each update: its cosine with ``root [P]``, or 0 if the cosine is negative or a
+    norm is 0.
     """
     lengths = np.linalg.norm(updates, axis=1) * np.linalg.norm(root)
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -87,7 +87,7 @@ class Traffic:
         """Record the messages of a client program that the strategy or selection calls by ``view.call``, and the
         hospitals' answers.
 
-        Return the bytes that each of the called hospitals received, and the bytes that each sent, ``[H]``.
+        Return two arrays ``[H]``: the bytes that each called hospital received, and the bytes that each sent.
         """
         ids, program = call.ids, call.program
         sizes = {name: np.full(len(ids), math.prod(send.shape)) for name, send in program.sends.items()}
@@ -142,8 +142,8 @@ class Traffic:
 
         For this they received the server's models in ``serve``, or only the parts of these models that are new
         (:meth:`Strategy.news`). If ``shared`` is true, hospitals' own models contain parameters of the server's first
-        model, and hospitals received this model too. These models are not sent again in the next round. Return the
-        bytes that each hospital received, and the bytes that each sent, ``[h]``.
+        model, and hospitals received this model too. These models are not sent again in the next round. Return two
+        arrays ``[h]``: the bytes that each hospital received, and the bytes that each sent.
         """
         received = np.zeros(len(ids), dtype=np.int64)
         named = [rows[ids].reshape(len(ids), -1) for rows in serve.values()]

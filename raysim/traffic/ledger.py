@@ -137,8 +137,8 @@ def named_rows(problem: LocalProblem) -> Ids:
 
 
 def downlink(problem: LocalProblem, size: int, models: int) -> NDArray[np.int64]:
-    """Return the number of scalars that hospitals receive for each of the ``H`` local updates of ``problem``, ``[H]``.
-    A model has ``size`` scalars.
+    """Return the number of scalars that hospitals receive for each of the local updates of ``problem``. A model has
+    ``size`` scalars.
 
     If several updates of a hospital use the same model of the server, it is counted only in the first. A hospital that
     starts from a mixture of the server's models (``MIXTURE``) receives them all; ``models`` is their number. Arrays

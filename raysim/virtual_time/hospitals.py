@@ -132,7 +132,7 @@ class Trace:
     carry: Floats
 
     def until(self, now: float) -> Floats:
-        """Return the time at which each of the ``N`` hospitals next becomes unavailable, ``[N]``.
+        """Return the time at which each hospital next becomes unavailable.
 
         It is minus infinity for hospitals that are already unavailable at ``now``.
         """
@@ -153,7 +153,7 @@ class Trace:
 
     @property
     def moments(self) -> int:
-        """Return how many different times in a period there are at which a hospital becomes available."""
+        """Return the number of different times in a period at which some hospital becomes available."""
         return len(np.unique(self.begin))
 
     def _split(self, now: float) -> tuple[float, float]:

@@ -122,7 +122,9 @@ class SecureGeometricMedian(Step):
 
 
 def points(update: Update) -> Floats:
-    """Return the estimate of the median for each sum after a pass, ``[G, P]``. It is 0 for a sum that was discarded."""
+    """Return an array ``[G, P]`` with the estimate of the median for each sum after a pass. It is 0 for a sum that was
+    discarded.
+    """
     if update.numbers is None:
         raise ValueError("the update has no sums of the weights b_i")
     weights = update.numbers[:, None]

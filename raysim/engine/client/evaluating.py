@@ -202,8 +202,8 @@ class Evaluating:
         served: Any,
         states: HospitalStates,
     ) -> NDArray[Any]:
-        """Return the model outputs for a hospital's rows of ``part``, ``[n]`` or ``[n, C]`` for ``C`` classes.
-        ``served`` is the index of the model that the hospital uses, or one index for each group of rows, ``[G]``.
+        """Return the model outputs for a hospital's rows of ``part``. ``served`` is the index of the model that the
+        hospital uses, or an array with one index for each group of rows.
         """
         rows, each = federation.rows(hospital, part), np.atleast_1d(served)
         scores = model.logits(parameters(plan, int(each[0]), hospital, states), federation.X[rows])

@@ -61,7 +61,9 @@ class ProgramRun:
 
     @cached_property
     def sizes(self) -> list[int]:
-        """Return the number of training rows of each hospital that runs the program, ``[H]``; 0 for pooled rows."""
+        """Return an array ``[H]``: the number of training rows of each hospital that runs the program; 0 for pooled
+        rows.
+        """
         bounds = self.open(False).bounds[np.maximum(self.plan.ids, 0)]
         sizes: list[int] = np.where(self.plan.ids == POOLED, 0, bounds[:, 1] - bounds[:, 0]).tolist()
         return sizes

@@ -74,7 +74,8 @@ class Evaluation:
     ) -> None:
         """Set up the evaluation of a job.
 
-        - ``rounds``: the number of rounds that are certainly run. It decides how often training losses are measured.
+        - ``rounds``: the smallest number of rounds that the run can have. It decides how often training losses are
+          measured.
         - ``noise``: if given, only the metrics of one model are computed, from sums with privacy noise.
         - ``sizes [N]``: the hospitals' numbers of training rows, released with privacy noise; None means that exact
           numbers are public.
@@ -180,7 +181,8 @@ class Evaluation:
         """Fill in a round's metrics and training loss from what hospitals have measured.
 
         The traffic ledger records the hospitals' messages under ``ledger_round``; None means the round of ``row``.
-        Return the metrics of each model by hospital, sorted by hospital id, ``[N, len(task.figures)]``.
+        Return the metrics of each model as an array ``[N, len(task.figures)]``, with one row per hospital, sorted by
+        id.
         """
         figures: dict[str, Floats] = {}
         ledger_round = row.round if ledger_round is None else ledger_round

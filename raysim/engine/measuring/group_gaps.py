@@ -79,9 +79,9 @@ def rearranging(grouping: Grouping, federation: Federation, part: str) -> Rearra
 
 
 def _strides(counts: Ids) -> tuple[int, Ids] | None:
-    """Return the number of joint permutations of all hospitals' group labels, and each hospital's stride, ``[N]``. None
-    if there are too many. A stride is the number of consecutive joint permutations in which the hospital's labels do
-    not change.
+    """Return the number of joint permutations of all hospitals' group labels, and each hospital's stride. None if there
+    are too many permutations. A stride is the number of consecutive joint permutations in which the hospital's labels
+    do not change.
 
     ``counts [N, G, outcomes]`` has the number of rows of each hospital, group and outcome.
     """
@@ -164,8 +164,8 @@ class _Patients:
 
     @cached_property
     def counts(self) -> Ids:
-        """Return the number of rows by hospital, group and outcome (event first), ``[h, G, 2]``. It is ``[h, G, 1]`` if
-        the label is a real number.
+        """Return the number of rows by hospital, group and outcome (event first), an array ``[h, G, 2]``. Its shape is
+        ``[h, G, 1]`` if the label is a real number.
         """
         home = np.repeat(np.arange(len(self.hospitals)), np.diff(self.offsets))
         cell = (home * self.groups + self.labels) * 2 + (0 if self.outcome is None else ~self.outcome)
@@ -278,7 +278,7 @@ def _permuted(patients: _Patients, h: int, draws: int, seed: int) -> list[Labels
 
 def _every(strata: Sequence[NDArray[np.int8]]) -> list[Labels]:
     """Return all permutations of a hospital's group labels, one array for each outcome. ``strata`` has the labels of
-    each outcome. Each permutation of one outcome's labels occurs with each of the other outcome's.
+    each outcome. Each permutation for one outcome occurs together with each permutation for the other.
     """
     orders = [every(each) for each in strata]
     size, repeated, found = int(np.prod([order.shape[1] for order in orders])), 1, list[Labels]()

@@ -50,7 +50,7 @@ class Grouping:
 
 @dataclass(eq=False)
 class GroupFigures:
-    """For one attribute, the metrics of each group at an actor's hospitals, ``[h, G, columns]``, and a histogram of
+    """For one attribute of patients: the metrics of each group at each of an actor's hospitals, and a histogram of
     scores for each group.
     """
 
@@ -144,8 +144,8 @@ def cells(
 
 
 def merged(parts: Sequence[GroupFigures], order: NDArray[np.int64], task: TaskKind) -> tuple[Floats, Floats]:
-    """Return the metrics (columns) of an attribute's groups at each hospital, ``[N, G, columns]``, and over all
-    hospitals, ``[G, columns]``.
+    """Return two arrays: the metrics of an attribute's groups at each hospital, ``[N, G, columns]``, and their metrics
+    over all hospitals, ``[G, columns]``.
 
     ``parts`` has one result per actor, and ``order`` sorts the concatenated hospitals of all actors by id. Over all
     hospitals, the AUPRC, R2, and the recall for a label with more than two classes are undefined, because they cannot

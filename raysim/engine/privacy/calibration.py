@@ -186,8 +186,8 @@ def _affordable(section: PrivacySection, terms: Terms) -> OtherReleases:
 
 
 def multipliers(section: PrivacySection, terms: Terms) -> NDArray[np.float64]:
-    """Return the noise multiplier of each hospital's training steps in mode ``local``, ``[N]``: the standard deviation
-    of the noise divided by the clipping bound.
+    """Return the noise multiplier of each hospital's training steps in mode ``local``. It is the standard deviation of
+    the noise divided by the clipping bound.
     """
     if section.noise_multiplier is not None:
         return np.full(len(terms.patients), section.noise_multiplier)
@@ -212,8 +212,8 @@ def multipliers(section: PrivacySection, terms: Terms) -> NDArray[np.float64]:
 def by_hospital(
     section: PrivacySection, terms: Terms, joined: NDArray[np.int64], events: Sequence[Event]
 ) -> NDArray[np.float64]:
-    """Return the epsilon of each hospital's patients in mode ``local``, ``[N]``. ``joined [N]`` has the number of
-    rounds in which each hospital has taken part.
+    """Return the epsilon of each hospital's patients in mode ``local``. ``joined [N]`` has the number of rounds in
+    which each hospital has taken part.
 
     ``events`` are the noisy releases other than updates.
     """

@@ -54,5 +54,5 @@ def people_of(federation: Federation, hospital: int, unit: RowUnit, part: str = 
 
 
 def patient_counts(federation: Federation, unit: RowUnit) -> tuple[int, ...]:
-    """Return how many patients (or rows, if ``unit`` is a row) each hospital has for training, ``[N]``."""
+    """Return how many patients (or rows, if ``unit`` is a row) each hospital has for training."""
     return tuple(len(np.unique(people_of(federation, h, unit))) for h in range(len(federation.hospitals)))

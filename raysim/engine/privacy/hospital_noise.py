@@ -89,8 +89,8 @@ class HospitalNoise(Guard):
 
     @property
     def _among(self) -> Floats:
-        """Return the number by which each hospital divides its noise, ``[N]``. Before the division, the noise has the
-        standard deviation that a whole sum needs. The divisors guarantee that every opened sum has at least this noise.
+        """Return the number by which each hospital divides its noise. Before the division, the noise has the standard
+        deviation that a whole sum needs. The divisors guarantee that every opened sum has at least this noise.
         """
         secure, weights = self._job.secure, self._weights
         if secure is None or weights is None:
@@ -149,7 +149,7 @@ class HospitalNoise(Guard):
 
     @property
     def _shares(self) -> Floats:
-        """Return, for each sum of the round, the largest weight of any hospital's update, ``[G]``."""
+        """Return, for each sum of the round, the largest weight of any hospital's update."""
         if self._weights is None:
             raise RuntimeError("the weights of the round have not been set")
         return self._weights.shares

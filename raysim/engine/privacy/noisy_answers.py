@@ -42,7 +42,7 @@ class StatisticRelease(HospitalStep):
 
     @property
     def most_rows(self) -> int:
-        """The largest number of rows that are used of each patient."""
+        """The largest number of rows of one patient that are used."""
         return self.noise.rows
 
     def forward_sums(self, leaving: LeavingSums) -> None:

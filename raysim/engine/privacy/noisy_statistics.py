@@ -129,8 +129,8 @@ class FirstAnswers:
 
 
 def events(section: PrivacySection, ledger: Ledger) -> dict[str, Single]:
-    """Return the noisy releases other than updates that the ``ledger`` records, by kind of message. If hospitals sent a
-    kind different numbers of times, the largest number counts.
+    """Return the noisy releases in ``ledger`` by kind of message, except those of updates. If hospitals sent a kind
+    different numbers of times, the largest number counts.
     """
     by_kind: dict[str, Single] = {}
     for kind in dict.fromkeys(entry.kind for entry in ledger.entries):

@@ -100,8 +100,7 @@ class PatientNoise(Guard):
         return units if self._pulled is None else units + grid_units(self._pulled)
 
     def _shares(self, ids: Ids, into: Ids, step: Floats, sums: int) -> Floats:
-        """Return, for each hospital, the standard deviation of its share of the noise, divided by the clipping bound,
-        ``[N]``.
+        """Return, for each hospital, the standard deviation of its share of the noise, divided by the clipping bound.
 
         ``into`` has the sum to which each of the hospitals ``ids`` contributes, and ``step`` the step size of each sum.
         """
@@ -117,8 +116,8 @@ class PatientNoise(Guard):
         return share
 
     def _steps(self, problem: LocalProblem, patients: Floats) -> Floats:
-        """Return the step size of each sum of gradients, ``[G]``: the learning rate divided by the expected number of
-        sampled patients.
+        """Return the step size of each sum of gradients: the learning rate divided by the expected number of sampled
+        patients.
         """
         expected = self._section.sampling * np.maximum(patients, 1.0)
         return np.asarray(self._rate(problem) / expected)

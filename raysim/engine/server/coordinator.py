@@ -198,8 +198,8 @@ class JobRun:
         return update
 
     def _set_up(self) -> None:
-        """Set up the client selection and the strategy, which may request statistics from hospitals, and measure losses
-        before the first round.
+        """Before the first round, set up the client selection and the strategy, and measure losses. Selection and
+        strategy may request statistics from hospitals.
         """
         server, job = self._server, self._job
         if server.strategy.uses_selection():

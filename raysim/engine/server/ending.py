@@ -159,9 +159,7 @@ class Ending:
         )
 
     def _called(self) -> Ids | None:
-        """Return the number of rounds in which each hospital has run client programs, ``[N]``; None if the strategy has
-        none.
-        """
+        """Return the number of rounds in which each hospital has run client programs. None if the strategy has none."""
         if not self._server.strategy.uses_programs():
             return None
         ids = [ids[ids >= 0] for ids in self._server.cohorts if ids is not None]

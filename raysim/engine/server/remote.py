@@ -95,8 +95,7 @@ class RemoteHospitals:
         return Answers({}, each, ids, np.array([len(ids)]))
 
     def states(self, remembered: StateReferences | None) -> HospitalStates | None:
-        """Fetch the vectors that hospitals have stored, given references to them. None if hospitals have stored none.
-        """
+        """Fetch the vectors that hospitals have stored, given references to them. None if there are no references."""
         return None if remembered is None else self._pool.recall(remembered)
 
     def models(self) -> dict[int, NDArray[Any]]:

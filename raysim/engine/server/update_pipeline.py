@@ -189,13 +189,13 @@ class UpdatePipeline:
         return cohort
 
     def hospital_steps(self, round: int, problem: LocalProblem, ids: Ids) -> tuple[HospitalStep, ...]:
-        """Return what each step does at the hospitals ``ids``, which minimise ``problem`` in a round, in order."""
+        """Return, in order, what each step does at the hospitals ``ids``, which minimise ``problem`` in a round."""
         steps = (step.hospital_step(round, problem, ids) for step in self._steps)
         return tuple(step for step in steps if step is not None)
 
     def call_steps(self, round: int, call: Call, number: int, name: str) -> tuple[HospitalStep, ...]:
-        """Return what each step does at hospitals for a ``call`` of a client program, in order. The arguments are those
-        of :meth:`Step.call_step`.
+        """Return, in order, what each step does at hospitals for a ``call`` of a client program. The arguments are
+        those of :meth:`Step.call_step`.
         """
         steps = (step.call_step(round, call, number, name) for step in self._steps)
         return tuple(step for step in steps if step is not None)
