@@ -44,9 +44,7 @@ class Terms:
 
     @property
     def rates(self) -> tuple[float, ...]:
-        """Return, for each hospital, the probability with which one of its patients or rows is sampled in a training
-        step.
-        """
+        """Return, for each hospital, the probability that a training step samples a given patient or row."""
         return tuple(min(1.0, self.batch / n) if self.batch and n else 1.0 for n in self.patients)
 
     @property

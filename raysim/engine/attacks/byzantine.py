@@ -57,15 +57,11 @@ class Byzantine(Step):
 
     @property
     def lies(self) -> bool:
-        """Whether Byzantine hospitals send false descriptions of their data before training (the attack
-        ``signature_lie``).
-        """
+        """Whether Byzantine hospitals lie about their data before training (the attack ``signature_lie``)."""
         return len(self.bad) > 0 and self._adversary is not None and self._adversary.attack == "signature_lie"
 
     def hospital_step(self, round: int, problem: LocalProblem, ids: Ids) -> OwnAttack | None:
-        """Return the attack of this round if Byzantine hospitals act independently of each other; None for other
-        attacks.
-        """
+        """Return the attack of this round if Byzantine hospitals act independently; None for other attacks."""
         return self._own_attack(round)
 
     def call_step(self, round: int, call: Call, number: int, name: str) -> OwnAttack | None:

@@ -203,7 +203,7 @@ class CohortTraining:
         return self._contributions.of(federation, hospital, release.unit, release.rows, seed)
 
     def _send(self, phase: LocalProblem, j: int, task: Task, theta: Parameters) -> None:
-        """Send the message of local update ``j``, and store what its hospital keeps. ``theta`` has the trained
+        """Send the message of local update ``j`` and store what its hospital keeps. ``theta`` are the trained
         parameters.
         """
         private, upload, release = self._plan.private, phase.upload, self._release
@@ -226,9 +226,7 @@ class CohortTraining:
             self._carry(j, task.moments)
 
     def _pooled_gradient(self, release: PatientRelease, task: Task, j: int) -> Floats:
-        """Return what the hospital sends if gradients are pooled: the noisy sum of its clipped gradients at the start
-        model.
-        """
+        """Return what a hospital sends if gradients are pooled: a noisy sum of clipped gradients at the start model."""
         hospital, seed = int(self._plan.ids[j]), self._plan.work.seed
         contribution = self._contribution(release, hospital)
         return pooled_gradient(self._model, task, release, contribution, seed, self._plan.round, hospital)

@@ -54,16 +54,12 @@ class ProgramRun:
 
     @cached_property
     def memory_keys(self) -> list[tuple[str, str]]:
-        """Return, for each array that the program stores at hospitals, its name in the program and its name in the
-        engine.
-        """
+        """Return, for each array that the program stores at hospitals, its names in the program and in the engine."""
         return [(name, memory_key(name)) for name in self.call.program.keeps]
 
     @cached_property
     def sizes(self) -> list[int]:
-        """Return an array ``[H]``: the number of training rows of each hospital that runs the program; 0 for pooled
-        rows.
-        """
+        """Return the number of training rows of each hospital that runs the program; 0 for pooled rows."""
         bounds = self.open(False).bounds[np.maximum(self.plan.ids, 0)]
         sizes: list[int] = np.where(self.plan.ids == POOLED, 0, bounds[:, 1] - bounds[:, 0]).tolist()
         return sizes

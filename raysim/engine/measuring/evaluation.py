@@ -51,9 +51,7 @@ PAIR_SUMS = 8
 
 
 class Evaluation:
-    """Evaluates one job's models. Results arrive actor by actor; ``order [N]`` sorts the hospitals of all results by
-    id.
-    """
+    """Evaluates one job's models. Results arrive actor by actor; ``order [N]`` sorts all hospitals by id."""
 
     gathered: Gathered
     """All measurements of the models so far. Most measurements are made after the last round."""
@@ -181,8 +179,7 @@ class Evaluation:
         """Fill in a round's metrics and training loss from what hospitals have measured.
 
         The traffic ledger records the hospitals' messages under ``ledger_round``; None means the round of ``row``.
-        Return the metrics of each model as an array ``[N, len(task.figures)]``, with one row per hospital, sorted by
-        id.
+        Return the metrics of each model as an array ``[N, len(task.figures)]``, one row per hospital, sorted by id.
         """
         figures: dict[str, Floats] = {}
         ledger_round = row.round if ledger_round is None else ledger_round
@@ -240,9 +237,7 @@ class Evaluation:
         return in_order([each.validation_scores[model] for each in measured], self._order)
 
     def recalibrated(self, of: str, measured: Sequence[Measured], prior: Prior | None) -> Recalibrated:
-        """Return the recalibrations that hospitals have fitted, sorted by hospital id. ``of`` names the recalibrated
-        model.
-        """
+        """Return the recalibrations of all hospitals, sorted by hospital id. ``of`` names the recalibrated model."""
         return gathered(of, [part.own_shifts for part in measured if part.own_shifts is not None], self._order, prior)
 
     def _evaluated(self, round: int) -> bool:

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 
 
 class PatientNoise(Guard):
-    """Noise that hospitals add to hide their patients: to each of their training steps, or as shares to sums of
-    gradients.
+    """Noise that hospitals add to hide their patients, either in each training step or in shares to sums of gradients.
 
     Each of the server's models has one sum. A patient is at one hospital, and a hospital contributes to one sum. All
     sums of a round together therefore cost as much privacy as one sum.
@@ -94,8 +93,8 @@ class PatientNoise(Guard):
         return Release(patients=patients)
 
     def noised(self, round: int, problem: LocalProblem, units: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the sums of a round plus, for each model, the step that proximal terms cause. Hospitals have already
-        added the privacy noise.
+        """Return the sums of a round after adding the steps that proximal terms cause. Hospitals have already added the
+        privacy noise.
         """
         return units if self._pulled is None else units + grid_units(self._pulled)
 
@@ -116,9 +115,7 @@ class PatientNoise(Guard):
         return share
 
     def _steps(self, problem: LocalProblem, patients: Floats) -> Floats:
-        """Return the step size of each sum of gradients: the learning rate divided by the expected number of sampled
-        patients.
-        """
+        """Return the step size of each sum: the learning rate over the expected number of sampled patients."""
         expected = self._section.sampling * np.maximum(patients, 1.0)
         return np.asarray(self._rate(problem) / expected)
 

@@ -252,9 +252,7 @@ class JobServer:
         )
 
     def measurements(self, round: int, measured: Measurement) -> list[Measured]:
-        """Let hospitals measure the models of a ``round``, and return their measurements, one element for each
-        process.
-        """
+        """Let hospitals measure the models of a ``round``. Return one element for each process."""
         return [partial.measured for partial in self.hospitals.play(self.plan(round, self.state, measured=measured))]
 
 

@@ -49,7 +49,7 @@ class RemoteHospitals:
         self.remembered = self.dealt(states)
 
     def play(self, plan: RoundPlan) -> list[PartialResult]:
-        """Send the instructions ``plan`` to all hospitals, which evaluate and train. Return the results, one for each
+        """Send the instructions ``plan`` to all hospitals, which evaluate and train. Return one result for each
         process.
         """
         partials, memory = self._pool.round(plan, self.remembered)
