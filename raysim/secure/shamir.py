@@ -30,7 +30,7 @@ def split(secret: int, coefficients: Sequence[int], points: Sequence[int], prime
 
 
 def combine(shares: Mapping[int, int], prime: int = PRIME) -> int:
-    """Return the secret, computed from as many shares ``{point: value}`` as it requires."""
+    """Compute the secret from ``shares {point: value}``, of which there must be enough."""
     weights = lagrange(tuple(shares), prime)
     return sum(weight * value for weight, value in zip(weights, shares.values(), strict=True)) % prime
 

@@ -48,8 +48,8 @@ class Traffic:
     def __init__(
         self, ledger: Ledger, strategy: Strategy, view: FederationView, size: int, losses: bool, bits: int | None = None
     ) -> None:
-        """Begin to count, with the messages before the first round. ``losses`` says whether the client selection
-        receives the losses of participating hospitals.
+        """Begin to count a job's traffic, at the time before the first round. ``losses`` says whether the client
+        selection receives the losses of participating hospitals.
 
         A model has ``size`` parameters. ``bits`` is the largest number of bits of a compressed update; None if updates
         are not compressed.

@@ -55,7 +55,8 @@ def check_attacks(
 
 def warnings(adversary: AdversarySection | None, aggregation: AggregationSection | None, hospitals: int) -> list[str]:
     """Return a warning for each share of Byzantine hospitals that the robust rule does not tolerate: the attack's share
-    and the share that the rule assumes. A further warning says if the attack's share is larger.
+    and the share that the rule assumes. A further warning is given if the attack's share is larger than the assumed
+    one.
     """
     if aggregation is None:
         return []

@@ -39,7 +39,7 @@ from raysim.training.base import DeviceFull, Model, Moments, Optimizer, Task
 class CohortTraining:
     """Makes the local updates of this process's hospitals in one round.
 
-    - ``mine`` has the positions of these updates in ``plan.ids``.
+    - ``mine`` has the positions of the local updates in ``plan.ids``.
     - ``open(pooled)`` returns the federation.
     - ``states`` has what hospitals store between rounds; it is not changed.
     - ``groups`` returns the rows of each group of patients.

@@ -40,7 +40,7 @@ class ServedModel:
 
     @property
     def scores_rows(self) -> bool:
-        """Whether the model has one output per row, as for a label with two classes: the score of the event."""
+        """Whether the model has one output per row. For a label with two classes, it is the score of the event."""
         return bool(self.rows.federation.classes) and self.outputs.ndim == 1
 
     def enter(self, asked: Measurement, seed: int, result: Measured) -> None:

@@ -85,8 +85,8 @@ class SecureSums(Step):
         return self._masking
 
     def opened_call(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the sums of the last call of a client program without masks. They are 0 if too few hospitals remain to
-        open them.
+        """Remove the masks from the sums of the last call of a client program, and return the sums. They are 0 if too
+        few hospitals remain to open them.
         """
         secure = None if self._masking is None else self._masking.sums[0]
         if self._masking is None or secure is None:

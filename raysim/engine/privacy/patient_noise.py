@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 
 class PatientNoise(Guard):
-    """Noise that hospitals add to hide their patients, either in each training step or in shares to sums of gradients.
+    """Noise that hospitals add to hide their patients, either in each training step or as shares of the noise on sums
+    of gradients.
 
     Each of the server's models has one sum. A patient is at one hospital, and a hospital contributes to one sum. All
     sums of a round together therefore cost as much privacy as one sum.

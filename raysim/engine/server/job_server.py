@@ -222,11 +222,11 @@ class JobServer:
         call: ProgramCall | None = None,
         steps: tuple[HospitalStep, ...] = (),
     ) -> RoundPlan:
-        """Return the instructions of a round for all hospitals: what they measure, and the ``problem`` that hospitals
-        ``ids`` minimise.
+        """Return the instructions of a round for all hospitals: what they measure, and the ``problem`` that the
+        hospitals ``ids`` minimise.
 
-        If the strategy uses a client program, hospitals ``ids`` run the ``call`` instead of training. ``steps`` process
-        what they send.
+        If the strategy uses a client program, the hospitals ``ids`` run the ``call`` instead of training. ``steps``
+        process what they send.
         """
         precision = self.job.work.precision
         if problem is not None:
