@@ -120,7 +120,7 @@ class Asynchrony:
 
 
 class Strategy(Settings):
-    """A federated method. Derive from this class, make it a frozen dataclass, and override the methods that differ."""
+    """A federated method. To define one, derive a frozen dataclass from this class and override some of its methods."""
 
     is_reference: ClassVar[bool] = False
     """Whether this is a reference, such as training on pooled rows, and not a federated method. Reports show references
@@ -151,21 +151,21 @@ class Strategy(Settings):
         return self
 
     def check(self, names: Sequence[str], sizes: Ids) -> None:
-        """Raise ``ValueError`` for hyper-parameters that do not fit hospitals with these ``names`` and these numbers of
-        training rows, ``sizes``.
+        """Raise ``ValueError`` if a hyper-parameter does not fit the hospitals. ``names`` are their names, and
+        ``sizes`` their numbers of training rows.
 
         It is called before anything starts. The message begins with the setting's name, for example
         ``clusters: 9 is more than ...``.
         """
 
     def hides_sums(self) -> bool:
-        """Whether secure aggregation adds up what client programs send even if the configuration sets neither
-        ``secure`` nor ``privacy``."""
+        """Whether the strategy uses secure aggregation for what client programs send, even if the configuration sets
+        neither ``secure`` nor ``privacy``."""
         return False
 
     def remark(self, sizes: Ids) -> str:
-        """Return a line to print before training that explains the effect of a setting for hospitals with ``sizes [N]``
-        training rows. An empty text prints nothing."""
+        """Return a line of text that explains the effect of a setting. It is printed before training, unless it is
+        empty. ``sizes [N]`` are the hospitals' numbers of training rows."""
         return ""
 
     def check_training(self, training: Training) -> None:
@@ -191,8 +191,8 @@ class Strategy(Settings):
         return frozenset() if self.uses_training() else OF_STEPS
 
     def unused_settings(self) -> Mapping[str, str]:
-        """Return the strategy's own settings that have no effect as configured. Each maps to another setting with which
-        it would have an effect.
+        """Return the strategy's own settings that have no effect as configured. Each name maps to the setting that
+        would give it an effect.
 
         Example: ``{"minimum_weight": "weights: floor"}`` says that ``minimum_weight`` has an effect only with
         ``weights: floor``.
@@ -209,7 +209,7 @@ class Strategy(Settings):
         return False
 
     def uses_programs(self) -> bool:
-        """Whether the strategy's rounds call its own programs, and not only the built-in training."""
+        """Whether the strategy's rounds call its own programs, in addition to the built-in training or in its place."""
         return type(self).round is not Strategy.round
 
     def asynchrony(self) -> Asynchrony | None:
@@ -231,11 +231,11 @@ class Strategy(Settings):
         return State(models=view.initial[None, :].copy())
 
     def select(self, view: FederationView, state: State, round: int) -> Ids:
-        """Return the cohort of ``round`` (1, 2, ...): the ids of the hospitals that take part, ascending, or
-        ``[POOLED]`` for the pooled rows of all hospitals.
+        """Return the ids of the hospitals that take part in a round, ascending. ``round`` is its number, from 1 on. The
+        result ``[POOLED]`` means training on the pooled rows of all hospitals.
 
-        If the configured selection uses losses, it receives each candidate's mean training loss under its cluster's
-        model, or under the global model if the strategy has no clusters.
+        If the configured selection uses losses, it receives each candidate's mean training loss under the model of the
+        candidate's cluster, or under the global model if the strategy has no clusters.
         """
         return choose(view, state, view.trainable, "sample", round, start=state.cluster)
 
@@ -243,10 +243,10 @@ class Strategy(Settings):
         """Run a round: a generator that yields calls of hospitals, receives their answers, and returns the state after
         the round.
 
-        The default makes one call of the built-in local training, on the cohort of ``select`` with the objective of
-        ``problem``, and then calls ``aggregate``. A strategy that overrides ``round`` decides which hospitals to call
-        (mostly ``self.select(view, state, view.round)``) and which :class:`Program` they run. The number of calls may
-        depend on earlier answers.
+        The default calls the built-in local training once and then ``aggregate``. The hospitals are those of
+        ``select``, with the objective of ``problem``. A strategy that overrides ``round`` decides which hospitals to
+        call (mostly ``self.select(view, state, view.round)``) and which :class:`Program` they run. The number of calls
+        may depend on earlier answers.
         """
         update = yield TrainLocally()
         return state if update is None else self.aggregate(view, state, update)
@@ -256,13 +256,13 @@ class Strategy(Settings):
         return False
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
-        """Return what the hospitals ``ids`` of the cohort minimise, how they train, and what they send."""
+        """Return what the hospitals with these ``ids`` minimise in the round, how they train, and what they send."""
         return LocalProblem(start=np.zeros_like(ids), upload=Upload(shares(view.sizes[ids])))
 
     def aggregate(self, view: FederationView, state: State, update: Update) -> State:
         """Return the state after a round in which at least one hospital trained.
 
-        The default adds to each of the server's models the weighted sum of hospitals' updates that belongs to it.
+        By default, each of the server's models has one weighted sum of hospitals' updates, which is added to it.
         """
         if update.sums.shape != state.models.shape:
             raise Invalid(
@@ -275,9 +275,9 @@ class Strategy(Settings):
         """Return which model each hospital uses after training. The strategy may report several choices, each under a
         name such as ``global`` or ``personal``.
 
-        Each name maps to an array ``[N]``, one entry per hospital: a row of ``state.models``, or ``OWN`` for the model
-        stored at the hospital. The last name is the headline, by which reports judge the strategy. An array ``[N, G]``
-        names one model for each of the G groups of a hospital's rows (:meth:`division`).
+        Each name maps to an array ``[N]`` with one entry per hospital. An entry is a row index of ``state.models``, or
+        ``OWN`` for the model stored at the hospital. If hospitals' rows are divided into G groups (:meth:`division`),
+        the array is ``[N, G]``, with one model per group. Reports compare strategies by the last name.
 
         The default returns the models that :attr:`serves` names. The method may call hospitals for values that each
         hospital could compute alone. The traffic and the time of these calls are not counted.
@@ -295,14 +295,14 @@ class Strategy(Settings):
         return view.initial[None, :]
 
     def mixture(self, view: FederationView, state: State) -> Floats | None:
-        """Return the weights of the server's models in each hospital's mixture (``MIXTURE``), a weighted mean of these
-        models: ``[N, M]``, one row per hospital and one column per model. None means that the strategy has no
+        """Return the weights of each hospital's mixture (``MIXTURE``), which is a weighted mean of the server's models.
+        The array is ``[N, M]``, with one row per hospital and one column per model. None means that the strategy has no
         mixtures."""
         return None
 
     def division(self, view: FederationView, state: State) -> Division | None:
-        """Return the rule that divides hospitals' rows into groups if each group of rows has its own model; otherwise
-        None."""
+        """Return the rule that divides hospitals' rows into groups, each with its own model. None means that rows are
+        not divided."""
         return None
 
     def newcomers(self, view: FederationView, state: State) -> Newcomers | None:
@@ -317,22 +317,22 @@ class Strategy(Settings):
         """Return a mask ``[P]`` of the model parameters that never leave a hospital; None if there are none.
 
         When a hospital trains from or predicts with a model of the server, it replaces these parameters by its own
-        values. They are the result of its last local training. Before its first training, a hospital uses the model's
-        values.
+        values, which are the result of its last local training. Before its first training, the hospital uses the values
+        of the server's model.
         """
         return None
 
     def personalize(self, view: FederationView, state: State) -> LocalProblem | None:
-        """Return what every hospital with training rows minimises once after the last round, or None for no such
-        training."""
+        """Return what each hospital with training rows minimises in an additional local training after the last round.
+        None means that there is no such training."""
         return None
 
     def news(self, view: FederationView, state: State, row: int) -> Sequence[tuple[NDArray[Any], Ids]] | None:
         """Return what the server sends after a round so that hospitals can evaluate a model on their validation rows.
 
         The model is in row ``row`` of ``state.models``. Each pair in the result contains an array and the ids of the
-        hospitals that receive it. Hospitals already know the models of earlier rounds and everything that they received
-        with calls. None means that hospitals receive the whole model.
+        hospitals that receive it. The result need not contain the models of earlier rounds or arrays of earlier calls,
+        because hospitals have them. None means that hospitals receive the whole model.
         """
         return None
 
@@ -342,7 +342,7 @@ class Strategy(Settings):
         return None
 
     def facts(self, view: FederationView, state: State) -> dict[str, float]:
-        """Return further numbers that reports show for a finished run, by name, such as a lower bound on the
+        """Return additional numbers for the report of a finished run, by name: for example a lower bound on the
         optimum."""
         return {}
 
@@ -350,12 +350,14 @@ class Strategy(Settings):
 def choose(
     view: FederationView, state: State, candidates: Ids, purpose: str, *key: int, start: Ids | None = None
 ) -> Ids:
-    """Return the ids of hospitals that the configured selection samples among ``candidates`` (ascending, all with
-    training rows). Candidates that are unavailable now are left out.
+    """Return the ids of the hospitals that the configured selection samples, ascending.
 
-    ``purpose`` and ``key`` identify the random stream. ``start [N]`` is the row of ``state.models`` that each hospital
-    would start from (None: the global model). Raises :class:`Invalid` if a candidate's start is not a row of the
-    models, or if the selection returns a hospital that is not a candidate.
+    ``candidates`` are ascending ids of hospitals with training rows; those that are unavailable now are left out.
+    ``purpose`` and ``key`` identify the random stream.
+
+    ``start [N]`` is the row of ``state.models`` that each hospital would start from (None: the global model). Raises
+    :class:`Invalid` if a candidate's start is not a row of the models, or if the selection returns a hospital that is
+    not a candidate.
     """
     if start is not None and (start[candidates] < 0).any():
         raise Invalid("start: has OWN or MIXTURE, but a selection needs rows of state.models; give such rows")
@@ -383,14 +385,14 @@ def choose(
 
 
 def shares(sizes: Ids) -> Floats:
-    """Return each hospital's share of the training rows, ``n_i / sum n_j``, for row counts ``sizes [H]``. These are the
-    weights of federated averaging."""
+    """Return each hospital's share of all training rows, ``n_i / sum n_j``, which is its weight in federated averaging.
+    ``sizes [H]`` are the hospitals' numbers of rows."""
     return sizes / max(int(sizes.sum()), 1)
 
 
 def sent_weights(update: Update) -> Floats:
-    """Return the weights with which hospitals' updates were summed: ``[H]``, one per hospital, or ``[H, G]``, one per
-    hospital and sum."""
+    """Return the weights with which hospitals' updates were summed. The array has one weight per hospital, ``[H]``, or
+    one per hospital and sum, ``[H, G]``."""
     sent = None if update.problem is None else update.problem.sent
     if sent is None or sent.weight is None:
         raise TypeError("the update lacks its weights")

@@ -27,8 +27,8 @@ class Invalid(ValueError):
 
 
 def at_least(field: str, value: float, bound: float, *, finite: bool = True) -> None:
-    """Raise ``ValueError`` naming ``field`` unless ``value >= bound``. If ``finite`` is true, infinity raises it,
-    too."""
+    """Raise ``ValueError`` naming ``field`` unless ``value >= bound``. If ``finite`` is true, infinity is also an
+    error."""
     if not value >= bound:
         raise ValueError(f"{field}: {value} is not at least {bound}")
     if finite and math.isinf(value):
@@ -36,8 +36,8 @@ def at_least(field: str, value: float, bound: float, *, finite: bool = True) -> 
 
 
 def above(field: str, value: float, bound: float, *, finite: bool = True) -> None:
-    """Raise ``ValueError`` naming ``field`` unless ``value > bound``. If ``finite`` is true, infinity raises it,
-    too."""
+    """Raise ``ValueError`` naming ``field`` unless ``value > bound``. If ``finite`` is true, infinity is also an
+    error."""
     if not value > bound:
         raise ValueError(f"{field}: {value} is not greater than {bound}")
     if finite and math.isinf(value):
@@ -101,8 +101,8 @@ class Settings:
 
 @cache
 def _hints(kind: type) -> Mapping[str, Any]:
-    """Return the annotations of a dataclass's fields by name, without those that can be resolved by type checkers
-    only."""
+    """Return the annotations of a dataclass's fields by name. Annotations that only type checkers can resolve are left
+    out."""
     hints: dict[str, Any] = {}
     for owner in reversed(kind.__mro__):
         names = getattr(sys.modules.get(owner.__module__), "__dict__", {})

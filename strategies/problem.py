@@ -193,8 +193,8 @@ class LocalProblem:
 
     @property
     def extras(self) -> dict[str, tuple[str, tuple[int, ...]]]:
-        """Return the kind (the name in the ledger of traffic) and the shape of each array that the client program sends
-        in addition to the delta, by the array's name."""
+        """Return the arrays that the client program sends in addition to the delta. Each array's name maps to its kind
+        (its name in the record of traffic) and its shape."""
         sends = {} if self.program is None else self.program.sends
         return {name: (send.kind, send.shape) for name, send in sends.items() if name != DELTA}
 
@@ -212,8 +212,8 @@ class LocalProblem:
         return keeps or any(phase.training.keep or phase.training.carry for phase in self.chain)
 
     def entries(self, ids: Ids) -> Ids:
-        """Return the hospital that each of the problem's H entries belongs to, ``[H]``: the cohort ``ids``, or the
-        hospital of each group if hospitals train on groups of their rows."""
+        """Return the hospital of each of the problem's H entries, ``[H]``. These are the cohort ``ids`` or, if
+        hospitals train on groups of their rows, the hospital of each group."""
         return ids if self.groups is None else self.groups.hospital
 
 

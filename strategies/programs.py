@@ -8,8 +8,8 @@ engine can therefore add, mask and count what leaves.
 
 - Numbers are added as whole multiples of a grid step. Sums are therefore the same, bit for bit, however hospitals are
   distributed over machines.
-- Within a round a hospital's memory changes from call to call. If a hospital's answer to a call is lost, its memory
-  stays as it was before this call.
+- Within a round a hospital's memory changes from call to call. If a hospital's answer to a call is lost, the hospital's
+  memory stays as it was before this call.
 - Random numbers depend only on the seed, the program's name, a purpose, the round, the turn (:attr:`Context.turn`) and
   the hospital.
 
@@ -128,7 +128,7 @@ class LocalModel(Protocol):
 
     @property
     def parameters(self) -> Mapping[str, slice]:
-        """The slice of the parameter vector ``[P]`` that holds each tensor, by the tensor's name."""
+        """Where each tensor of the model is in the parameter vector ``[P]``: a slice, by the tensor's name."""
 
     @property
     def trained(self) -> int:
@@ -149,7 +149,7 @@ class LocalModel(Protocol):
 
     def outputs(self, theta: Floats, rows: Ids | None = None) -> Array:
         """Return the model's output for each of ``n`` rows. For two classes it is the log-odds of class 1, ``[n]``; for
-        C > 2 classes it is logits, ``[n, C]``; for a real label it is the prediction, ``[n]``."""
+        C > 2 classes it is logits, ``[n, C]``; for a regression it is the predicted label, ``[n]``."""
 
     def losses(self, theta: Floats, rows: Ids | None = None) -> Floats:
         """Return the loss of each row, ``[n]``, weighted by class as in training, without weight decay."""
@@ -170,8 +170,7 @@ class LocalModel(Protocol):
         """Yield the row indices of each mini-batch, ``size`` rows at a time, in ``epochs`` passes over the training
         rows. None means the configured value.
 
-        In a round's first call these are the batches that federated averaging would use in that round. Two methods can
-        therefore be compared on the same random batches.
+        In a round's first call these are the batches that federated averaging would use in that round.
         """
 
     def train(
@@ -186,9 +185,8 @@ class LocalModel(Protocol):
     ) -> Trained:
         """Run the configured local training from the parameters ``theta [P]``, on the batches of :meth:`batches`.
 
-        The loss has two additional terms: ``sum_j weight_j/2 * |theta - towards_j|^2`` over the pairs
-        ``(weight_j, towards_j [P])`` in ``proximal``, and ``linear . theta``. Parameters in the mask ``frozen [P]`` do
-        not change.
+        Each pair ``(weight_j, towards_j [P])`` in ``proximal`` adds ``weight_j/2 * |theta - towards_j|^2`` to the loss,
+        and ``linear [P]`` adds ``linear . theta``. Parameters in the mask ``frozen [P]`` do not change.
         """
 
 
@@ -230,17 +228,18 @@ class Context(Protocol):
         """How many calls of programs with this program's name were made earlier in this round."""
 
     def rng(self, purpose: str = "", *key: int) -> np.random.Generator:
-        """Return a random stream of the hospital for a purpose of this program, in this round and turn (:attr:`turn`).
+        """Return a random stream. It depends on the hospital, program, round, turn (:attr:`turn`), ``purpose`` and
+        ``key``.
 
         An empty ``purpose`` means the program's main stream.
         """
 
     def cache(self, name: str, make: Callable[[], Array], of: bytes = b"") -> Array:
-        """Return ``make()``, computed at most once per process while memory allows. Checkpoints do not contain the
-        result.
+        """Return the result of ``make()``. As long as memory suffices, it is computed only once per process.
+        Checkpoints do not contain it.
 
-        Apart from the hospital's rows, the result may depend only on ``name`` and ``of``. Only the last result of each
-        ``name`` is stored: a call with another ``of`` replaces it.
+        ``name`` and ``of`` identify the result. Apart from the hospital's rows, the result must depend on nothing else.
+        Only the last result of each ``name`` is stored: a call with a different ``of`` replaces it.
         """
 
 
@@ -287,8 +286,8 @@ class Program:
 
     @property
     def carries(self) -> int | Ids:
-        """The number of scalars that each hospital receives in the program's fields: one number for all hospitals, or
-        ``[N]``.
+        """The number of scalars that each hospital receives in the program's fields. It is one number for all
+        hospitals, or an array ``[N]``.
 
         Only values that the server has computed count. Configured values do not count, and arrays in
         :attr:`Call.received` are counted separately.
@@ -308,20 +307,21 @@ class Program:
         return bool(self.keeps)
 
     def run(self, at: Context) -> Reply:
-        """Return one hospital's reply. It must depend on nothing but ``at``, the data and functions available at the
-        hospital."""
+        """Return one hospital's reply. ``at`` has the data and functions that are available at the hospital. The reply
+        must depend on nothing else."""
         raise NotImplementedError
 
     def run_many(self, contexts: Sequence[Context]) -> Sequence[Reply]:
-        """Run the program for several hospitals at once. Override it if this is faster. The replies must equal those of
-        :meth:`run`, bit for bit, however hospitals are grouped."""
+        """Run the program for several hospitals at once. Override this method if one joint computation is faster. The
+        replies must equal those of :meth:`run`, bit for bit, however hospitals are grouped."""
         return [self.run(at) for at in contexts]
 
     def run_added(self, contexts: Sequence[Context]) -> tuple[Sequence[Added], Sequence[Mapping[str, Any]]]:
         """Return the sums of what several hospitals send, and the arrays that each hospital stores.
 
-        Override it if this is faster. The engine calls it only if no step of the round masks or clips the contributions
-        of single hospitals. The result must equal the sum of the replies of :meth:`run`, bit for bit.
+        Override this method if the sums are faster to compute than each reply. The engine calls it only if no step of
+        the round masks or clips the contributions of single hospitals. The result must equal the sum of the replies of
+        :meth:`run`, bit for bit.
         """
         raise NotImplementedError
 

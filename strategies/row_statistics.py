@@ -22,11 +22,12 @@ from raysim.strategies.view import FederationView
 
 
 class Division(Protocol):
-    """A rule that divides the rows of every hospital into ``count`` groups by their features: clusters of patients.
+    """A rule that divides the rows of every hospital into groups by their features. The groups are clusters of
+    patients.
 
     The rule is sent to the hospitals, so it should be small, with only plain values and arrays as fields. The group of
-    a row depends only on that row and its hospital. The rule may have an attribute ``scalars``: how many scalars each
-    hospital receives with the rule, one number for all hospitals or one for each, ``[N]``.
+    a row depends only on that row and its hospital. The rule may have an attribute ``scalars``, the number of scalars
+    that each hospital receives with the rule: one number for all hospitals, or an array ``[N]``.
     """
 
     @property
@@ -34,7 +35,7 @@ class Division(Protocol):
         """The number of groups."""
 
     def assign(self, X: NDArray[Any], observed: NDArray[np.bool_], hospital: int) -> Ids:
-        """Return the group, from 0 to ``count - 1``, of each of ``n`` rows of ``hospital``. ``X [n, F]`` are the rows'
+        """Return the group of each of ``n`` rows of a hospital, from 0 to ``count - 1``. ``X [n, F]`` are the rows'
         features, and ``observed [n, D]`` tells which of their D values were recorded; see
         :class:`raysim.strategies.programs.Rows`."""
 
@@ -83,8 +84,8 @@ class Statistic(Program):
 
 
 class Counts(Statistic):
-    """The number of a hospital's rows in each bin, ``[divisions, bins]``. Each division divides all rows into bins in
-    its own way."""
+    """The number of a hospital's rows in each bin, for one or more divisions of all rows into bins. The array is
+    ``[divisions, bins]``."""
 
     noisy: bool
     """Whether hospitals add noise."""
@@ -112,7 +113,7 @@ class Counts(Statistic):
 
 def row_sums(shape: tuple[int, ...], kind: str, most: float) -> Send:
     """Return the declaration of an array that is a sum over a hospital's rows and is sent with noise. Each row
-    contributes numbers between -1 and 1, at most ``most`` of which are not 0."""
+    contributes numbers between -1 and 1. ``most`` is the largest possible number of them that are not 0."""
     return Send(shape, kind, how="each", by="row", bound=Bound("row", math.sqrt(most), float(most)))
 
 
@@ -123,9 +124,9 @@ def statistics_of(
     models: Floats | None = None,
     **received: NDArray[Any],
 ) -> Floats:
-    """Return the statistic that ``program`` computes at each of hospitals ``ids`` (None: all hospitals), ``[H, ...]``.
+    """Return the statistic that ``program`` computes at each of H hospitals, ``[H, ...]``.
 
-    The server sends the ``models [M, P]`` and the arrays ``received`` to these hospitals.
+    ``ids`` are the hospitals (None: all). The server sends them the ``models [M, P]`` and the arrays ``received``.
     """
     sent = received if models is None else {"models": models, **received}
     answers = view.call(Call(program, sent, view.everyone if ids is None else ids))
@@ -137,17 +138,17 @@ LARGEST_LOSS = 8.0
 
 
 def losses_of(at: Context) -> Floats:
-    """Return the loss of each of the hospital's n training rows under each of the M models that it received,
-    ``[M, n]``."""
+    """Return the loss of each training row under each model that the hospital received. The array is ``[M, n]`` for M
+    models and n rows."""
     return np.stack([at.model.losses(theta) for theta in at.received["models"]])
 
 
 @dataclass(frozen=True)
 class MeanLoss(Statistic):
-    """A hospital's mean training loss under each of the models that it received, ``[models]``; NaN without rows.
+    """A hospital's mean training loss under each model that it received; NaN if the hospital has no rows.
 
     If ``noisy``, the program sends the sum of the rows' losses under each model, and the number of rows. Each row's
-    loss is then limited to :data:`LARGEST_LOSS`, and sums are in units of this limit.
+    loss is then limited to :data:`LARGEST_LOSS` and divided by this limit.
     """
 
     models: int
@@ -169,17 +170,20 @@ class MeanLoss(Statistic):
 
 
 def mean_losses(view: FederationView, models: Floats, ids: Ids) -> Floats:
-    """Return the mean training loss of each of the models ``[M, P]`` at each of hospitals ``ids``, ``[H, M]``."""
+    """Return the mean training loss of each of M models at each of H hospitals, ``[H, M]``.
+
+    ``models [M, P]`` are the models, and ``ids [H]`` the hospitals.
+    """
     noisy = view.noisy(MeanLoss.name)
     sent = statistics_of(view, MeanLoss(len(models), noisy), ids, models)
     return means_of(sent) if noisy else sent
 
 
 def means_of(sums: Floats) -> Floats:
-    """Return mean losses under M models at H hospitals, ``[H, M]``, from noisy sums ``[H, M + 1]``.
+    """Return the mean loss of each of M models at each of H hospitals, ``[H, M]``, from noisy sums.
 
-    The last column is the noisy number of rows; values below 1 are replaced by 1. Means are limited to the range from 0
-    to :data:`LARGEST_LOSS`.
+    ``sums`` is an array ``[H, M + 1]``. Its last column is the noisy number of rows; values below 1 are replaced by 1.
+    Means are limited to the range from 0 to :data:`LARGEST_LOSS`.
     """
     return np.asarray(LARGEST_LOSS * np.clip(sums[:, :-1] / np.maximum(sums[:, -1:], 1.0), 0.0, 1.0))
 
@@ -198,8 +202,7 @@ class Size(Counts):
 
 @dataclass(frozen=True, eq=False)
 class GroupSizes(Counts):
-    """The number of a hospital's training rows in each of the G groups of a division, ``[1, G]``. The hospital receives
-    the division with the program."""
+    """The number of a hospital's training rows in each of the G groups of a division, ``[1, G]``."""
 
     division: Division
     noisy: bool = False
@@ -219,6 +222,7 @@ class GroupSizes(Counts):
 
 
 def group_sizes(view: FederationView, division: Division) -> Ids:
-    """Return the number of training rows in each of the G groups of a division at each of N hospitals, ``[N, G]``."""
+    """Return each hospital's number of training rows in each group of a division: ``[N, G]`` for N hospitals and G
+    groups."""
     sizes = statistics_of(view, GroupSizes(division, view.noisy(GroupSizes.name)))[:, 0]
     return np.maximum(sizes, 0.0).astype(np.int64)

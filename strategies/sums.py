@@ -15,7 +15,7 @@ class Needs:
 
     - ``sums``: one sum of hospitals' clipped updates.
     - ``clusters``: a sum for each cluster of hospitals, with each hospital in one cluster.
-    - ``programs``: the sums of one call of a client program per round, which share one bound (:class:`Bound`).
+    - ``programs``: sums from one call of a client program per round. They share one bound (:class:`Bound`).
     - ``refused``: more than sums of updates.
     """
 

@@ -12,7 +12,11 @@ Effect: TypeAlias = Literal["odds ratio", "rate ratio", "difference"]
 
 @dataclass(frozen=True, eq=False)
 class Uncertainty:
-    """Standard errors and intervals of the global model's parameters ``[P]``, in their order; NaN where undefined."""
+    """Standard errors and confidence intervals of the global model's P parameters, in the order of the parameter
+    vector.
+
+    Undefined values are NaN.
+    """
 
     se: Floats
     """Standard errors from the likelihood."""

@@ -79,8 +79,8 @@ class Selection(Settings):
         return None
 
     def rate(self) -> float | None:
-        """Return the probability with which each candidate is sampled if candidates are sampled independently (Poisson
-        sampling), or None for other kinds of sampling.
+        """Return the probability with which each candidate is sampled, independently of the others (Poisson sampling).
+        For other kinds of sampling, return None.
 
         Privacy guarantees for hospitals depend on this probability.
         """
@@ -91,13 +91,15 @@ class Selection(Settings):
         raise NotImplementedError
 
     def observe(self, memory: Any, update: Update) -> Any:
-        """Return the selection's memory after a round, given its memory before and what the server received."""
+        """Return the selection's memory after a round. ``memory`` is the one before, and ``update`` is what the server
+        received."""
         return memory
 
 
 @dataclass(frozen=True)
 class Noise:
-    """The noise on sums of client programs under a privacy guarantee; it hides single rows, patients or hospitals."""
+    """The noise that a privacy guarantee adds to sums from client programs. It hides single rows, patients or
+    hospitals."""
 
     clip: float
     """``privacy.clip``: the bound that programs have to declare."""

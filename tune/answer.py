@@ -111,7 +111,8 @@ def table(choice: Choice, tested: Tested) -> Table:
 def _rows(choice: Choice, tested: Tested | None) -> list[list[str]]:
     """Return one row of text per objective.
 
-    A row has the recommended trial's value on validation rows and on test rows, and the best trial of the Pareto set.
+    A row has the recommended trial's value on validation rows, its value on test rows, and the best trial of the Pareto
+    set.
     """
     if choice.recommended is None or choice.knee is None:
         return []

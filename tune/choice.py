@@ -99,10 +99,10 @@ def _kind(trials: Sequence[Finished]) -> TaskKind:
 
 
 def reference_point(values: Floats, sweep: Sweep, kind: TaskKind) -> tuple[float, ...]:
-    """Return the reference point of the hypervolume: for each objective, the value from which the volume is measured.
+    """Return the reference point from which the hypervolume is measured: a value for each objective.
 
-    It is the configured value, if there is one. If not, it is the usual worst value of the metric, such as 0.5 for an
-    AUROC. For a metric without a usual worst value, it is the value of the worst trial in ``values``.
+    A configured value is used if there is one, otherwise the usual worst value of the metric, such as 0.5 for an AUROC.
+    A metric without a usual worst value has the value of the worst trial in ``values``.
     """
     point = []
     for j, (name, direction) in enumerate(sweep.objectives.items()):

@@ -18,16 +18,17 @@ from raysim.metrics.equity import pareto_front
 
 
 def signed(values: ArrayLike, larger: Sequence[bool]) -> Floats:
-    """Return the objectives ``values [n, d]`` with changed signs where they are minimised, so that larger is better."""
+    """Change the signs of minimised objectives in ``values [n, d]``, so that larger is better, and return the
+    result."""
     points = np.asarray(values, dtype=np.float64).reshape(-1, len(larger))
     return points * np.where(larger, 1.0, -1.0)
 
 
 def front(values: ArrayLike, larger: Sequence[bool]) -> NDArray[np.bool_]:
-    """Return which of n trials are in the Pareto set, ``[n]``, because no other trial dominates them.
+    """Return a mask ``[n]`` of the trials in the Pareto set: those that no other trial dominates.
 
-    ``values [n, d]`` are their d objectives, and ``larger [d]`` says which of these are maximised. Equal trials do not
-    dominate each other.
+    ``values [n, d]`` has the d objectives of n trials, and ``larger [d]`` says which objectives are maximised. Equal
+    trials do not dominate each other.
     """
     points = signed(values, larger)
     return pareto_front(points) if len(points) else np.empty(0, dtype=np.bool_)

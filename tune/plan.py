@@ -153,7 +153,7 @@ def make_plan(tree: Mapping[str, Any]) -> tuple[SweepPlan, Config]:
 
 
 def _probes(plan: SweepPlan) -> Iterator[tuple[str, Params]]:
-    """Yield the hyper-parameters that are checked before the sweep starts, each with the searched key that they test.
+    """Yield sets of hyper-parameters to check before the sweep starts, each with the searched key that it tests.
 
     For random points of the space, the key is empty.
     """
@@ -164,7 +164,7 @@ def _probes(plan: SweepPlan) -> Iterator[tuple[str, Params]]:
 
 @contextlib.contextmanager
 def _naming(where: str, params: Params) -> Iterator[None]:
-    """Name the searched key ``where`` in the messages of errors that its value in ``params`` causes in this context."""
+    """Context in which errors caused by the searched key ``where``, with its value in ``params``, name this key."""
     try:
         yield
     except RaysimError as error:
@@ -203,7 +203,7 @@ def _check_parts(federations: Iterable[Federation]) -> None:
 
 
 def _judged(config: Config, federations: Iterable[Federation]) -> int:
-    """Count the hospitals whose validation rows suffice to evaluate a model, in the seed with the fewest.
+    """Count the hospitals whose validation rows suffice to evaluate a model, and return the smallest count of any seed.
 
     They must have validation rows, of at least two classes if the label has classes. If hospitals' sizes are hidden, it
     is unknown which hospitals these are, and all are counted.

@@ -11,7 +11,7 @@ from ray.tune.schedulers import PopulationBasedTraining
 class Population(PopulationBasedTraining):  # type: ignore[misc]
     """Population-based training with a random stream seeded by ``seed``.
 
-    Ray Tune alone would use Python's global random generator, whose state is not changed here.
+    Ray Tune would otherwise use Python's global random generator. The state of the global generator is not changed.
     """
 
     def __init__(self, seed: int, **settings: Any) -> None:

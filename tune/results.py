@@ -123,7 +123,8 @@ FEWEST_EVENTS = 30
 
 
 def validation_events(federations: Iterable[Federation]) -> int | None:
-    """Count the validation rows of the rarer class, in the seed with the fewest; None if there are not two classes."""
+    """Return the smallest number, over seeds, of validation rows of the rarer class; None unless there are two
+    classes."""
     fewest = []
     for federation in federations:
         if len(federation.classes) != 2:

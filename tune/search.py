@@ -57,7 +57,7 @@ class Listed:
 class FromOptuna:
     """Optuna's tree-structured Parzen estimator in define-by-run mode: a key is requested only if its condition holds.
 
-    Values from a list are passed to Optuna by their index in the list, so that they may be lists. Keys with ``grid``
+    Optuna receives the index of a listed value instead of the value, which may therefore be a list. Keys with ``grid``
     cycle through their combinations, and Optuna proposes the values of all other keys.
     """
 

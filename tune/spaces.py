@@ -7,8 +7,8 @@ A space is YAML, with a distribution for each dotted key::
     strategy.clusters: {randint: [2, 12], when: {strategy.name: chip}}
 
 Every distribution maps a number between 0 and 1 to a value. Random search derives this number from the sweep's seed,
-the key and the trial's number, so that a trial's values do not depend on other trials. This module does not know which
-values of a key are valid: before the sweep starts, the configuration is checked with both ends of every range.
+the key and the trial's number, so that a trial's values do not depend on other trials. Whether the values of a key are
+valid is checked elsewhere: before the sweep starts, with both ends of every range.
 """
 
 from __future__ import annotations

@@ -202,8 +202,8 @@ class SweepRun:
     def _cost(self, tested_before: bool) -> dict[str, Any] | None:
         """Return the joint privacy guarantee of all runs of the sweep; None without one.
 
-        If a repeated trial has new noise, each attempt of the trial counts. ``tested_before`` says that an earlier
-        command has ended the sweep, whose stored guarantee is then returned.
+        If a repeated trial has new noise, each attempt of the trial counts. If ``tested_before``, an earlier command
+        has ended the sweep, and the stored guarantee is returned.
         """
         if tested_before:
             return read_cost(self._folder / "summary.json")

@@ -156,8 +156,7 @@ class SweepTracker(Sender):
                 self._calls += 1
 
     def _end_all(self) -> None:
-        """Mark the sweep and partially sent trials in MLflow as failed or stopped, if the sweep has failed or was
-        stopped."""
+        """If the sweep has failed or was stopped, mark it and its partially sent trials accordingly in MLflow."""
         with contextlib.suppress(Exception), self._ending:  # any error means that the store is unreachable
             for run in (*(self._partial_runs or ()), self._run):
                 if self._tracker is not None and run is not None and self._stopped is not None:
@@ -178,7 +177,10 @@ class SweepTracker(Sender):
         return True
 
     def _store(self) -> Tracker:
-        """Return the open MLflow store, in which the sweep has a parent run and partially sent trials are removed."""
+        """Open the MLflow store if needed, and return it.
+
+        The sweep then has a parent run, and partially sent trials are removed.
+        """
         first, tracker = self._tracker is None, self._opened()
         if first and self._run is not None:
             tracker.reopen(self._run)

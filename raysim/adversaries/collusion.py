@@ -12,9 +12,10 @@ from raysim.core.arrays import Floats
 
 
 def alie(updates: Floats, m: int, f: int, factor: float | None = None) -> Floats:
-    """Return the mean of ``updates [h, P]`` minus ``factor`` standard deviations, ``[P]`` (A Little Is Enough).
+    """Return the update ``[P]`` of ALIE (A Little Is Enough): the mean of ``updates [h, P]`` minus ``factor`` standard
+    deviations.
 
-    ``factor`` None means :func:`alie_factor` for ``m`` updates, of which ``f`` are Byzantine.
+    If ``factor`` is None, it is :func:`alie_factor` for ``m`` updates, of which ``f`` are Byzantine.
     """
     a = alie_factor(m, f) if factor is None else factor
     return np.asarray(updates.mean(axis=0) - a * updates.std(axis=0))
@@ -23,8 +24,8 @@ def alie(updates: Floats, m: int, f: int, factor: float | None = None) -> Floats
 def alie_factor(m: int, f: int) -> float:
     """Return ALIE's number of standard deviations for ``m`` updates, of which ``f`` are Byzantine.
 
-    For normally distributed honest updates, just enough of them lie beyond this number of standard deviations on one
-    side of the mean to form a majority with the Byzantine updates. Return 0 if the Byzantine updates are a majority
+    Some honest updates lie further than this from the mean, on one side. If updates are normally distributed, these are
+    just enough to form a majority together with the Byzantine updates. Return 0 if the Byzantine updates are a majority
     alone, or if all honest updates would be needed.
     """
     from scipy.special import ndtri
@@ -37,12 +38,12 @@ def alie_factor(m: int, f: int) -> float:
 
 
 def ipm(updates: Floats, factor: float) -> Floats:
-    """Return ``-factor`` times the mean of ``updates [h, P]``, ``[P]`` (inner product manipulation)."""
+    """Return the update ``[P]`` of inner product manipulation: ``-factor`` times the mean of ``updates [h, P]``."""
     return np.asarray(-factor * updates.mean(axis=0))
 
 
 def deviation(updates: Floats, kind: Deviation) -> Floats:
-    """Return the direction in which an attack moves the mean of ``updates [h, P]``, ``[P]``."""
+    """Return the direction ``[P]`` in which an attack moves the mean of ``updates [h, P]``."""
     mean: Floats = updates.mean(axis=0)
     towards: Floats
     if kind == "sd":
@@ -115,7 +116,7 @@ def adaptive(updates: Floats, rule: Callable[[Floats], Floats]) -> Floats:
 
 
 def principal_direction(updates: Floats, before: Floats | None, round: int) -> Floats:
-    """Return the first principal direction of the updates of all rounds so far, ``[P]``.
+    """Return the first principal direction ``[P]`` of the updates of all rounds so far.
 
     ``before`` is the direction of the previous round; it is updated by one step of Oja's rule. In the first round
     ``before`` is None, and the direction is exact.

@@ -30,8 +30,8 @@ def units(
 ) -> Rows:
     """Return rows in which feature ``feature`` is recorded in a wrong unit: multiplied by ``factor``, plus ``offset``.
 
-    For a standardised feature, ``offset`` makes the factor apply to the original values. Only the rows marked in
-    ``recorded [n]`` change, because imputed values have no wrong unit; None means all rows.
+    If the feature is standardised, ``offset`` is needed so that the factor applies to the original values. Only the
+    rows marked in ``recorded [n]`` change, because imputed values have no wrong unit; None means all rows.
     """
     changed = X.copy()
     wrong = X[:, feature] * factor + offset

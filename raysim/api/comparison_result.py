@@ -28,7 +28,7 @@ _log = logging.getLogger("raysim")
 
 
 class ComparisonResult(Results):
-    """The results of several strategies, each run with several seeds: the folder that ``raysim compare`` writes."""
+    """The results of several strategies, each run with several seeds, as ``raysim compare`` writes them to a folder."""
 
     @property
     def _title(self) -> str:
@@ -102,8 +102,8 @@ class ComparisonResult(Results):
         """Predict new rows with one run's model, by default the recommended model of the first seed.
 
         ``strategy`` and ``seed`` choose another run; all other arguments are those of :meth:`RunResult.predict`. If the
-        recommended model is used, a warning of the logger ``raysim`` names it. Raises ``ConfigError`` if nothing is
-        recommended and no ``strategy`` is named.
+        recommended model is used, the logger ``raysim`` writes its name in a warning. Raises ``ConfigError`` if nothing
+        is recommended and no ``strategy`` is named.
         """
         if strategy is not None:
             return self.run(strategy, seed).predict(rows, hospital)
@@ -138,7 +138,7 @@ class ComparisonResult(Results):
 
 
 class CurveResult(ComparisonResult):
-    """The results of a comparison of strategies over the values of one hyper-parameter: the folder of ``raysim curve``.
+    """A comparison of strategies over the values of one hyper-parameter, as ``raysim curve`` writes it to a folder.
 
     The plot is ``figures["curve"]``.
     """
@@ -153,8 +153,7 @@ class CurveResult(ComparisonResult):
 
     @cached_property
     def found(self) -> Found:
-        """Which value of the hyper-parameter is best for each strategy, and whether confidence intervals demonstrate
-        it.
+        """The best value of the hyper-parameter for each strategy, and whether confidence intervals demonstrate it.
 
         It also tells whether the best value is the lowest or highest value tried.
         """

@@ -59,7 +59,7 @@ class Description:
 
     @property
     def verdict(self) -> list[str]:
-        """Sentences: are data ready for training, where can accuracy be judged, and how do hospitals differ?"""
+        """Sentences on whether the data are ready for training, where metrics are defined, and how hospitals differ."""
         s = self.summary
         suspects = (*s.leaks.suspects, *s.quality)
         warn, ask = (sum(suspect.level == level for suspect in suspects) for level in ("warn", "ask"))
@@ -104,10 +104,10 @@ def describe(
 ) -> Description:
     """Describe the hospitals' data that a configuration names, as ``raysim describe`` does.
 
-    ``epsilon`` smooths the shares of values from which the population stability index (PSI) is computed. It is a number
-    that is added to each share, or ``counts``, which adds half a row to each bin. The other arguments have the same
-    meaning as for :func:`raysim.run`. A configuration that a run or comparison would reject is rejected here too. If
-    the configuration lists several seeds, the first one splits rows into training, validation and test.
+    ``epsilon`` is a number that is added to each share of rows before the population stability index (PSI) is computed.
+    If it is ``counts``, half a row is added to each count instead. The other arguments have the same meaning as for
+    :func:`raysim.run`. A configuration that a run or comparison would reject is rejected here too. If the configuration
+    lists several seeds, the first one splits rows into training, validation and test.
     """
     with search_path_restored():
         asked = configuration(config, data=data, seed=seed, overrides=overrides)

@@ -35,12 +35,12 @@ def judge(
     - ``predictions``: a data frame with one row per model, seed and test row, and with columns ``hospital``, ``row``,
       ``label``, ``model``, ``seed`` and ``probability``; or a CSV or Parquet file with these columns.
     - ``reference``: the model with which the other models are compared.
-    - ``tried``: the number of models tried other than ``reference``, also those not in the table; None: the number in
-      the table.
+    - ``tried``: how many models other than ``reference`` were tried, including those that are not in the table. None:
+      as many as the table has.
     - ``predicts``: the predicted event in words, for the report. ``event``: the value of the label that is the event,
       if it is not 1.
     - ``logits``, ``percent``: whether probabilities are given as logits, or in percent.
-    - ``common``: whether to judge only the rows that all models have.
+    - ``common``: whether to use only the rows that all models have predicted.
     - ``name``: the title of the report. ``out``: the folder to write into; None: a new folder below ``runs/``.
 
     Raises :class:`raysim.RaysimError` with a one-line message for a table that cannot be evaluated.

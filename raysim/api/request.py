@@ -73,7 +73,7 @@ def tree_of(
     seed: int | None = None,
     overrides: Overrides | None = None,
 ) -> dict[str, Any]:
-    """Return the content of :func:`configuration` as an unchecked mapping.
+    """Return the same configuration as :func:`configuration`, but as an unchecked mapping.
 
     It keeps sections that only one command reads, such as ``sweep``.
     """
@@ -122,7 +122,7 @@ def _labelled(strategies: Strategies) -> list[Any]:
 
 
 def _keys(section: Any) -> Mapping[str, Any]:
-    """Return the section ``data`` as a mapping; a section that is only a text names a data source."""
+    """Return the section ``data`` as a mapping. If the section is only a text, this is the name of a data source."""
     return section if isinstance(section, Mapping) else {"source": section}
 
 

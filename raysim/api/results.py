@@ -79,9 +79,7 @@ class Results:
 
     @cached_property
     def figures(self) -> Figures:
-        """The figures of the folder's report page, by name. Notebooks display them, and their method ``save`` writes
-        them.
-        """
+        """The figures of the folder's report page, by name. Notebooks display them; ``save`` writes one to a file."""
         return Figures(self.folder)
 
     @cached_property
@@ -91,12 +89,12 @@ class Results:
 
     @cached_property
     def hospitals(self) -> pd.DataFrame:
-        """One row per hospital and model, with the hospital's metrics; in a comparison also per strategy and seed."""
+        """Metrics with one row per hospital and model; in a comparison, one per strategy, model, seed and hospital."""
         return self.table("hospitals.csv")
 
 
 class RunResult(Results):
-    """The results of one strategy with one seed: the folder of ``raysim run``, or of a run in a comparison."""
+    """The results of one strategy with one seed, from the folder of ``raysim run`` or of a run in a comparison."""
 
     @property
     def _title(self) -> str:
@@ -149,7 +147,7 @@ class RunResult(Results):
     def coefficients(self) -> pd.DataFrame:
         """The coefficients of a linear model, one row per model and feature.
 
-        ``coefficient`` is per unit of the scaled feature, and ``per_unit`` per unit of the source's column. If the
+        ``coefficient`` is per unit of the scaled feature, and ``per_unit`` per unit of the unscaled column. If the
         strategy estimates standard errors, ``se``, ``low`` and ``high`` are the standard error and the 95 % interval of
         ``coefficient``. Their robust versions are ``se_robust``, ``low_robust`` and ``high_robust``.
         """
@@ -198,7 +196,7 @@ class RunResult(Results):
     def predict(
         self, rows: pd.DataFrame | str | os.PathLike[str], hospital: str | None = None, *, model: str | None = None
     ) -> Predictions:
-        """Predict new rows: a data frame with the columns of the training data, or the path of a file with them.
+        """Predict new rows, given as a data frame with the training data's columns, or as the path of a file with them.
 
         The result has the index of ``rows``; blank rows are left out. For two classes it is a series with the
         probability of the event. For more classes it is a frame with one column per class. For a numeric label it is a
@@ -233,7 +231,7 @@ class Answer(dict[str, Any]):
 
     @property
     def recommended(self) -> str | None:
-        """The recommended strategy (and model); None if nothing is recommended, as always for a single run."""
+        """The recommended strategy (and model). None for a single run, and if nothing is recommended."""
         label: str | None = self["recommended"]
         return label
 
@@ -253,9 +251,7 @@ class Answer(dict[str, Any]):
 
 
 def _file(rows: Any) -> Path:
-    """Return the path of a file of rows to predict. Raises ``DataError`` if ``rows`` is neither a path nor a data
-    frame.
-    """
+    """Return the path of a file of rows. Raises ``DataError`` if ``rows`` is neither a path nor a data frame."""
     if not isinstance(rows, str | os.PathLike):
         raise DataError(
             f"table: {of_type(rows)} is neither a data frame nor a file; make a data frame of the rows: "
@@ -265,12 +261,15 @@ def _file(rows: Any) -> Path:
 
 
 def _figure(value: float | None) -> float:
-    """Return a number of a JSON file; null (None) becomes NaN."""
+    """Convert a number from a JSON file: null (None) becomes NaN."""
     return math.nan if value is None else value
 
 
 def stacked(tables: Mapping[tuple[Any, ...], pd.DataFrame], names: Sequence[str]) -> pd.DataFrame:
-    """Concatenate the rows of all tables. The parts of each table's key become first columns, named ``names``."""
+    """Concatenate the rows of all tables.
+
+    The key of a table is a tuple, whose parts fill its first columns; ``names`` are the names of these columns.
+    """
     blocks = []
     for key, table in tables.items():
         block = table.copy()

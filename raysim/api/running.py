@@ -58,9 +58,9 @@ def run(
     """Train one strategy, evaluate it, and write its results and report to a folder, as ``raysim run`` does.
 
     - ``config``: a YAML file, a mapping with its content, a ``Config``, or None for the synthetic federation.
-    - ``strategy``: a registered name, the content of a section ``strategy``, a strategy, or its class. A class that is
-      defined in a notebook or a function can be trained, but another process cannot resume its run.
-    - ``data``: a data frame; the section ``data`` names its columns for the hospital and the label.
+    - ``strategy``: a registered name, the content of a section ``strategy``, a strategy object, or its class. A class
+      that is defined in a notebook or a function can be trained, but another process cannot resume its run.
+    - ``data``: a data frame. The section ``data`` of ``config`` names its columns for the hospital and the label.
     - ``seed`` and ``overrides`` replace values of ``config``. ``overrides`` maps dotted keys to values
       (``{"training.rounds": 5}``), or is a list in the form of ``--set`` (``["training.rounds=5"]``).
     - ``out``: the folder to write into, by default ``runs/<name>/<time>-<id>``.
@@ -113,9 +113,9 @@ def curve(
 ) -> CurveResult:
     """Compare strategies over the values of one hyper-parameter, as ``raysim curve`` does.
 
-    The section ``curve`` of ``config`` names the hyper-parameter and its values. If ``of`` is the folder of a finished
-    comparison, nothing is run: the table and the plot are made from its results. All other arguments are the same as
-    for :func:`compare`.
+    The section ``curve`` of ``config`` names the hyper-parameter and its values. ``of`` may name the folder of a
+    finished comparison. Then nothing is run, and the table and the plot are made from its results. All other arguments
+    are the same as for :func:`compare`.
     """
     from raysim.api.comparison_result import CurveResult
     from raysim.experiment.curves.curve import begin
@@ -141,8 +141,8 @@ def sweep(
     """Search for an accurate and fair configuration in many trials on Ray, as ``raysim sweep`` does.
 
     The section ``sweep`` of ``config`` names the searched keys and the objectives. ``strategy`` is the same as for
-    :func:`run`; a class must be importable from the processes of the trials. One keyboard interrupt ends the sweep with
-    the trials completed so far, and :func:`resume` continues it.
+    :func:`run`; a strategy's class must be importable by the processes that run trials. One keyboard interrupt ends the
+    sweep with the trials completed so far, and :func:`resume` continues it.
     """
     from raysim.api.sweep_result import SweepResult
     from raysim.storage.results import choose_folder
@@ -275,7 +275,7 @@ def _result(kind: str, folder: Path) -> RunResult | ComparisonResult | CurveResu
 def resume_sweep(
     folder: str | os.PathLike[str], *, failed: bool = False, verbose: bool = False, console: Console | None = None
 ) -> SweepResult:
-    """Continue a stopped sweep, or only return the results of a finished one; ``failed``: also repeat failed trials."""
+    """Continue a stopped sweep, or return the results of a finished one. ``failed`` repeats failed trials."""
     from raysim.api.sweep_result import SweepResult
     from raysim.tune.sweep import go_on
 

@@ -18,7 +18,7 @@ from raysim.storage.manifest import Manifest
 
 
 class SweepResult(Results):
-    """The trials of a sweep, the Pareto-optimal ones, and a recommendation: the folder of ``raysim sweep``."""
+    """All trials of a sweep, the Pareto-optimal ones, and a recommendation, from the folder of ``raysim sweep``."""
 
     @property
     def _title(self) -> str:
@@ -30,9 +30,7 @@ class SweepResult(Results):
 
     @cached_property
     def summary(self) -> Mapping[str, Any]:
-        """The content of ``summary.json``: numbers of trials, hypervolume and recommendation; undefined values are
-        None.
-        """
+        """The content of ``summary.json``: numbers of trials, hypervolume, recommendation; None where undefined."""
         tree: dict[str, Any] = json.loads((self.folder / "summary.json").read_text())
         return tree
 
@@ -101,8 +99,9 @@ class SweepResult(Results):
     def predict(
         self, rows: pd.DataFrame | str | os.PathLike[str], hospital: str | None = None, *, seed: int | None = None
     ) -> Predictions:
-        """Predict new rows with the recommended trial's run of ``seed``, by default the first; see
-        :meth:`RunResult.predict`.
+        """Predict new rows with the model of the recommended trial, trained with ``seed`` (default: the first seed).
+
+        All other arguments are those of :meth:`RunResult.predict`.
         """
         runs = self._tested
         if seed is not None and seed not in runs:

@@ -1,19 +1,19 @@
 """Reconstructs patients' rows from an update, or from the sums for a regression.
 
 A hospital that trains a linear model on a single row sends a change of weights that is a multiple of that row. The
-change of the intercept is the same multiple of 1. The ratio of the two changes is therefore the row. This holds for any
-number of steps and any learning rate of gradient descent, plain or with momentum, without weight decay or proximal
-term. The sign of the intercept's change gives the label.
+change of the intercept is the same multiple of 1. The ratio of the two changes is therefore the row. This holds for
+gradient descent with any learning rate and number of steps, with or without momentum. It does not hold with weight
+decay or a proximal term. The sign of the intercept's change gives the label.
 
 In a network, the same ratio is computed at each unit of the first dense layer. It is a patient's row if only this row
 has activated the unit. Updates of networks therefore also reveal rows.
 
 Rows also follow from the sums that a hospital sends for a regression. A Hessian is ``X' diag(w) X``. Hessians at two
-points of a logistic regression have different weights ``w`` and the same rows ``X``. If there are at most as many rows
-as columns, the inverse of the matrix of the two Hessians' generalised eigenvectors contains the rows, up to scale. The
-first entry of a row is the intercept, 1, which gives the scale. The gradient then gives the labels. In general, for
-``n`` rows and ``p`` columns, ``k`` pairs of a gradient and a Hessian have ``k p (p + 3) / 2`` numbers, and ``n p``
-numbers are unknown. Therefore hospitals with ``n <= k (p + 3) / 2`` rows are at risk.
+points of a logistic regression have different weights ``w`` and the same rows ``X``. Take the generalised eigenvectors
+of the two Hessians as the columns of a matrix. If there are at most as many rows as columns, the inverse of this matrix
+contains the rows, up to scale. The first entry of a row is the intercept, 1, which gives the scale. The gradient then
+gives the labels. In general, for ``n`` rows and ``p`` columns, ``k`` pairs of a gradient and a Hessian have ``k p (p +
+3) / 2`` numbers, and ``n p`` numbers are unknown. Therefore hospitals with ``n <= k (p + 3) / 2`` rows are at risk.
 """
 
 from __future__ import annotations
@@ -25,8 +25,11 @@ from raysim.core.arrays import Floats
 
 
 def invert_layer(weights: ArrayLike, intercepts: ArrayLike) -> Floats:
-    """Reconstruct a row of ``F`` features at each of the ``H`` units of a first dense layer, ``[H, F]``, from the
-    changes of its ``weights [H, F]`` and ``intercepts [H]``.
+    """Reconstruct a training row at each unit of a first dense layer, from the changes of the layer's weights and
+    intercepts.
+
+    ``weights [H, F]`` and ``intercepts [H]`` are these changes, for ``H`` units and ``F`` features. The result has the
+    shape ``[H, F]``, one row for each unit.
 
     A unit's result is a patient's row if only that row has activated the unit. If several rows have activated it, the
     result is their mean, weighted by the gradient at the unit. It is NaN if the unit's intercept has not changed.
@@ -51,11 +54,11 @@ RANK = 1e-9
 
 
 def rows_of(first: Floats, second: Floats) -> Floats:
-    """Reconstruct the rows ``[n, p]``, in any order, from two Hessians ``[p, p]`` of a logistic regression on the same
-    ``n <= p`` rows.
+    """Reconstruct the rows of a logistic regression from its Hessians at two points.
 
-    The first entry of each reconstructed row is 1, the intercept. With more rows than columns (``n > p``), the results
-    are not the hospital's rows.
+    ``first`` and ``second`` are the Hessians, ``[p, p]`` each. The rows ``[n, p]``, with ``n <= p``, are in no
+    particular order. The first entry of each row is 1, the intercept. With more rows than columns (``n > p``), the
+    results are not the hospital's rows.
     """
     values, vectors = np.linalg.eigh(first)
     seen = values > RANK * values[-1]
@@ -68,8 +71,8 @@ def rows_of(first: Floats, second: Floats) -> Floats:
 
 
 def labels_of(rows: Floats, gradient: Floats, means: Floats | float = 0.5) -> Floats:
-    """Infer the labels ``[n]`` of ``rows [n, p]`` from the ``gradient [p]`` of the log-likelihood at a point at which
-    the model predicts the probabilities ``means [n]``.
+    """Infer the label of each of the ``rows [n, p]`` from the ``gradient [p]`` of the log-likelihood. ``means [n]`` are
+    the probabilities that the model predicts at the point of the gradient.
     """
     residuals = np.linalg.lstsq(rows.T, gradient, rcond=None)[0]
     return np.asarray(residuals + means, dtype=np.float64)

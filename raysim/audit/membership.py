@@ -1,6 +1,6 @@
 """Membership inference: attacks that infer from a model's confidence which rows it was trained on, and their accuracy.
 
-- Loss threshold (Yeom 2018): rows with a smaller loss are classified as members, that is, as training rows.
+- Loss threshold (Yeom 2018): rows with a loss below a threshold are classified as members, that is, as training rows.
 - LiRA (Carlini 2022): shadow models are trained with and without a row, and give the distribution of a model's
   confidence in each of these two cases. The score is the logarithm of the ratio of two normal densities. In each case
   all rows share one variance, because there are few shadow models.
@@ -36,12 +36,12 @@ def confidence(margins: ArrayLike, y: ArrayLike) -> Floats:
 
 
 def lira(confidences: ArrayLike, members: ArrayLike, target: int) -> Floats:
-    """Compute the LiRA score of each row ``[n]`` under model ``target``. A score above 0 means that the model was more
-    likely trained on the row than not.
+    """Compute the LiRA score of each row, ``[n]``, for the model with the index ``target``. A score above 0 means that
+    the model was more likely trained on the row than not.
 
     ``confidences [J, n]`` are each row's confidences under all ``J`` models, and ``members [J, n]`` says which models
     were trained on the row. The densities are fitted to the other models, without ``target``. The score is NaN for a
-    row on which all other models were trained, or none.
+    row if all of the other models were trained on it, or none of them.
     """
     c, inside = np.asarray(confidences, dtype=np.float64), np.asarray(members, dtype=bool)
     others = np.arange(len(c)) != target
@@ -71,7 +71,7 @@ class Detection:
     """How well scores separate members (training rows) from non-members.
 
     - ``auroc``: the AUROC; .5 is chance.
-    - ``at``: the true positive rate at each false positive rate.
+    - ``at``: maps each false positive rate to the true positive rate.
     """
 
     auroc: float
@@ -79,8 +79,8 @@ class Detection:
 
 
 def detection(scores: ArrayLike, members: ArrayLike) -> Detection:
-    """Evaluate how well ``scores [n]``, which should be higher for training rows, separate these rows (``members [n]``)
-    from the others. All results are NaN without members or without non-members.
+    """Evaluate how well ``scores [n]`` separate training rows, which are marked in ``members [n]``, from other rows.
+    Scores should be higher for training rows. All results are NaN without members or without non-members.
     """
     s, inside = np.asarray(scores, dtype=np.float64), np.asarray(members, dtype=bool)
     positive, negative = np.sort(s[inside]), np.sort(s[~inside])

@@ -1,9 +1,9 @@
 """A lower bound on epsilon from one run, by guessing which canaries a fair coin has included (Steinke 2023).
 
-Canaries are made for the audit, and a coin decides for each whether it is part of the training. An auditor guesses the
-coins of ``G`` of ``M`` canaries and abstains on the others. Under (epsilon, delta) differential privacy, the number of
-correct guesses, ``right``, is hardly larger than a binomial number with ``G`` trials and probability ``q = 1 / (1 +
-exp(-epsilon))``. For any ``v``:
+Canaries are rows made for the audit. A coin decides for each whether it is part of the training. For ``G`` of the ``M``
+canaries, an auditor guesses what the coin has decided. Under (epsilon, delta) differential privacy, the number
+``right`` of correct guesses cannot be much larger than a binomial number with ``G`` trials and probability ``q = 1 / (1
++ exp(-epsilon))``. For any ``v``:
 
     P[right >= v] <= P[Bin(G, q) >= v] + 2 M delta max_{1 <= i <= v} P[v > Bin(G, q) >= v - i] / i.
 
@@ -30,8 +30,8 @@ LARGEST = 50.0
 
 @dataclass(frozen=True)
 class Guesses:
-    """An auditor's guesses which of ``canaries`` canaries were part of a training: ``made`` guesses, ``right`` of them
-    correct.
+    """An auditor's guesses whether canaries were part of a training. Of ``canaries`` canaries, ``made`` were guessed,
+    and ``right`` of these correctly.
     """
 
     canaries: int
@@ -80,8 +80,8 @@ def guessed(scores: ArrayLike, included: ArrayLike, share: float = 0.5) -> Guess
     """Guess that the canaries with the highest ``scores [M]`` were part of the training, and those with the lowest were
     not.
 
-    Each of the two groups has a share of ``share / 2`` of all canaries. ``included [M]`` says which canaries were part
-    of the training. The numbers of guesses are fixed beforehand, so that they do not depend on the scores. Equal scores
+    Each of the two groups is a share ``share / 2`` of all canaries. ``included [M]`` says which canaries were part of
+    the training. The numbers of guesses are fixed beforehand, so that they do not depend on the scores. Equal scores
     keep their order.
     """
     s, truth = np.asarray(scores, dtype=np.float64), np.asarray(included, dtype=bool)
@@ -92,8 +92,8 @@ def guessed(scores: ArrayLike, included: ArrayLike, share: float = 0.5) -> Guess
 
 
 def _numbers(canaries: int) -> list[int]:
-    """Return the numbers of guesses among which :func:`ceiling` searches the best: all from 1 to ``canaries``, or about
-    200 of them if there are more than 200 canaries.
+    """Return the numbers of guesses that :func:`ceiling` tries: all from 1 to ``canaries``, or about 200 of them if
+    there are more than 200 canaries.
     """
     return sorted({canaries, *np.linspace(1, canaries, min(canaries, 200)).astype(int).tolist()})
 

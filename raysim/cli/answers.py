@@ -56,7 +56,7 @@ def show_curve(
     """Print the summary block of a curve: the headline, a short table and the path of the report.
 
     - ``seconds``: the duration of the command. With ``details`` the tables of the comparison are printed as well.
-    - ``files``: a line on the files written, if the curve was only plotted from a finished comparison.
+    - ``files``: a line that names the written files; empty unless a finished comparison was plotted.
     """
     from dataclasses import replace
 

@@ -40,8 +40,9 @@ def _execute(
 ) -> None:
     """Execute ``raysim run`` or ``raysim compare``, and print its result to ``console``.
 
-    ``config`` was read from the file ``path``, with the values ``settings`` of ``--set``. Progress is printed to
-    ``progress``. With ``json``, standard output has only the result, and everything else goes to ``console``.
+    ``path`` is the file from which ``config`` was read, and ``settings`` are the values of ``--set``. Progress is
+    printed to ``progress``. With ``json``, standard output has only the result, and everything else goes to
+    ``console``.
     """
     from raysim.api import running
 
@@ -92,10 +93,9 @@ def describe_data(
 ) -> None:
     """Execute ``raysim describe``: print the hospitals' data, and write the file ``table`` with one row per hospital.
 
-    ``epsilon`` smooths the shares of values from which the population stability index (PSI) is computed: a number,
-    ``counts``, or None for the default. A configuration that ``run`` or ``compare`` would reject is rejected here too.
-    If several seeds are configured, the first one splits the rows. Raises ``ConfigError`` if ``table`` cannot be
-    written.
+    ``epsilon`` is added to each share of rows before the population stability index (PSI) is computed. If it is
+    ``counts``, half a row is added to each count instead. If several seeds are configured, the first one splits the
+    rows. Raises ``ConfigError`` if ``table`` cannot be written.
     """
     from raysim.api.describing import describe
     from raysim.core.atomic import replacing

@@ -32,9 +32,7 @@ EVERY_STRATEGY = (
 
 
 def show_kind(kind: str, console: Console, *, json: bool = False) -> None:
-    """Print every name of one kind (such as strategies) with the first line of its documentation, in groups if there
-    are any.
-    """
+    """Print every name of one kind, such as strategies, with the first line of its documentation."""
     if kind == "metrics":
         _show_metrics(console, json)
         return

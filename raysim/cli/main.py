@@ -143,7 +143,7 @@ def train(
     dashboard: options.Dashboard = False,
     verbose: options.Verbose = False,
 ) -> None:
-    """Execute ``raysim run`` or ``raysim compare``, as ``ctx`` names it."""
+    """Execute ``raysim run`` or ``raysim compare``; ``ctx`` has the name of the command."""
     options.greet()
     from raysim.cli import commands
 

@@ -47,8 +47,8 @@ def _write(text: str) -> None:
 def console_of(json: bool = False) -> Console:
     """Return the console to which a command prints its result: standard output, or standard error with ``json``.
 
-    With ``json``, standard output is reserved for the JSON. In a pipe or a log file, lines are ``COLUMNS`` wide if that
-    is set, otherwise wide enough for every table.
+    With ``json``, standard output is reserved for the JSON. In a pipe or a log file, the environment variable
+    ``COLUMNS`` sets the width of lines; without it, every table fits.
     """
     ungreet()
     return _console(stderr=json)
@@ -79,7 +79,7 @@ def with_dashboard(set_: list[str] | None, dashboard: bool, in_process: bool = F
 
 
 def places_of(folder: Path, page: str = REPORT) -> dict[str, Any]:
-    """Return the first fields of the JSON of commands that write a folder: the folder, and the path of the report."""
+    """Return the path of the folder and that of its report, the first fields of a command's JSON."""
     return {"folder": folder, "report": folder / page}
 
 
@@ -93,9 +93,10 @@ def print_json(tree: Any) -> None:
 
 
 def show_end(folder: Path, console: Console, out: Path | None, open_: bool, page: str = REPORT) -> None:
-    """Print the paths of the files and of the report ``page``; with ``open_``, open the report in a browser.
+    """Print the path of a folder of results and that of its report ``page``.
 
-    Paths are relative to the working directory, unless ``out`` is absolute. In a terminal the report's path is a link.
+    With ``open_`` the report is also opened in a browser. Paths are relative to the working directory, unless ``out``
+    is absolute. In a terminal the report's path is a link.
     """
     from rich.text import Text
 

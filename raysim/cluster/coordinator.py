@@ -68,10 +68,7 @@ class BackgroundIterator(Generic[T]):
 
     @property
     def over(self) -> bool:
-        """Return whether the iterator has ended without an error and all its items have been taken.
-
-        If the iterator fails, :meth:`take` raises its error.
-        """
+        """Return whether the iterator has ended without an error and all its items have been taken."""
         return self._end is not None and self._end.error is None
 
     def take(self, seconds: float | None = None) -> list[T]:

@@ -58,7 +58,7 @@ def settle_device(device: str, gpus: float) -> None:
     reproducible.
 
     ``gpus`` is a fraction of one GPU, or a number of GPUs. A fraction limits the process to this part of the GPU's
-    memory. A process that needs more runs out of memory, without affecting other processes. Convolutions use
+    memory. If the process needs more memory, it fails, and other processes are not affected. Convolutions use
     deterministic algorithms in float32, not TF32 with its ten bits of precision.
     """
     if device != "cuda":

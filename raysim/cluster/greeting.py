@@ -49,7 +49,6 @@ def answering(address: str) -> str:
     """Return the address of the Ray at ``address`` after checking that it accepts this process.
 
     Raises ``ResourceError`` within 40 seconds if it does not, for instance if no Ray replies or the token is wrong.
-    Ray itself would retry for minutes.
     """
     if "://" in address:
         raise ResourceError(
@@ -74,7 +73,7 @@ def answering(address: str) -> str:
 def _greeted(address: str) -> str:
     """Do what :func:`answering` does, for ``auto`` or an address whose port is open.
 
-    A separate process calls Ray, because Ray's call has no time limit, writes to stderr, and can end its process.
+    A separate process calls Ray, because the call has no time limit, writes to stderr, and can end the calling process.
     """
     command = [sys.executable, "-P", "-c", GREETING, address]
     try:

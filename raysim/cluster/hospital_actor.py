@@ -100,8 +100,8 @@ class HospitalActor:
     def reads(self, folder: str, expected: tuple[Any, ...]) -> tuple[bool, str]:
         """Return whether this process can read the federation in ``folder``, and the address of its node.
 
-        ``expected`` has the properties of the federation as the caller reads it; another federation counts as not
-        readable.
+        ``expected`` has the properties of the caller's federation. If this process finds another federation in the
+        folder, it counts as not readable.
         """
         import ray
 

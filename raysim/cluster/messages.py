@@ -48,8 +48,8 @@ def received(plan: bytes | RoundPlan) -> RoundPlan:
 class Joined:
     """The memory of an actor's hospitals, in a form that Ray sends faster.
 
-    It is unpickled as :data:`HospitalStates`. Small arrays with the same name are joined into one array, because Ray's
-    time depends on the number of arrays.
+    It is unpickled as :data:`HospitalStates`. Small arrays with the same name are joined into one array, because Ray
+    takes time for each array.
     """
 
     def __init__(self, states: HospitalStates) -> None:

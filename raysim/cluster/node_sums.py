@@ -1,9 +1,9 @@
 """The addition of actors' sums within nodes and groups of nodes, before they are sent to the coordinator.
 
 Every actor that trains hospitals computes the sum of their updates, which is as large as the models. With several
-nodes, the actors of a node therefore store their sums in the node's memory, and one of them adds these sums. Only one
-sum per node is sent. With many nodes, groups of up to :data:`MOST_SUMS` such sums are added again, each group at one of
-its nodes. This is repeated until at most :data:`MOST_SUMS` sums remain for the coordinator.
+nodes, the actors of a node therefore store their sums in the node's memory, and one actor adds them. Only one sum per
+node is sent. With many nodes, groups of up to :data:`MOST_SUMS` such sums are added again, each group at one of its
+nodes. This is repeated until at most :data:`MOST_SUMS` sums remain for the coordinator.
 
 The summands are integers (:mod:`raysim.core.exact`), and so are the masks of secure aggregation. The result is
 therefore the same, bit for bit, in whatever order sums are added.
@@ -60,7 +60,7 @@ def additions(actors: Sequence[int], nodes: Sequence[int]) -> list[list[Group]]:
 
 
 def with_sums(plan: RoundPlan, served: Sequence[Ids]) -> frozenset[int]:
-    """Return the indices of the actors that have sums, if sums are large enough to be added within nodes; else none.
+    """Return the indices of the actors that have sums to add; none if sums are too small to be added within nodes.
 
     ``served`` has the hospitals of each actor.
     """

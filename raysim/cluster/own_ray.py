@@ -153,9 +153,9 @@ def one_at_a_time() -> Iterator[None]:
 def private_token() -> None:
     """Ensure that Ray's authentication token ``~/.ray/auth_token`` exists and that only its owner can read it.
 
-    The folder gets mode 0700 and the file 0600. This also applies if they exist, belong to this user and are open to
-    others. If the token cannot be written, Ray reports this later. Does nothing if environment variables set another
-    token, or a mode of authentication other than ``token``.
+    The folder gets mode 0700 and the file 0600. If they already exist and belong to this user, their modes are changed.
+    If the token cannot be written, Ray reports this later. Does nothing if environment variables set another token, or
+    a mode of authentication other than ``token``.
     """
     if any(name in os.environ for name in TOKEN_NAMES) or os.environ.get("RAY_AUTH_MODE", "token").lower() != "token":
         return

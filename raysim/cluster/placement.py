@@ -51,7 +51,7 @@ class Placement:
         return [_bundle(*totals[node]) for node in sorted(totals)]
 
     def bundle(self, actor: int) -> int:
-        """Return the index in :meth:`bundles` of the machine of an actor."""
+        """Return the index of an actor's machine in the list :meth:`bundles`."""
         return sorted(set(self.nodes)).index(self.nodes[actor])
 
 
@@ -203,8 +203,7 @@ def _place_single(
 
 
 def _spread(machines: Sequence[_FreeMachine], count: int, cpus: int, gpus: int) -> list[int]:
-    """Choose a machine for each of ``count`` equal actors, in proportion to the number of such actors that each can
-    hold.
+    """Choose a machine for each of ``count`` equal actors. Machines get actors in proportion to how many they can hold.
 
     The list is shorter if not all actors fit.
     """
@@ -269,7 +268,7 @@ def _check_device(resources: ResourcesSection, hospitals: int) -> None:
 def _too_much(
     resources: ResourcesSection, count: int, cpus: int, gpus: int, nodes: Sequence[Node], fits: int
 ) -> ResourceError:
-    """Return the error for actors that do not fit on the nodes, which names the configuration field to lower.
+    """Return the error for actors that do not fit on the nodes. It names the configuration field to lower.
 
     The error names CPUs or GPUs, whichever are too few in total. If both suffice in total, it names GPUs if not all
     actors' GPUs fit on the machines, else CPUs.

@@ -169,7 +169,7 @@ class RayPool:
         return list(answers.values()), [call[1] for call in calls]
 
     def _added(self, held: dict[int, Any], work: Work, when: str) -> dict[int, NDArray[np.int64]]:
-        """Add actors' sums within nodes, and return the sums that remain, by the actor that has computed each.
+        """Add the sums of actors on the same node. Return the sums that remain, each by the actor that computed it.
 
         ``held`` has a reference to the sum of each actor.
         """

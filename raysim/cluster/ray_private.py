@@ -1,7 +1,7 @@
 """The four private names of Ray that raysim reads.
 
-If a version of Ray lacks one of them, raysim works without it. raysim replaces none of them. ``pyproject.toml``
-limits the versions of Ray: 2.52 was the first with authentication tokens.
+If a version of Ray lacks one of them, raysim works without it. ``pyproject.toml`` limits the versions of Ray: 2.52 was
+the first with authentication tokens.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def reread_authentication() -> None:
 
 
 def ended_parts() -> list[str]:
-    """Return the essential processes (raylet, GCS) that have ended, of the Ray that this process started.
+    """Return which essential processes (raylet, GCS) have ended, of those that this process started.
 
     The result is always empty if this version of Ray does not support it; Ray then detects ended processes some seconds
     later.

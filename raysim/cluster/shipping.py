@@ -32,9 +32,9 @@ SECONDS = 30.0
 
 
 def part_of(federation: Federation, served: Ids, *, training_of_all: bool = False) -> Federation:
-    """Return a copy of the federation in which only the hospitals ``served`` have rows.
+    """Return a copy of the federation that has only the rows of some hospitals; ``served`` has their ids.
 
-    All hospitals keep their ids and names. With ``training_of_all``, the other hospitals keep their training rows.
+    The other hospitals keep their ids and names, and with ``training_of_all`` also their training rows.
     """
     bounds, mine = federation.bounds, set(served.tolist())
     chosen, new = [], np.zeros_like(bounds)

@@ -58,7 +58,7 @@ def split(value: Any, where: str) -> Steps:
 
 
 def recalibrated(section: StrategySection, where: str) -> StrategySection:
-    """Return the strategy's section with recalibration as its last step, which is added if it is missing.
+    """Return the strategy's section with recalibration as its last step. The step is added if it is missing.
 
     ``where`` is the name of the section in errors.
     """
@@ -69,9 +69,9 @@ def recalibrated(section: StrategySection, where: str) -> StrategySection:
 
 
 def judged_before(section: StrategySection, where: str) -> StrategySection:
-    """Return the strategy's section without recalibration, for runs that are judged on validation rows.
+    """Return the strategy's section without recalibration, for runs that are evaluated on validation rows.
 
-    Recalibration is fitted on the same rows. ``where`` is the name of the section in errors.
+    Recalibration would be fitted on the rows on which it is evaluated. ``where`` is the name of the section in errors.
     """
     options = section.options()
     steps = split(options.pop(KEY, None), f"{where}.{KEY}")

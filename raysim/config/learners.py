@@ -38,8 +38,8 @@ def crossed(config: Config, configs: Sequence[Config]) -> tuple[Config, ...]:
 
 
 def labels(config: Config) -> list[str]:
-    """Return the labels of all strategies that ``config`` compares; with ``models``, of all strategies with each
-    model."""
+    """Return the labels of all strategies that ``config`` compares. If it lists models, each strategy has a label for
+    each model."""
     strategies = [label(section) for section in config.strategies]
     return (
         [_crossed(label, section) for section in config.models for label in strategies] if config.models else strategies

@@ -220,7 +220,8 @@ def _default(plugin: Any, parameter: inspect.Parameter) -> Any:
 
 
 def _given(key: Key, section: Any) -> Key:
-    """Return ``key`` with the default that it has in ``section``, the default value of the section that contains it."""
+    """Return ``key`` with its default from ``section``, which is the default value of the section that contains the
+    key."""
     return key._replace(default=value_in_words(getattr(section, key.key.rpartition(".")[2])))
 
 
@@ -231,9 +232,10 @@ def _limits(plugin: Any, name: str, kind: Any, default: Any) -> str:
 
 
 def _refusal(plugin: Any, name: str, kind: Any) -> str:
-    """Return the range of a dataclass's field, from the class's error message for NaN or for the lowest number.
+    """Return the range of a dataclass's field as a text, from the class's error message for NaN or for the lowest
+    number.
 
-    The range is empty if both values are accepted.
+    The text is empty if both values are accepted.
     """
     alternatives = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
     plain = [get_args(each)[0] if get_origin(each) is Annotated else each for each in alternatives]

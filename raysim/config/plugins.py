@@ -41,7 +41,7 @@ def build_strategy(section: StrategySection, where: str = "strategy", model: Mod
 
     It is the strategy object that a Python caller gave, or one made from the section's keys and checked by its class.
     For a ``model`` of boosted trees, it is the strategy's version for boosted trees. Raises ``ConfigError`` if the
-    section still names another configuration by ``from``.
+    section still has the key ``from``, which names another configuration.
     """
     check_written_out(section, where)
     strategy = section.given or section.once(lambda: _made_strategy(section, where))
@@ -99,7 +99,7 @@ def _step(keys: Any, where: str) -> Mapping[str, Any]:
 
 
 def check_written_out(section: StrategySection, where: str) -> None:
-    """Raise ``ConfigError`` if a strategy's section names another configuration by ``from``."""
+    """Raise ``ConfigError`` if a strategy's section has the key ``from``, which names another configuration."""
     if section.from_path is not None:
         raise ConfigError(
             f"{where}.from: '{display_path(section.from_path)}' is accepted only by run, compare and plan, and "
@@ -133,7 +133,7 @@ def _made_selection(section: SelectionSection) -> Selection:
 
 
 def fitting_selection(section: SelectionSection) -> SelectionSection:
-    """Return the section without ``fraction`` and ``minimum``, if its selection has no such keys."""
+    """Remove the keys ``fraction`` and ``minimum`` from a section if its selection does not use them."""
     cls = _plugin("selections", section, "selection")
     takes = {field.name for field in dataclasses.fields(cls)} if dataclasses.is_dataclass(cls) else set()
     return section.having({k: v for k, v in section.options().items() if k in takes or k not in SIZE_KEYS})
@@ -226,7 +226,7 @@ def completed(config: Config, sections: Collection[str], where: str = "strategy"
     """Return ``config`` with the plug-ins' keys in ``sections`` checked, and with their defaults filled in.
 
     All values are plain YAML types. ``where`` is the name of ``config.strategy`` in errors. An entry of ``strategies``
-    that names another configuration by ``from`` is left unchanged.
+    with the key ``from``, which names another configuration, is left unchanged.
     """
     whole: dict[str, Any] = {}
     if "data" in sections:

@@ -44,9 +44,10 @@ SEEDS = 3
 def resolve(source: Source | None = None, overrides: Sequence[str] = (), *, reads: Collection[str] = RUN) -> Config:
     """Return the complete configuration of ``source`` (None: all defaults), changed by overrides such as ``a.b=value``.
 
-    Keys that are left out have their defaults. In the sections ``reads``, the keys of plug-ins are checked, and their
-    defaults are filled in. If ``reads`` includes ``strategy``, the strategy that ``strategy.from`` names is inserted.
-    In all other sections, the keys of plug-ins remain as written. Raises ``ConfigError`` for an invalid configuration.
+    Keys that are left out have their defaults. In the sections that ``reads`` names, the keys of plug-ins are checked,
+    and their defaults are filled in. If ``reads`` includes ``strategy``, the strategy that ``strategy.from`` names is
+    inserted. In all other sections, the keys of plug-ins remain as written. Raises ``ConfigError`` for an invalid
+    configuration.
     """
     config = source if isinstance(source, Config) and not overrides else checked(read_tree(source, overrides))
     if "strategy" in reads:
@@ -156,10 +157,10 @@ def _table_given(path: Path) -> ConfigError:
 def _with_strategy(config: Config, section: StrategySection, where: str) -> Config:
     """Return ``config`` with the strategy that ``section`` describes.
 
-    If the section names another configuration by ``from``, the strategy, training, selection and model of that
-    configuration are used. Raises ``ConfigError`` if that configuration has other data, because its runs could not be
-    compared. Raises it also if that configuration sets one of the sections :data:`OF_ALL` differently, because the
-    section would be ignored.
+    If its key ``from`` names another configuration, the strategy, training, selection and model of that configuration
+    are used. Raises ``ConfigError`` if that configuration has other data, because its runs could not be compared. The
+    same error is raised if that configuration sets one of the sections :data:`OF_ALL` differently, because the section
+    would be ignored.
     """
     if section.from_path is None:
         return config.replaced(strategy=section)

@@ -14,7 +14,7 @@ Ids = NDArray[np.int64]
 
 
 def shared_out(total: int, shares: Floats | Ids) -> Ids:
-    """Divide ``total`` into whole numbers ``[m]`` in proportion to ``shares [m]``, by largest remainders.
+    """Divide ``total`` into whole numbers in proportion to ``shares [m]``, by the method of largest remainders.
 
     The sum of the result is exactly ``total``. Among equal remainders, the earlier share is rounded up first.
     """

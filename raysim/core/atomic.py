@@ -65,7 +65,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def plain(tree: Any) -> Any:
-    """Return ``tree`` as JSON values: numbers that are not finite become null, and all other objects texts.
+    """Return ``tree`` as JSON values: numbers that are not finite become null; objects of other types become texts.
 
     >>> plain({"auroc": float("nan"), 1: (2.5, Path("runs"))})
     {'auroc': None, '1': [2.5, 'runs']}

@@ -34,8 +34,8 @@ class Default:
 def default(key: str, **field: Any) -> Any:
     """Return a pydantic field whose default is the value of the dotted ``key`` in the YAML files of defaults.
 
-    ``field`` has further arguments of pydantic's ``Field``. Raises ``KeyError`` if the files have no such key, already
-    when the class with this field is defined.
+    ``field`` has further arguments of pydantic's ``Field``. If the files have no such key, ``KeyError`` is raised as
+    soon as the class with this field is defined.
     """
     if key not in table():
         raise KeyError(f"{key}: has no default in {' or '.join(FILES)}")

@@ -31,8 +31,8 @@ class Held(NamedTuple):
 
 @dataclass(frozen=True)
 class Checks:
-    """The validation losses so far, in order: ``losses`` at the ends of ``rounds``. ``before`` is the loss before
-    training."""
+    """The validation losses so far: ``losses`` has the loss at the end of each of ``rounds``. ``before`` is the loss
+    before training."""
 
     before: float
     rounds: tuple[int, ...] = ()

@@ -17,7 +17,7 @@ FRACTION_BITS = 44
 
 
 def largest_entry(weights: float) -> float:
-    """Return the bound for the entries of vectors below which no weighted sum of them overflows.
+    """Return a bound for the entries of vectors: if all are below it, no weighted sum of the vectors overflows.
 
     ``weights`` is the sum of the magnitudes of all weights. The bound uses half of the range of 64-bit integers; the
     other half is reserved for rounding.
@@ -26,7 +26,7 @@ def largest_entry(weights: float) -> float:
 
 
 class ExactSum:
-    """``G`` sums of vectors with ``P`` entries each, stored as integers ``[G, P]``.
+    """Several sums of vectors, stored as integers. ``units [G, P]`` has one row per sum.
 
     Partial sums of different terms can be added in any order.
     """

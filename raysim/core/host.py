@@ -226,9 +226,10 @@ def one_thread() -> contextlib.AbstractContextManager[Any]:
 
 @lru_cache(maxsize=1)
 def _libraries(modules: int) -> ThreadpoolController:
-    """Return the loaded libraries that have compute threads, of a process with this number of imported modules.
+    """Return the loaded libraries that have compute threads.
 
-    They are searched for again, which takes milliseconds, only if a module was imported since.
+    ``modules`` is the number of imported modules. The search takes milliseconds, so it is repeated only if this number
+    has changed.
     """
     from threadpoolctl import ThreadpoolController
 

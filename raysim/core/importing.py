@@ -122,5 +122,5 @@ def ended_by_plugin(error: SystemExit) -> bool:
 
 
 def exit_call(error: SystemExit) -> str:
-    """Return the call of ``sys.exit`` that raised ``error`` as text, for a message."""
+    """Return a text for messages: the call of ``sys.exit`` that raised ``error``."""
     return f"called sys.exit({'' if error.code is None else repr(error.code)})"

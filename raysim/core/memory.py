@@ -26,8 +26,8 @@ def of_this_machine() -> int:
 def check(needed: int, what: str, remedy: str) -> None:
     """Raise ``ResourceError`` if ``needed`` bytes are more than this machine has.
 
-    The message is ``what``, which begins with a configuration field and its value, followed by "needs ... bytes" and
-    the ``remedy``.
+    The message consists of ``what``, "needs ... bytes" and the ``remedy``. ``what`` must begin with a configuration
+    field and its value.
     """
     available = of_this_machine()
     if needed > available:

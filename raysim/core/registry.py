@@ -1,7 +1,7 @@
 """The registry, which finds strategies, selections, models and data sources by name or by import path.
 
 Names come from the entry-point groups ``raysim.strategies``, ``raysim.selections``, ``raysim.models`` and
-``raysim.sources``, so another package can add one without a change here.
+``raysim.sources``, so other packages can add strategies and models without a change here.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ABBREVIATIONS = frozenset(("cnn", "lstm", "mlp"))
 
 
 def of_learner(learner: str) -> str:
-    """Return a model's name for readers, from its name in tables. Names that are not registered are unchanged.
+    """Return the readable name of a model, given its name in tables. Names that are not registered are unchanged.
 
     >>> of_learner("logistic_regression"), of_learner("fashion_cnn"), of_learner("small_net"), of_learner("net")
     ('logistic regression', 'fashion CNN', 'small_net', 'net')

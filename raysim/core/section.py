@@ -42,8 +42,9 @@ class Section(BaseModel):
     def refuse_idle(self, where: str, chooser: str, used: Mapping[str, Container[str]]) -> None:
         """Raise ``ConfigError`` for a key that has no effect because of the value of another key, ``chooser``.
 
-        ``used`` maps a key to the values of ``chooser`` with which it has an effect; other keys always have one. Keys
-        at their default are allowed, because every stored configuration contains them. ``where`` is the section's name.
+        ``used`` maps a key to the values of ``chooser`` with which the key has an effect; other keys always have an
+        effect. Keys at their default are allowed, because every stored configuration contains them. ``where`` is the
+        section's name.
         """
         choice = getattr(self, chooser)
         for name, choices in used.items():

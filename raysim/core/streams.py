@@ -72,7 +72,7 @@ class Streams:
 
 
 def normals(seed: int, purpose: str, keys: NDArray[np.int64], count: int) -> NDArray[np.float32]:
-    """Return standard normal numbers ``[n, count]``, where each row is a stream of its own.
+    """Return ``n`` rows of ``count`` standard normal numbers; each row is a stream of its own.
 
     Row ``i`` depends only on ``seed``, ``purpose`` and row ``i`` of ``keys [n, d]``. ``count`` must be even. Use it for
     very many short streams: one generator for each stream would take ten times as long. SplitMix64 (Steele,

@@ -1,10 +1,10 @@
 """Splits and folds in which the part of each patient does not depend on other patients.
 
-A privacy guarantee for patients compares the data that contain a patient with the same data without this patient. A
-split that divides all rows of a hospital together meets its fractions almost exactly. However, if one patient were
-removed, other patients would move between training, validation and test. In this module the part of a patient follows
-from a keyed hash of the patient's identifier. Where single rows are divided, the part of a row follows from a hash of
-its content. The fractions are therefore met only on average.
+A privacy guarantee for patients compares the data that contain a patient with the same data without this patient. If
+all rows of a hospital are divided at once, fractions are met almost exactly. However, the removal of one patient then
+moves other patients between training, validation and test. In this module the part of a patient follows from a keyed
+hash of the patient's identifier. If rows are divided without regard to patients, the part of a row follows from a hash
+of its content. The fractions are met only on average.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ Places = NDArray[np.float64]
 def parts(split: Split, records: Records, rows: NDArray[np.int64], by: str, run: int) -> NDArray[np.int8]:
     """Return the part of each row, ``[N]``: 0 for training, 1 for validation, 2 for test.
 
-    ``rows [N]`` are positions in ``records``. ``by`` says what is never divided between parts: ``row``, ``patient`` or
-    a column. ``run`` is the run's seed. Raises ``ValueError`` if ``split`` reads the parts from a column of the data.
+    ``rows [N]`` are positions in ``records``. ``by`` is ``row``, ``patient`` or a column: rows of one patient, or with
+    one value of the column, are all in one part. ``run`` is the run's seed. Raises ``ValueError`` if ``split`` reads
+    the parts from a column of the data.
     """
     seed = split.effective_seed(run)
     if seed is None:
@@ -49,7 +50,7 @@ def used(split: Split, records: Records, rows: NDArray[np.int64], by: str, run: 
 
 
 def _places(ids: NDArray[Any], seed: int, purpose: str) -> Places:
-    """Hash each identifier in ``ids [N]`` to a number in [0, 1), ``[N]``; ``seed`` is the key of the hash."""
+    """Hash each identifier in ``ids [N]`` to a number of at least 0 and below 1. ``seed`` is the key of the hash."""
     import pandas as pd
 
     codes, distinct = pd.factorize(ids)
@@ -61,8 +62,8 @@ def _places(ids: NDArray[Any], seed: int, purpose: str) -> Places:
 
 
 def _ids(records: Records, rows: NDArray[np.int64]) -> NDArray[np.object_]:
-    """Return the patient (or other indivisible group) of each row as text, ``[N]``; for a row without one, a digest of
-    the row's content.
+    """Return one text per row, ``[N]``, which identifies the row's patient (or other indivisible group). For a row
+    without a patient it is a digest of the row's content.
     """
     import pandas as pd
 

@@ -60,7 +60,7 @@ class Recipe:
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """The ``N`` rows of the data source that the federation includes, in the source's order, and their hospitals."""
+    """The ``N`` rows that the federation includes, in the order of the data source, and their hospitals."""
 
     index: NDArray[np.int64]
     """The position of each row in the source, ``[N]``."""
@@ -71,8 +71,8 @@ class _Rows:
 
 
 def assemble(records: Records, recipe: Recipe, source: str, into: Path, checked: Found | None = None) -> dict[str, Any]:
-    """Return the arguments with which :func:`raysim.data.federation.write` stores the federation of ``records``. Only
-    the fingerprint is not among them.
+    """Return the arguments, except the fingerprint, with which :func:`raysim.data.federation.write` stores the
+    federation of ``records``.
 
     Features are stored as files in the folder ``into``. ``checked`` are the suspected leaks and errors that an earlier
     check found in the same rows; with None the rows are checked here. ``source`` is the name of the data source in
@@ -248,8 +248,8 @@ def _prepared(
     people: NDArray[np.int64] | Literal["rows"] | None,
     into: Path,
 ) -> Prepared:
-    """Compute the features of the rows ``order [N]``. Statistics such as means come from the training rows, which the
-    mask ``train [N]`` selects, or from declared ranges of the columns.
+    """Compute the features of the rows ``order [N]``. The mask ``train [N]`` selects the training rows. Statistics such
+    as means come from these rows or from declared ranges of the columns.
     """
     flags = recipe.missing_flags
     if recipe.ranges is None:
@@ -290,8 +290,8 @@ def _people(
 ) -> NDArray[np.int64] | Literal["rows"] | None:
     """Return an integer that identifies the patient of each row, ``[N]``.
 
-    Return ``"rows"`` if the source does not identify patients, and None if rows are divided by a column that is not the
-    patient.
+    Return ``"rows"`` if the source does not identify patients. Return None if ``split.by`` names a column, because
+    patients are then not known.
     """
     if split.by not in (None, "row", "patient"):
         return None
@@ -315,8 +315,8 @@ def _hospitals(silo: NDArray[Any]) -> tuple[NDArray[np.int64], tuple[str, ...]]:
 def _large(rows: _Rows, minimum: int, largest: int | None) -> tuple[_Rows, str]:
     """Return the rows of the hospitals that are large enough to be included, and a note on the excluded hospitals.
 
-    A hospital needs at least ``minimum`` rows. Of the hospitals that have them, the ``largest`` biggest are included
-    (None: all). Among hospitals of equal size, the first by name in natural order are included.
+    A hospital needs at least ``minimum`` rows. If ``largest`` is given, only this many of these hospitals are included,
+    the largest first. Hospitals of equal size are included in natural order of their names.
     """
     home, names = rows.home, rows.names
     sizes = np.bincount(home, minlength=len(names))

@@ -108,8 +108,8 @@ def _stored(source: Source, read: str, recipe: Recipe, kind: str, key: str) -> P
 
 
 def _reserved(source: Source, split: Split) -> Source:
-    """Return ``source``, configured to read the columns that ``split`` names. These columns divide rows and are not
-    features.
+    """Return ``source``, configured to read the columns that ``split`` names. They decide how rows are divided, and are
+    not features.
     """
     if split.column is None and split.by in (None, "row"):
         return source
@@ -129,7 +129,6 @@ def read(source: Source) -> Records:
 
 
 def _with_scores(source: Source, scores: tuple[str, ...]) -> Source:
-    """Return ``source``, configured to read the columns ``scores``, which contain existing clinical scores."""
     if not scores:
         return source
     if not isinstance(source, Scored):

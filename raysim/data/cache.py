@@ -117,8 +117,8 @@ def _states(folder: Path, names: Iterable[str]) -> tuple[tuple[int, int, int], .
 def _damage(folder: Path, listed: str, states: tuple[tuple[int, int, int], ...]) -> str:
     """Return what is wrong with a cache entry; an empty text if its files are unchanged.
 
-    A process reads an entry's files once, and again only after ``states`` (sizes, times of modification and inodes) or
-    ``listed``, the text of ``complete.json``, have changed.
+    ``listed`` is the text of ``complete.json``. A process reads the entry's files again only after ``listed``, or the
+    size, time of modification or inode of a file, has changed.
     """
     for (name, (size, content)), state in zip(json.loads(listed).items(), states, strict=True):
         if state[0] != size or _content(folder / name) != content:

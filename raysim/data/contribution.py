@@ -13,9 +13,7 @@ from raysim.core.streams import stream
 
 @dataclass(frozen=True, eq=False)
 class Contribution:
-    """The rows of a hospital that remain if each patient may contribute only a limited number of rows, sorted by
-    patient.
-    """
+    """A hospital's rows, sorted by patient, that remain if each patient may contribute a limited number of rows."""
 
     rows: NDArray[np.int64]
     """Positions among the hospital's training, validation or test rows, ``[n]``."""
@@ -38,7 +36,7 @@ class Contribution:
 
 
 def choose_rows(people: NDArray[np.int64], order: NDArray[np.int64], most: int) -> Contribution:
-    """Select at most ``most`` rows of each patient of a hospital: the patient's first rows in ``order [n]``.
+    """For each patient of a hospital, select the rows that come first in ``order [n]``; ``most`` limits their number.
 
     ``people [n]`` is the patient of each of the hospital's rows, and ``order`` is a permutation of these rows.
     """

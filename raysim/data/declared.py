@@ -1,9 +1,9 @@
 """Prepare features by declared ranges and categories of their columns, rather than by the training rows.
 
-A range from a public data dictionary scales a column without reading any row. If means and standard deviations are
-computed with privacy noise, the range also bounds what a row adds to the underlying sums, so that noise can hide the
-row. A row adds ``(1, u, u^2)`` for each numeric column with a recorded value. Here ``u`` is the value scaled to -1 at
-the low end of the range and to 1 at the high end.
+A range from a public data dictionary scales a column without reading any row. Means and standard deviations may be
+computed from sums with privacy noise. The range then also bounds what a row adds to these sums, so that noise can hide
+the row. A row adds ``(1, u, u^2)`` for each numeric column with a recorded value. Here ``u`` is the value scaled to -1
+at the low end of the range and to 1 at the high end.
 """
 
 from __future__ import annotations
@@ -79,11 +79,11 @@ class SumNoise(Protocol):
         """A key that is equal for two noise settings that generate the same noise."""
 
     def sum_of(self, rows: Floats, unit: NDArray[np.int64], hospitals: int, seed: int, hospital: int) -> Floats:
-        """Compute the sum of each of the K columns of ``rows [n, K]``, with added noise; all entries are from -1 to 1.
+        """Compute the sum of each column of ``rows [n, K]``, with added noise. All entries are from -1 to 1.
 
-        ``unit [n]`` is the privacy unit (patient or row) of each row. The sum of a unit's rows is clipped to the
-        largest norm that a single row can have. ``hospitals`` is the number of hospitals that send such sums. ``seed``
-        and ``hospital`` select the random stream of the noise.
+        ``unit [n]`` is the privacy unit (patient or row) of each row. For each unit, the sum of its rows is clipped to
+        the largest norm that a single row can have. ``hospitals`` is the number of hospitals that send such sums.
+        ``seed`` and ``hospital`` select the random stream of the noise.
         """
 
     def total(self, sums: Sequence[Floats], seed: int) -> Floats:
@@ -126,7 +126,7 @@ def ranges_of(declared: Declared, table: RawColumns) -> dict[str, Range | Catego
 
 
 def declared_alone(described: Mapping[str, Range | Categorical]) -> Preprocessing:
-    """Return a preprocessing that reads no data: a column's mean is assumed to be the middle of its declared range, and
+    """Return a preprocessing that reads no data. A column's mean is assumed to be the middle of its declared range, and
     its standard deviation a quarter of the range's width.
     """
     columns = {
@@ -188,10 +188,11 @@ def with_noise(
 
 
 def moments(values: NDArray[Any], middle: Floats, half_width: Floats) -> Floats:
-    """Compute what each of the rows ``values [n, D]`` adds to the sums of counts, values and squares, ``[n, 3 D]``.
+    """Compute what each row of ``values [n, D]`` adds to the sums over rows. The result has the shape ``[n, 3 D]``:
+    ``D`` counts, ``D`` values and ``D`` squares.
 
-    A recorded value adds ``(1, u, u^2)`` and a missing value adds 0. Here ``u`` is the value, scaled so that the
-    declared range becomes -1 to 1, and clipped to it.
+    A recorded value adds ``(1, u, u^2)`` and a missing value adds 0. Here ``u`` is the value, clipped to the declared
+    range, which is then scaled to -1 to 1.
     """
     placed = (values.astype(np.float64) - middle) / half_width
     defined = ~np.isnan(placed)

@@ -31,14 +31,14 @@ _SUSPECTS = 4
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Summary:
-    """The figures that ``raysim describe`` prints for a federation with ``H`` hospitals, ``C`` classes and ``D``
-    features that are not flags of missing values.
+    """The statistics that ``raysim describe`` prints. The federation has ``H`` hospitals, ``C`` classes, and ``D``
+    features other than flags of missing values.
     """
 
     hospitals: tuple[str, ...]
     """The names of the hospitals."""
     classes: tuple[str, ...]
-    """The names of the classes; empty for a real label."""
+    """The names of the classes; empty for a real-valued label."""
     values: tuple[str, ...]
     """The names of the value columns ``[D]``."""
     flags: int
@@ -50,8 +50,8 @@ class Summary:
     tested: NDArray[np.int64]
     """The number of rows of each class in each hospital's test part, ``[H, C]``."""
     labels: tuple[NDArray[np.float64], tuple[float, float, float, float]] | None
-    """For a real label, two results: its mean at each hospital ``[H]`` (NaN without rows), and the lowest, median, mean
-    and highest label of all rows. None for a label with classes."""
+    """For a real-valued label, two results: its mean at each hospital ``[H]`` (NaN without rows), and the lowest,
+    median, mean and highest label of all rows. None for a label with classes."""
     columns: tuple[Column, ...]
     """The source's feature columns, before preprocessing."""
     attributes: dict[str, dict[str, int]]
@@ -101,8 +101,8 @@ class Summary:
 
     @property
     def judged(self) -> int:
-        """The number of hospitals where AUROC is defined on test rows; for a real label, the number of hospitals with
-        test rows.
+        """The number of hospitals where AUROC is defined on test rows; for a real-valued label, of hospitals with test
+        rows.
         """
         return len(self.hospitals) - len(self.one_class) - len(self.untested)
 
@@ -111,7 +111,7 @@ class Summary:
 
 
 def summarise(federation: Federation) -> Summary:
-    """Compute the figures of ``federation`` for ``raysim describe``. Feature values are not read."""
+    """Compute the statistics of ``federation`` for ``raysim describe``. Feature values are not read."""
     H, C = len(federation.hospitals), len(federation.classes)
     home = np.repeat(np.arange(H), federation.totals)
     counts = tested = np.zeros((H, 0), np.int64)
@@ -150,7 +150,7 @@ def summarise(federation: Federation) -> Summary:
 
 
 def render(federation: Federation | Summary, console: Console) -> None:
-    """Print the figures of a federation to ``console``."""
+    """Print the statistics of a federation to ``console``."""
     summary = federation if isinstance(federation, Summary) else summarise(federation)
     for block in _blocks(summary):
         console.print(block, highlight=False, markup=False)
@@ -183,10 +183,10 @@ def _blocks(s: Summary) -> list[RenderableType]:
 
 
 def _eventless(s: Summary) -> str:
-    """Return a sentence on how many hospitals have an undefined AUROC, since no test row is of the event (the second
-    class).
+    """Return a sentence on how many hospitals have an undefined AUROC because they have no test row of the event (the
+    second class).
 
-    The text is empty if every hospital has a test row of the event, and for labels without exactly two classes.
+    The text is empty if every hospital has such a row, and for labels that do not have two classes.
     """
     if len(s.classes) != 2:
         return ""
@@ -207,8 +207,7 @@ def _sizes(s: Summary) -> Table:
 def _labels(s: Summary) -> Table:
     """Make the table that describes the label.
 
-    With two classes the table shows only the second class (the event); with more classes it shows every class. For a
-    real label it shows the range of the rows' labels and the range of hospitals' mean labels.
+    With two classes the table shows only the second class (the event).
     """
     if s.labels is not None:
         means, overall = s.labels
@@ -232,8 +231,8 @@ def _labels(s: Summary) -> Table:
 
 
 def _columns(s: Summary) -> RenderableType:
-    """Make the table of feature columns. If there are more than ``_COLUMNS``, it shows that many: suspect columns
-    first, then the columns with the most missing values.
+    """Make the table of feature columns. If there are more than ``_COLUMNS``, it shows the suspect columns, then those
+    with the most missing values.
     """
     remarked = sorted(s.columns, key=lambda column: (not column.remark, -column.missing))
     listed_columns = list(s.columns) if len(s.columns) <= _COLUMNS else remarked[:_COLUMNS]
@@ -249,9 +248,7 @@ def _columns(s: Summary) -> RenderableType:
 
 
 def _tested(s: Summary) -> RenderableType:
-    """Make a table that counts hospitals by their number of test rows of each class: a precise AUROC needs many of
-    both.
-    """
+    """Make a table of how many hospitals have few or many test rows of each of the two classes."""
     events = s.tested[:, 1]
     table = _table("hospitals by test rows of a class", "test rows", *(_band(low, high) for low, high in _BANDS))
     for name, counts in ((f"events ('{s.classes[1]}')", events), (f"others ('{s.classes[0]}')", s.tested[:, 0])):
@@ -310,8 +307,8 @@ def _attributes(s: Summary) -> Text:
 
 
 def _suspects(text: Text, suspects: Sequence[Suspect]) -> Text:
-    """Append the suspected errors ``suspects`` to ``text``, by level. At a level other than ``warn``, only the first
-    few are written out; the others are listed by column name.
+    """Append the suspected errors ``suspects`` to ``text``, grouped by level (``warn``, ``ask`` or ``list``). At a
+    level other than ``warn``, only the first few are written out; the others are listed by column name.
     """
     for level in LEVELS:
         found = [suspect for suspect in suspects if suspect.level == level]

@@ -62,7 +62,7 @@ class Federation:
     X: NDArray[np.float32]
     """The features, ``[N, F]``."""
     y: NDArray[Any]
-    """Labels ``[N]``: int64 class indices, or for a real label float64 in the label's unit."""
+    """Labels ``[N]``: int64 class indices, or for a real-valued label float64 in the label's unit."""
     observed: NDArray[np.bool_]
     """Whether the value behind feature ``j < D`` was recorded, before imputation; ``[N, D]``."""
     bounds: NDArray[np.int64]
@@ -76,7 +76,7 @@ class Federation:
     features: tuple[str, ...]
     """The names of the features, ``[F]``."""
     classes: tuple[str, ...]
-    """The names of the classes, ``[C]``; empty for a real label."""
+    """The names of the classes, ``[C]``; empty for a real-valued label."""
     attributes: dict[str, list[str]]
     """The known attributes of each hospital, ``{attribute: [H] texts}`` (``region``, ``beds``, ...)."""
     notes: tuple[str, ...]
@@ -167,7 +167,7 @@ class Federation:
         """The patient of each row, ``[N]``: all rows of a patient have the same number, even at several hospitals.
 
         If the source does not identify patients, each row counts as a patient. Raises ``FileNotFoundError`` if
-        ``split.by`` names another column in place of the source's patients.
+        ``split.by`` names a column, because patients are then not known.
         """
         return np.asarray(np.load(self.folder / "people.npy"))
 
@@ -178,9 +178,10 @@ class Federation:
 
     @cached_property
     def identities(self) -> NDArray[np.int64]:
-        """A number for the patient of each row, ``[N]``, which does not depend on how rows are divided into parts.
+        """An integer that identifies the patient of each row, ``[N]``. It does not depend on how rows are divided into
+        parts.
 
-        If the source identifies patients, it is the patient's number. If not, it is the row's position in the source.
+        If the source does not identify patients, it is the row's position in the source.
         """
         try:
             people = self.people
@@ -196,7 +197,7 @@ class Federation:
 
     @cached_property
     def levels(self) -> tuple[int, ...]:
-        """For each feature, ``[F]``: the number of categories if the feature is the position of a category, else 0."""
+        """The number of categories of each feature, ``[F]``; 0 if the feature is not the position of a category."""
         try:
             return self.preprocessing.levels
         except FileNotFoundError:  # arrays without preprocessing
@@ -204,8 +205,8 @@ class Federation:
 
     @cached_property
     def limits(self) -> tuple[tuple[float, float] | None, ...]:
-        """For each feature, ``[F]``: its declared least and greatest value if it has declared limits and is not scaled,
-        else None.
+        """The declared least and greatest value of each feature, ``[F]``; None if the feature is scaled or has no
+        declared limits.
         """
         try:
             return self.preprocessing.limits
@@ -296,5 +297,5 @@ def _mapped(path: Path) -> NDArray[Any]:
 
 
 def pooled_rows(federation: Federation) -> NDArray[np.int64]:
-    """Return the positions of the training rows of all hospitals in the federation's rows, ascending."""
+    """Return the positions of all hospitals' training rows among all rows of the federation, ascending."""
     return ranges(federation.bounds[:, 0], federation.sizes("train"))

@@ -91,7 +91,7 @@ class Categorical:
         return "number" if len(set(map(float, self.categories))) == len(self.categories) else "digits"
 
     def positions(self, written: Sequence[str]) -> NDArray[np.int64]:
-        """Return the position of each of the texts ``written [c]`` among the categories, ``[c]``. For a text that is
+        """Look up the texts ``written [c]`` and return the position of each among the categories. For a text that is
         not a category, the position is ``len(categories)``.
 
         One file may contain ``1.0`` or ``TRUE`` where another has ``1`` or ``True``: see :attr:`compared_as`.
@@ -108,7 +108,7 @@ class Preprocessing:
     - ``method``: the name of the method, one of those in :mod:`raysim.data.preprocessing`.
     - ``columns``: the source's columns, in the source's order.
     - ``hospital``, ``label``: the names of the source's columns that contain the hospital and the label.
-    - ``classes``: the classes of the label, where the second of two is the event; empty for a real label.
+    - ``classes``: the classes of the label; of two classes, the second is the event. Empty for a real-valued label.
     - ``reading``: the rules by which the source's columns were read.
     """
 
@@ -141,7 +141,7 @@ class Preprocessing:
 
     @property
     def levels(self) -> tuple[int, ...]:
-        """For each feature, ``[F]``: the number of categories if the feature is the position of a category, else 0."""
+        """The number of categories of each feature, ``[F]``; 0 if the feature is not the position of a category."""
         each = [
             len(c.categories) if isinstance(c, Categorical) and c.coded else 0 for c in self.columns for _ in c.values
         ]
@@ -149,14 +149,14 @@ class Preprocessing:
 
     @property
     def limits(self) -> tuple[tuple[float, float] | None, ...]:
-        """For each feature, ``[F]``: the declared least and greatest value, or None if it has no limits."""
+        """The declared least and greatest value of each feature, ``[F]``; None for a feature without limits."""
         each = [c.limits if isinstance(c, Numeric) else None for c in self.columns for _ in c.values]
         return (*each, *[None] * len(self.flags))
 
     @property
     def scaling(self) -> tuple[Floats, Floats]:
-        """For each value feature, the mean that is subtracted and the scale by which the difference is divided, ``[D]``
-        each; 0 and 1 for categories.
+        """Two arrays ``[D]`` for the features with values: the mean to subtract, and the scale to divide by. For
+        categories they are 0 and 1.
         """
         each = [(c.mean, c.scale) if isinstance(c, Numeric) else (0.0, 1.0) for c in self.columns for _ in c.values]
         mean, scale = np.array(each).reshape(-1, 2).T
@@ -165,8 +165,8 @@ class Preprocessing:
     def transform(
         self, table: RawColumns, order: NDArray[np.int64] | None = None, into: Path | None = None
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """Compute the features ``X [n, F]`` of the rows ``order [n]`` (None: all), and a mask ``[n, D]`` of recorded
-        values.
+        """Compute the features ``X [n, F]`` of the rows ``order`` (None: all rows). Also return a mask of recorded
+        values, of shape ``[n, D]``.
 
         With a folder ``into``, both arrays are memory-mapped files there, ``X.npy`` and ``observed.npy``. Raises
         ``DataError`` for values that are not finite float32 numbers and, with the method ``none``, for missing values.
@@ -200,8 +200,8 @@ class Preprocessing:
         scaling: Floats,
         lookups: Sequence[NDArray[np.int64]],
     ) -> None:
-        """Write the features of ``rows [n]`` into ``X [n, F]``, which contains zeros. Write into ``observed [n, D]``
-        whether each value was recorded.
+        """Write the features of ``rows [n]`` into ``X [n, F]``, which contains zeros. Also write a mask of recorded
+        values into ``observed [n, D]``.
         """
         numbers = [self._first[name] for name in table.numeric]
         values = table.values[rows]
@@ -233,7 +233,8 @@ class Preprocessing:
         return np.array(numbers).reshape(-1, 3).T
 
     def _lookup(self, table: RawColumns, name: str) -> NDArray[np.int64]:
-        """Return the position of each of the table's categories of the column ``name`` among the fitted categories.
+        """Return, for each category that the column ``name`` has in the table, its position among the fitted
+        categories.
 
         An entry is added at the end, so that the code -1 of missing values is a valid index. Its value is not used.
         """
@@ -338,8 +339,8 @@ def _distinct(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def scaled(values: NDArray[Any], mean: Floats, scale: Floats, fill: Floats) -> Floats:
-    """Compute ``(value - mean) / scale`` of ``values [n, D]``, with ``fill`` in place of NaN; ``mean``, ``scale`` and
-    ``fill`` have one entry per column, ``[D]``.
+    """Compute ``(value - mean) / scale`` for each entry of ``values [n, D]``, with ``fill`` in place of NaN. The other
+    arguments have one entry per column, ``[D]``.
     """
     return np.asarray((np.where(np.isnan(values), fill, values) - mean) / scale)
 

@@ -37,9 +37,8 @@ EarthMover = Literal["tv", "pooled", "l1", "ordinal", "fedartml"]
 class Stability:
     """Population stability index (PSI) of ``H`` hospitals over ``K`` classes or features.
 
-    ``terms [H, K]`` is the summand of each hospital and each class or feature (NaN for hospitals without rows).
-    ``hospital [H]`` is the PSI of each hospital, the sum of its summands. ``weighted`` is the mean over hospitals,
-    weighted by rows (WPSI).
+    ``hospital [H]`` is the PSI of each hospital, a sum over classes or features. ``terms [H, K]`` are the summands (NaN
+    for hospitals without rows). ``weighted`` is the mean over hospitals, weighted by rows (WPSI).
     """
 
     terms: Floats
@@ -64,7 +63,9 @@ class Quantity:
 
 
 def label_counts(federation: Federation, part: str = "train") -> NDArray[np.int64]:
-    """Count the rows of each class at each hospital in ``part``, ``[H, C]``. Raises ``DataError`` for a real label."""
+    """Count the rows of each class at each hospital in ``part``, ``[H, C]``. Raises ``DataError`` for a real-valued
+    label.
+    """
     if not federation.classes:
         raise DataError("data.task: a label that is a number has no classes to count; choose a classification task")
     hospitals, classes = len(federation.hospitals), len(federation.classes)
@@ -74,8 +75,8 @@ def label_counts(federation: Federation, part: str = "train") -> NDArray[np.int6
 
 
 def label_spread(federation: Federation, part: str = "train") -> dict[str, float]:
-    """Compute three figures, by name, of how much a real label differs between the hospitals that have rows of
-    ``part``.
+    """Compute three measures of how much a real-valued label differs between hospitals, by name. Hospitals without rows
+    of ``part`` are left out.
 
     ``std_between`` is the population standard deviation of hospitals' mean labels around the mean of all rows.
     ``std_within`` is the population standard deviation of rows around their hospital's mean. Both standard deviations
@@ -120,11 +121,11 @@ def label_psi(counts: Counts, reference: Counts | None = None, epsilon: Smoothin
 def feature_psi(
     X: NDArray[Any], observed: NDArray[np.bool_], home: NDArray[np.int64], bins: int = 10, epsilon: Smoothing = EPSILON
 ) -> Stability:
-    """Compute the population stability index (PSI) of each hospital and feature. A feature has ``bins`` quantile bins
-    of the values of all rows, and a bin for missing values.
+    """Compute the population stability index (PSI) of each hospital and feature. Each feature has ``bins`` bins, with
+    quantiles of the values of all rows as edges, and one more bin for missing values.
 
-    The first D columns of ``X [n, >= D]`` are the features. ``observed [n, D]`` is a mask of recorded values, and
-    ``home [n]`` is the hospital of each row, from 0 to H - 1. Raises ``ValueError`` for fewer than two bins.
+    Only the first D columns of ``X`` are used. ``observed [n, D]`` is a mask of recorded values, and ``home [n]`` is
+    the index of each row's hospital. Raises ``ValueError`` for fewer than two bins.
     """
     if bins < 2:
         raise ValueError(f"bins: {bins} is not at least 2")
@@ -153,8 +154,8 @@ def federation_feature_psi(
 
 
 def quantity(sizes: Counts) -> Quantity:
-    """Compute how unevenly rows are distributed over hospitals with ``sizes [H]`` rows; all figures are NaN without
-    rows.
+    """Compute how unevenly rows are distributed over hospitals. ``sizes [H]`` is the number of rows of each hospital.
+    All results are NaN if there are no rows.
     """
     n = np.sort(np.asarray(sizes, dtype=np.int64)[np.asarray(sizes) > 0])
     if not len(n):
@@ -169,8 +170,7 @@ def quantity(sizes: Counts) -> Quantity:
 
 
 def hospital_table(federation: Federation, part: str = "train", epsilon: Smoothing = EPSILON) -> pd.DataFrame:
-    """Return a table with one row for each hospital: its name, its number of rows of ``part``, and the population
-    stability index (PSI) of its labels and features.
+    """Return a table of each hospital's size and population stability index (PSI), computed from rows of ``part``.
 
     The columns are ``hospital``, ``rows`` and ``psi_of_features``, which is the sum over features. For a label with
     classes there are also ``rows_<class>``, ``psi_<class>``, and ``psi``, the sum over classes. PSI is NaN for a
@@ -199,8 +199,8 @@ def hellinger_distance(counts: Counts) -> float:
 
 
 def jensen_shannon_distance(counts: Counts) -> float:
-    """Compute the root of the generalised Jensen-Shannon divergence (base 2) of all hospitals' class shares, with equal
-    weights.
+    """Compute the square root of the generalised Jensen-Shannon divergence (base 2) of all hospitals' class shares. All
+    hospitals have equal weights.
 
     For more than two hospitals the divergence is divided by its upper bound log2 H, so that it lies between 0 and 1.
     """
@@ -225,8 +225,8 @@ def earth_movers_distance(counts: Counts, kind: EarthMover = "tv") -> float:
       together.
     - ``l1`` (Zhao et al.): twice ``pooled``.
     - ``ordinal``: mean over pairs of ``sum |difference of the cumulative shares|``, for classes that have an order.
-    - ``fedartml``: root of the mean over pairs of the distance between the two *sets of shares*, as the library
-      FedArtML computes it. Two hospitals with one class each have distance 0, even if the classes differ. The variant
+    - ``fedartml``: square root of a mean over pairs, as in the library FedArtML. The distance of a pair is between the
+      two *sets of shares*. Two hospitals with one class each have distance 0, even if the classes differ. The variant
       is for reproduction only.
     """
     shares = _shares(counts)
@@ -251,7 +251,7 @@ def earth_movers_distance(counts: Counts, kind: EarthMover = "tv") -> float:
 def _mean_pair_difference(values: Floats) -> float:
     """Compute the mean of ``|v_i - v_j|`` over all pairs of the entries of ``values [H]``, where H is at least 2.
 
-    The gap between the k-th smallest value and the next one lies between the two values of k (H - k) pairs.
+    The gap between the k-th smallest value and the next one is part of the difference in k (H - k) pairs.
     """
     n = len(values)
     below = np.arange(1, n)

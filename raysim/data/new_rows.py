@@ -1,7 +1,7 @@
 """Read new rows with the columns that a run was trained with, from a CSV or Parquet file or a data frame.
 
-Other columns are ignored. No column may be absent: a column left out by mistake would be scored as if none of its
-values had been recorded. Single values may be missing anywhere.
+Other columns are ignored. All columns must be present. If a column were left out by mistake, rows would be scored as if
+its values had not been recorded. Single values may be missing in any column.
 """
 
 from __future__ import annotations
@@ -54,8 +54,7 @@ class NewRows:
 
 
 def read_new_rows(table: Path | pd.DataFrame, fitted: Preprocessing, hospital: str | None = None) -> NewRows:
-    """Read the columns that the preprocessing ``fitted`` needs, in the same way as for training. Other columns are
-    ignored.
+    """Read the columns that the preprocessing ``fitted`` needs, in the same way as for training.
 
     Numbers are rounded to float32. ``hospital`` names the hospital of all rows; a column with hospitals is then
     ignored. Raises ``DataError`` naming the first column that is missing or cannot be read.
@@ -91,7 +90,7 @@ def read_new_rows(table: Path | pd.DataFrame, fitted: Preprocessing, hospital: s
 
 
 def _read(table: Path | pd.DataFrame, fitted: Preprocessing) -> tuple[pa.Table, tuple[str, ...]]:
-    """Read the columns that ``fitted`` needs, in the same way as in training. Return them, and remarks on the file.
+    """Read the columns that ``fitted`` needs, as in training. Return them, and remarks on the file.
 
     Raises ``DataError`` for a column that is missing.
     """
@@ -133,7 +132,7 @@ def _read(table: Path | pd.DataFrame, fitted: Preprocessing) -> tuple[pa.Table, 
 
 
 def _coded(table: pa.Table, name: str) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """Read the column ``name`` as texts. Return the code of each row's text ``[n]`` (``MISSING`` for a row without a
+    """Read the column ``name`` as texts. Return codes ``[n]``, one for each row (``MISSING`` for a row without a
     value), and the text of each code.
     """
     if pa.types.is_temporal(kind := table.schema.field(name).type):

@@ -1,14 +1,13 @@
 """Turn a source's columns into features of a model. Preprocessing is fitted on training rows alone.
 
-The method ``standard`` needs only sums from each hospital, which are added over hospitals. For a numeric feature these
-are the number of observed values, their sum and, in a second pass, their sum of squared deviations from the mean. For a
-categorical feature it is how often each category occurs.
+The method ``standard`` needs only sums over rows, which hospitals compute and the server adds up. For a numeric feature
+these are the number of observed values, their sum and, in a second pass, their sum of squared deviations from the mean.
+For a categorical feature they are the numbers of rows of each category.
 
 ``median`` imputes the pooled median instead of the mean. A median cannot be computed from sums, so the method is not
 federated. It is for comparison with centralised pipelines. ``none`` leaves numbers unchanged. ``raw``, for boosted
 trees, leaves numbers and missing values unchanged and replaces each category by its position among the categories.
-``declared`` uses declared ranges and categories (:mod:`raysim.data.declared`). If privacy noise is added to the sums of
-``standard``, declared ranges also bound what a row adds to these sums.
+``declared`` uses declared ranges and categories (:mod:`raysim.data.declared`).
 """
 
 from __future__ import annotations
@@ -39,11 +38,11 @@ _CONSTANT = 1e-12
 
 @dataclass(frozen=True)
 class Sums:
-    """Sums over the rows of one or more hospitals, for ``D`` numeric columns; ``a + b`` are the sums over the rows of
-    both.
+    """Sums over the rows of one or more hospitals, for ``D`` numeric columns. Adding two objects gives the sums over
+    the rows of both.
 
-    ``count [D]``: number of observed values; ``total [D]``: sum of (value - centre); ``squares [D]``: sum of (value -
-    centre)^2.
+    ``count [D]`` is the number of observed values. ``total [D]`` and ``squares [D]`` are the sums of (value - centre)
+    and (value - centre)^2, where the centre is 0 or the column's mean.
     """
 
     count: NDArray[np.int64]
@@ -55,7 +54,9 @@ class Sums:
 
 
 def sums(values: NDArray[Any], centre: Floats | float = 0.0) -> Sums:
-    """Compute the counts and sums of ``values [n, D]`` (NaN: not observed) around ``centre [D]``."""
+    """Count the observed values in each column of ``values [n, D]`` (NaN: not observed), and sum their differences from
+    ``centre [D]`` and the squares of the differences.
+    """
     shifted = values.astype(np.float64) - centre
     observed = ~np.isnan(shifted)
     shifted[~observed] = 0.0
@@ -72,8 +73,8 @@ class Scaler:
 
     @staticmethod
     def of(first: Sums, second: Sums) -> Scaler:
-        """Compute means and standard deviations from two passes: ``first`` are sums around 0, and ``second`` are sums
-        around the mean computed from ``first``.
+        """Compute means and standard deviations from two passes: ``first`` are sums of the values, and ``second`` are
+        sums of their differences from the mean.
 
         With the second pass, standard deviations are accurate even if they are far smaller than the mean.
         """
@@ -187,13 +188,13 @@ def prepare_declared(
     *,
     flags: bool = True,
 ) -> Prepared:
-    """Compute features from the ranges and categories ``declared`` for columns or, with ``noise``, from means and
-    standard deviations to which noise was added.
+    """Compute features from declared ranges and categories of columns. With ``noise``, numbers are scaled by means and
+    standard deviations with added noise.
 
-    With the ``method`` ``raw``, numbers stay unchanged. ``rows`` lists for each hospital the positions in ``order`` of
-    its training rows. ``people [N]`` is the privacy unit (patient or row) of each row of ``order``. ``into`` is a
-    folder for the features, and ``flags`` says whether added features flag missing values. Raises ``DataError`` for
-    columns without a usable declaration.
+    With the ``method`` ``raw``, numbers stay unchanged. ``rows`` lists, for each hospital, the positions of its
+    training rows in ``order``. ``people [N]`` is the privacy unit (patient or row) of each row of ``order``. ``into``
+    is a folder for the features, and ``flags`` says whether added features flag missing values. Raises ``DataError``
+    for columns without a usable declaration.
     """
     table = RawColumns.of(features)
     described = ranges_of(declared, table)
@@ -218,9 +219,7 @@ def _prepared(
 
 
 def _medians(table: RawColumns, which: NDArray[np.int64]) -> Floats:
-    """Compute the median of the recorded values of each numeric column, ``[D]``; 0 for a column without recorded
-    values.
-    """
+    """Compute the median of the recorded values of each numeric column, ``[D]``; 0 for a column that has none."""
     medians = np.zeros(len(table.numeric))
     for j in range(len(table.numeric)):
         column = table.values[which, j].astype(np.float64)
@@ -232,7 +231,7 @@ def _medians(table: RawColumns, which: NDArray[np.int64]) -> Floats:
 
 def _total(table: RawColumns, which: NDArray[np.int64], centre: Floats | float = 0.0) -> Sums:
     """Compute the sums of the numeric columns over the rows ``which``, in chunks of rows. Up to rounding, they equal
-    the total of the sums that hospitals send.
+    the total of the hospitals' sums.
     """
     width = len(table.numeric)
     total = Sums(np.zeros(width, np.int64), np.zeros(width), np.zeros(width))

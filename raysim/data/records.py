@@ -28,10 +28,11 @@ class Records:
     - ``silo [N]``: the name of the row's hospital, as text.
     - ``group [N]``: the group of each row, usually its patient; all rows of a group are in one part. None: no groups.
     - ``part [N]``: 0 train, 1 validation, 2 test. None: the source does not divide its rows.
-    - ``patients``: ``sex``, ``ethnicity`` (text), ``age`` (float years, NaN unknown) where known, each ``[N]``.
+    - ``patients``: known attributes of patients, each ``[N]``: ``sex`` and ``ethnicity`` as text, ``age`` in years
+      (NaN: unknown).
     - ``scores``: values of existing clinical scores, each ``[N]``, NaN for rows without a value; they are not features.
     - ``attributes``: attributes of hospitals, ``{hospital: {attribute: text}}``.
-    - ``notes``: notes on the data that were read, one line for each note, for ``raysim describe``.
+    - ``notes``: notes on the data for ``raysim describe``, one line each.
     - ``warnings``: warnings about the rows; each command prints them once.
     - ``row [N]``: the position of each row in the user's file or data frame, from 0. None: all rows were read, in the
       order of the file or data frame.
@@ -82,13 +83,13 @@ class Naming(Protocol):
 
 @runtime_checkable
 class Columned(Protocol):
-    """A source of named columns, some of which ``data.split`` may name (an optional addition to :class:`Source`)."""
+    """A source with named columns, to which ``data.split`` may refer (an optional addition to :class:`Source`)."""
 
     def reserve(self, by: str | None, column: str | None) -> Source:
-        """Return this source, changed to read ``Records.group`` from the column ``by`` and ``Records.part`` from
-        ``column`` (None: unchanged).
+        """Return this source, changed to read ``Records.group`` from the column ``by``, and ``Records.part`` from the
+        column ``column``. An argument that is None changes nothing.
 
-        ``by="patient"`` means the source's own patients. The columns ``by`` and ``column`` are then not features.
+        ``by="patient"`` means the source's own patients. The two columns are not features.
         """
 
 

@@ -100,8 +100,8 @@ class Split(Section):
         return {key: value for key, value in write(self).items() if key not in idle}
 
     def by_itself(self) -> Split:
-        """Return this split with ``independent`` set: neither a patient's part nor whether its rows are used depends on
-        other patients.
+        """Return this split with ``independent`` set: the part of a patient, and which of its rows are used, then
+        depend on no other patient.
 
         The parts of a split by column do not change.
         """
@@ -120,8 +120,8 @@ class Split(Section):
         return None if self.folds is None else run % self.folds
 
     def described(self, by: str, run: int) -> str:
-        """Return a text that describes the split; ``by`` says what was never divided (``row``, ``patient`` or a
-        column).
+        """Return a text that describes the split. ``by`` names the groups that were not divided: ``row``, ``patient``
+        or a column.
         """
         hashed = self.independent and (self.column is None or self.used < 1)
         whom = "patient or row" if self.column is not None else by
@@ -147,12 +147,12 @@ def assign(
     """Assign each row a part, ``[N]``: 0 train, 1 validation, 2 test.
 
     ``home [N]`` is the index of each row's hospital in ``names``. ``group [N]`` identifies the group of each row, such
-    as its patient. A group is never divided (None: each row is a group). Each hospital permutes its groups with a
-    separate random stream, which depends on ``seed`` and the hospital's name. It then cuts the permutation in two
-    places: the first groups are for training, the next for validation, and the rest for test. Each cut is at the place
-    where row counts are closest to the fractions (the later of two equally close places); training gets at least one
-    group. A group that an earlier hospital has assigned stays in its part, and counts towards the fractions of the
-    later hospital too.
+    as its patient. A group is never divided. If ``group`` is None, each row is a group. Each hospital permutes its
+    groups with a separate random stream, which depends on ``seed`` and the hospital's name. It then cuts the
+    permutation in two places: the first groups are for training, the next for validation, and the rest for test. Each
+    cut is at the place where row counts are closest to the fractions (of two equally close places, the later). Training
+    gets at least one group. A group that an earlier hospital has assigned stays in its part, and counts towards the
+    fractions of the later hospital too.
 
     A hospital's parts therefore depend on its own rows alone, unless it shares groups with an earlier hospital.
     """
@@ -188,8 +188,8 @@ def used(
     """Return a mask ``[N]`` of the rows that remain if only the share ``split.used`` of the training rows is used.
 
     All validation and test rows remain. ``part [N]`` is the part of each row; the other arguments are as in
-    :func:`assign`. Each hospital permutes its training groups once and uses the first groups, at least one, whose rows
-    come closest to the share. The rows of a smaller share are therefore also in every larger share.
+    :func:`assign`. Each hospital permutes its training groups once and uses the first of them: so many that their rows
+    come closest to the share, but at least one. The rows of a smaller share are therefore also in every larger share.
     """
     mask: NDArray[np.bool_] = part != 0
     draws = Streams(seed, "used")
@@ -210,10 +210,10 @@ def used(
 
 
 def _parts(sizes: NDArray[np.int64], fractions: tuple[float, float], taken: tuple[float, ...]) -> NDArray[np.int8]:
-    """Return the part of each of a hospital's groups, which have ``sizes [g]`` rows and are in random order.
+    """Assign each group of a hospital to a part. The groups are in random order and have ``sizes [g]`` rows.
     ``fractions`` are the shares of training and validation rows.
 
-    ``taken`` is the number of the hospital's rows that are already in each part.
+    ``taken`` is the number of the hospital's other rows in each part, which were assigned before.
     """
     rows = int(sizes.sum()) + sum(taken)
     ends = np.concatenate([[0], np.cumsum(sizes)])
@@ -244,8 +244,8 @@ def number(name: str) -> int:
 
 
 def groups(by: str | None, group: NDArray[Any] | None, source: str) -> tuple[str, NDArray[np.int64] | None]:
-    """Return what is never divided between parts (``row``, ``patient`` or a column), and an integer that identifies the
-    group of each row, ``[N]`` (None: each row is a group).
+    """Return whether rows are divided by ``row``, ``patient`` or a column. Also return an integer that identifies the
+    group of each row, ``[N]``; None means that each row is a group.
     """
     if by == "row" or (by is None and group is None):
         return "row", None

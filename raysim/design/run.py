@@ -30,7 +30,7 @@ SECTIONS = (Section("figures", "The gain from more hospitals, rows or seeds", in
 
 @dataclass(frozen=True, eq=False)
 class Variant:
-    """A planned comparison, or the same with more hospitals, rows or seeds, and the differences it could detect."""
+    """A planned comparison, or a copy with more hospitals, rows or seeds, and the differences that it could detect."""
 
     name: str
     sites: Sites
@@ -86,7 +86,7 @@ class Planned:
 
 
 def planned(design: Design) -> Planned:
-    """Compute the power of a planned comparison, also with twice its hospitals, its test rows or its seeds."""
+    """Compute the power of a planned comparison, and of copies with twice as many hospitals, test rows or seeds."""
     sites = design.judged()
     doubled = replace(sites, events=np.tile(sites.events, 2), non_events=np.tile(sites.non_events, 2))
     larger = replace(sites, events=2 * sites.events, non_events=2 * sites.non_events)
@@ -126,7 +126,7 @@ def begin(path: Path, overrides: Sequence[str], out: Path | None) -> tuple[Path,
 def power_by_difference(found: Planned) -> pd.DataFrame:
     """Return the rows of ``power.csv``: the power of each variant for a grid of true differences.
 
-    The grid ends beyond the difference that every variant detects with 95 % power.
+    The grid ends at about 1.2 times the difference that every variant detects with 95 % power.
     """
     most = max(each.draws.visible(0.95) for each in found.variants)
     grid = np.linspace(0.0, float(f"{1.2 * most:.1g}"), 31)

@@ -100,7 +100,7 @@ class Design(Section):
     def judged(self) -> Sites:
         """Return the hospitals whose test rows have both classes, so that AUROC is defined.
 
-        Raises ``ConfigError`` for fewer than two.
+        Raises ``ConfigError`` if there are fewer than two such hospitals.
         """
         events, rows = self._counts()
         defined = (events > 0) & (events < rows)

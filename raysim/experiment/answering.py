@@ -39,10 +39,9 @@ def card_of_comparison(
 
     - ``frame``: one row per strategy, model and seed.
     - ``hospitals``: one row per strategy, model, seed and hospital.
-    - ``noise``: how performance differs between hospitals and between groups of patients, compared with chance.
+    - ``noise``: for each strategy and model, the tests of differences between hospitals and between groups of patients.
     - ``edge``: a clause that warns of tuned values at the edge of the tuning grid, or an empty text.
-    - ``unseen``: for each strategy and model, a line on performance at hospitals that were left out of training in
-      turn.
+    - ``unseen``: for each strategy and model, a line on performance at hospitals that took no part in training.
     """
     titles = {result.label: result.title for result in results if result.title}
     return comparison_card(

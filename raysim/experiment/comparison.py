@@ -172,7 +172,8 @@ def _patient_group_figures(
     titles: Mapping[str, str],
     chosen: Sequence[str],
 ) -> list[svg.Figure]:
-    """Write the tables on groups of patients, and plot the ``chosen`` strategies; empty if the runs have no groups."""
+    """Write the tables on groups of patients, and return plots of the ``chosen`` strategies; none if the runs have no
+    groups."""
     of_runs = stacked(results, detail_tables.of_groups)
     for name, table in of_runs.items():
         out.csv(name, table)
@@ -197,7 +198,7 @@ def _patient_cluster_figures(
     reference: str,
     titles: Mapping[str, str],
 ) -> list[svg.Figure]:
-    """Write and plot the tables on clusters of patients; empty if no run has clusters."""
+    """Write the tables on clusters of patients, and return their plots; none if no run has clusters."""
     of_runs = stacked(results, detail_tables.tables)
     composition, overlap = (of_runs.get(name) for name in CLUSTER_FILES[:2])
     if composition is None:
@@ -232,8 +233,7 @@ def _virtual_time_figures(config: Config, results: Sequence[Result], titles: Map
 
 
 def _runs(folder: Path, results: Sequence[Result]) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Return the links to the pages of single runs: for each strategy its name, and the seed and address of each
-    page."""
+    """Return, for each strategy, its name and the pages of its runs; each page is given by seed and address."""
     pages: dict[str, list[tuple[str, str]]] = {}
     names = distinct((each.label for each in results), {each.label: each.title for each in results if each.title})
     for result in results:

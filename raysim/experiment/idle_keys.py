@@ -164,8 +164,7 @@ def _trains_with(name: str) -> Uses:
 
 
 def _under(runs: Sequence[tuple[Config, Strategy]], key: str) -> str:
-    """Return the end of an error message: the privacy mode because of which ``key`` has no effect; empty if there is
-    none."""
+    """Return the end of an error message: the privacy mode in which ``key`` has no effect; empty if there is none."""
     pooled = all(config.privacy is not None and config.privacy.effective_mode == "pooled" for config, _ in runs)
     return " under privacy.mode: pooled" if pooled and key.startswith("training.") else ""
 

@@ -18,10 +18,9 @@ TITLE = 120
 
 
 def headlines(results: Sequence[Result]) -> dict[str, float]:
-    """Return two figures of each strategy's headline model as MLflow metrics, by name, each as the mean over seeds.
+    """Return two MLflow metrics of each strategy's headline model, by name; each is a mean over seeds.
 
-    The first is the task's headline metric. The second is the mean of the tenth of hospitals with the worst
-    performance.
+    The first is the task's headline metric. The second is the mean over the worst tenth of hospitals.
     """
     figures: dict[str, list[float]] = {}
     for result in results:

@@ -62,7 +62,7 @@ class Run:
     are written only for them."""
 
     def prepare(self) -> None:
-        """Create the data of the run if it leaves out the hospitals of a fold; the data of other runs already exist."""
+        """Create the run's data if the run leaves out the hospitals of a fold; other runs' data already exist."""
         if self.held:
             config = self.entry.config
             source = plugins.build_source(config.data)
@@ -188,7 +188,7 @@ class Run:
         self, federation: Federation, opened: Opened, session: Session, outcome: Outcome, say: Callable[[str], None]
     ) -> tuple[AttackFigures, tuple[Statement, ...]]:
         """Return the effect of the simulated attack. With ``adversary.baseline``, the run is compared with a run
-        without it.
+        without attack.
 
         Also returns the privacy guarantees of the additional runs, including those that began before the command was
         resumed.

@@ -105,7 +105,7 @@ class Prepared:
         """Return remarks to print before the runs start.
 
         They report unusual data, default seeds, pairs that were left out, settings without effect, and doubts about
-        robust aggregation and privacy. They also contain each strategy's remark on its settings for these hospitals.
+        robust aggregation and privacy. Each strategy may also have a remark on whether its settings suit the hospitals.
         Strategies with the same remark share a line, which begins with their labels.
         """
         hidden = any(entry.config.hides_sizes for entry in self.entries)

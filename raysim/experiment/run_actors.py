@@ -197,7 +197,7 @@ class RunActors:
                 yield stream, _Lost(type(error).__name__)
 
     def _replace(self, place: int, run: str, how: str, times: int) -> str:
-        """Start a new actor at index ``place``, whose actor was lost during a run; return a line for the user.
+        """Replace the actor at index ``place``, which was lost during a run, by a new one; return a line for the user.
 
         Raises ``ResourceError`` if the run has lost its actor too many ``times``.
         """
@@ -215,7 +215,6 @@ class RunActors:
         return f"the process of {run} was lost ({how}); another process continues"
 
     def _wait_until_up(self, actors: Sequence[Any]) -> list[int]:
-        """Wait until ``actors`` are running; return their process ids."""
         asked = [actor.ready.remote() for actor in actors]
         return first_answers(asked, ACTOR_START_SECONDS, "actor", "set resources.runs_at_once: 1")
 

@@ -99,7 +99,8 @@ def attribute_figures(
     titles: Mapping[str, str],
     sketched: Sent,
 ) -> list[svg.Figure]:
-    """Write and plot performance by kind of hospital, for the models ``models``; empty if hospitals have no attributes.
+    """Write the performance of ``models`` by kind of hospital, and return its plots; none if hospitals have no
+    attributes.
 
     ``overview`` is the table of :func:`raysim.report.tables.comparison`. ``sketched`` is what hospitals sent to
     estimate the covariance between models.

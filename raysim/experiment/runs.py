@@ -54,8 +54,8 @@ class Experiment(Prepared):
     ) -> list[Result]:
         """Execute all runs. Each run's files are written, and recorded in MLflow, when the run ends.
 
-        With ``conclude`` the runs are nested in a comparison of this ``kind``, and ``begin`` may add files to its
-        folder. If a stopped experiment is resumed, its finished runs are not repeated.
+        If ``conclude`` is given, the runs belong to a comparison or curve, as ``kind`` says, and ``begin`` may add
+        files to its folder. If a stopped experiment is resumed, its finished runs are not repeated.
         """
         services = RunServices(self.config, self._first, self.folder, console)
         try:

@@ -64,10 +64,8 @@ def _learner(result: Result) -> dict[str, str]:
 
 
 def judged(results: Sequence[Result], part: str) -> pd.DataFrame:
-    """Make ``predictions.csv`` of a comparison: the prediction of every two-class model for every row of ``part``.
-
-    ``part`` is a part of the split, such as ``test``.
-    """
+    """Make ``predictions.csv`` of a comparison: the prediction of every two-class model for every row of ``part``, such
+    as ``test``."""
     stacked = []
     for result in results:
         role = "alone" if result.alone else "reference" if result.is_reference else ""
@@ -107,8 +105,9 @@ def comparison_table(frame: pd.DataFrame, differences: pd.DataFrame, *, folds: b
     ``frame`` is the result of :func:`per_seed`; ``differences`` is the result of :func:`tables.differences`. A metric's
     column is its mean over seeds, and ``<metric>_std`` is the standard deviation over seeds (ddof 1).
     ``<metric>_difference`` (and ``<metric>_difference_std``) is the paired difference from the reference strategy.
-    ``<metric>_low`` and ``<metric>_high`` are the limits of its 95 % interval. If seeds are ``folds`` of a
-    cross-validation, ``<metric>_margin`` is half the width of the 95 % interval of the metric's mean over folds.
+    ``<metric>_low`` and ``<metric>_high`` are the limits of the 95 % interval of this difference. If seeds are
+    ``folds`` of a cross-validation, ``<metric>_margin`` is half the width of the 95 % interval of the metric's mean
+    over folds.
     """
     table = tables.comparison(frame)
     others = frame.columns.difference([*table.columns, "seed", "yardstick"], sort=False)

@@ -1,10 +1,10 @@
 """Tuning before a comparison: every strategy is tried with the same settings, and evaluated on validation rows.
 
 The comparison is therefore between methods and not between learning rates, and each method has the same number of
-trials. A trial trains a strategy with one setting and with each of ``tune.seeds``. It is scored by the log loss (for
-real labels the absolute error) of the headline model, averaged over the validation rows of all hospitals, and then over
-seeds. The trial with the lowest score is chosen; of equal trials, the first in the order of the configured values. A
-trial that diverges is never chosen. With ``tune.per: comparison``, all strategies use the same values: those with the
+trials. A trial trains a strategy with one setting and with each of ``tune.seeds``. Its score is the log loss (for
+numeric labels the absolute error) of the headline model, averaged over the validation rows of all hospitals, and then
+over seeds. The trial with the lowest score is chosen; of equal trials, the first in the order of the configured values.
+A trial that diverges is never chosen. With ``tune.per: comparison``, all strategies use the same values: those with the
 lowest sum of scores over strategies.
 """
 
@@ -112,8 +112,8 @@ def check(federation: Federation) -> None:
 def figure(outcome: Outcome, federation: Federation) -> float:
     """Return the loss of a trial with one seed on validation rows; infinite if it is undefined.
 
-    The loss is the log loss, or the mean absolute error for real labels. Hospitals whose model was not trained are left
-    out.
+    The loss is the log loss, or the mean absolute error for numeric labels. Hospitals whose model was not trained are
+    left out.
     """
     name, model = "log_loss" if federation.classes else "mae", list(outcome.figures)[-1]
     columns = dict(zip(federation.task.figures, outcome.figures[model].T, strict=True))
@@ -221,7 +221,7 @@ def at_the_edge(tried: pd.DataFrame) -> str:
 
 
 def edges(name: str, tried: Sequence[Any]) -> list[float]:
-    """Return the smallest and the largest of the ``tried`` values of the key with the dotted ``name``.
+    """Return the smallest and the largest of the ``tried`` values. ``name`` is the dotted key.
 
     Empty unless the values are numbers and at least two of them differ. A value that is the smallest or largest
     allowed, such as one epoch, is left out, because no value beyond it can be tried.
@@ -236,8 +236,8 @@ def edges(name: str, tried: Sequence[Any]) -> list[float]:
 
 
 def is_bound(name: str, value: float) -> bool:
-    """Return whether the key with the dotted ``name`` allows no smaller or no larger value. Always true for the value
-    zero.
+    """Return whether ``value`` is the smallest or the largest value that the key ``name`` allows. Always true for the
+    value zero.
 
     >>> is_bound("training.local_epochs", 1), is_bound("training.local_epochs", 8), is_bound("strategy.mu", 0.0)
     (True, False, True)

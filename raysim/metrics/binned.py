@@ -20,16 +20,14 @@ CENTRES: Floats = (np.arange(BINS, dtype=np.float64) + 0.5) * (2.0 * WIDEST / BI
 
 
 def bins_of(margins: ArrayLike) -> NDArray[np.int64]:
-    """Return the index of the bin of each of ``margins [n]`` (log odds), ``[n]``; a margin of NaN is put in the middle
-    bin.
-    """
+    """Return the index of the bin of each margin (log odds); a margin of NaN is put in the middle bin."""
     z = np.nan_to_num(np.asarray(margins, dtype=np.float64), nan=0.0, posinf=WIDEST, neginf=-WIDEST)
     return np.clip(np.floor((z + WIDEST) * (BINS / (2.0 * WIDEST))), 0, BINS - 1).astype(np.int64)
 
 
 def one_of_each_bin(margins: ArrayLike, y: ArrayLike) -> Floats:
-    """Return a matrix ``[n, 2 BINS]`` that has in each row a single 1, in the column of the row's class ``y`` and of
-    the bin of its margin. The columns of class 0 are first.
+    """Return a matrix ``[n, 2 * BINS]`` that has a single 1 in each row. The column of the 1 follows from the class
+    ``y`` and the bin of the margin. The columns of class 0 are first.
     """
     labels = np.asarray(y, dtype=np.int64)
     ones = np.zeros((len(labels), 2 * BINS))

@@ -21,9 +21,7 @@ SOFTPLUS: Floats = np.logaddexp(0.0, -CENTRES)
 
 @dataclass(eq=False)
 class BinaryCounts:
-    """Counts of rows in ``BINS`` fixed bins of the score at each of ``S`` hospitals, for a label of two classes.
-    Properties are quantities that several figures need.
-    """
+    """Counts of rows in ``BINS`` fixed bins of the score at each of ``S`` hospitals, for a label of two classes."""
 
     negatives: Floats
     """Number of rows without the event, ``[S, BINS]``."""
@@ -88,7 +86,7 @@ class BinaryCounts:
 @dataclass(eq=False)
 class ClassCounts:
     """Counts of rows in ``BINS`` fixed bins of the score, and of rows classified correctly and wrongly, at each of
-    ``S`` hospitals, for a label of ``C`` classes. Properties are quantities that several figures need.
+    ``S`` hospitals, for a label of ``C`` classes.
     """
 
     others: Floats
@@ -146,7 +144,7 @@ class ClassCounts:
     @cached_property
     def midranks(self) -> Floats:
         """For each hospital, class and bin, the number of rows of other classes in lower bins, plus half of those in
-        the bin, minus half of all rows of other classes, ``[S, C, BINS]``.
+        the bin, ``[S, C, BINS]``. Half of all rows of other classes is subtracted.
         """
         return np.cumsum(self.others, axis=2) - 0.5 * self.others - 0.5 * self.rest[:, :, None]
 
@@ -168,8 +166,8 @@ class ClassCounts:
         return np.asarray((self.positives @ (1.0 - p) ** 2 + self.others @ p**2).sum(axis=1))
 
     def mean(self, values: Floats, counted: NDArray[np.bool_]) -> Floats:
-        """Return each hospital's mean of ``values [S, C]``, clipped to between 0 and 1, over the classes that are
-        ``counted [S, C]``; NaN if no class is counted.
+        """Clip ``values [S, C]`` to between 0 and 1, and return each hospital's mean over the classes that are marked
+        in ``counted [S, C]``; NaN if no class is.
         """
         within = np.where(counted, np.clip(values, 0.0, 1.0), 0.0)
         return np.asarray(within.sum(axis=1) / counted.sum(axis=1))

@@ -49,8 +49,8 @@ class Figure:
 class ScoreFigure(Figure):
     """A figure for class labels. Each function returns one value for each of ``S`` hospitals, ``[S]``.
 
-    A function may be None, if the figure is undefined for more than two classes (``of_classes``), for noisy counts of
-    two classes (``of_counts``), or for noisy counts of more classes (``of_class_counts``).
+    A figure is undefined if its function is None: for more than two classes (``of_classes``), for noisy counts of two
+    classes (``of_counts``), or for noisy counts of more classes (``of_class_counts``).
     """
 
     of_rows: Callable[[BinaryRows], Floats]
@@ -71,8 +71,8 @@ class ScoreFigure(Figure):
 
 @dataclass(frozen=True, kw_only=True)
 class ErrorFigure(Figure):
-    """A figure for a real label. Each function returns one value for each of ``S`` hospitals, ``[S]``; it is undefined
-    for a hospital without rows.
+    """A figure for a real-valued label. Each function returns one value for each of ``S`` hospitals, ``[S]``. The
+    figure is undefined for a hospital without rows.
     """
 
     of_rows: Callable[[ErrorRows], Floats]
@@ -209,7 +209,7 @@ _OWN: tuple[Figure, ...] = (*_SCORES, *_ERRORS)
 
 
 def _with_registered(own: tuple[F, ...], kind: type[F]) -> tuple[F, ...]:
-    """Return raysim's ``own`` figures of a ``kind``, followed by those that other packages register, sorted by the
+    """Return raysim's ``own`` figures of a ``kind``, and then those that other packages register, in the order of the
     names of their entry points.
 
     Raises ``ConfigError`` for an entry point that names no figure, and for a figure whose name is already used.

@@ -1,8 +1,9 @@
 """Equity of a model between hospitals: figures over hospitals, and differences between strategies.
 
-Sources: site equity is Zhou, CHiP-FL, section 5.1; AD and SDAD are Jimenez-Gutierrez et al., Clust-PSI-PFL. A hospital
-whose metric is undefined (NaN, because its test rows have one class) is left out of all figures. The number of such
-hospitals is reported; their metric is never treated as 0 or 0.5. Definitions: ``docs/metrics.md``.
+Sources: site equity is Zhou, CHiP-FL, section 5.1; AD and SDAD, the mean and standard deviation of ``1 - accuracy``,
+are Jimenez-Gutierrez et al., Clust-PSI-PFL. A hospital whose metric is undefined (NaN, because its test rows have one
+class) is left out of all figures. The number of such hospitals is reported; their metric is never treated as 0 or 0.5.
+Definitions: ``docs/metrics.md``.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def equity(auroc: ArrayLike, test_rows: ArrayLike, stays: ArrayLike) -> dict[str
 
     - ``auroc``: the mean weighted by test rows; ``mean_unweighted``: the unweighted mean;
     - ``worst_decile``: the mean of the ``ceil(M / 10)`` lowest; ``p10``: the 10 % quantile, linearly interpolated;
-    - ``gini``: the mean absolute difference of all pairs over twice the mean; ``std``: the population standard
+    - ``gini``: the mean absolute difference of all pairs, divided by twice the mean; ``std``: the population standard
       deviation;
     - ``size_bias``: the least-squares slope of the metric on ``ln n_i``; **positive: larger hospitals do better**;
       ``size_bias_abs``: its absolute value;
@@ -51,8 +52,8 @@ def error_equity(mae: ArrayLike, test_rows: ArrayLike, stays: ArrayLike) -> dict
     """Compute the figures of :func:`equity` for a metric for which smaller is better; ``mae [H]`` is the metric of each
     hospital.
 
-    The names are the same, with ``mae`` instead of ``auroc`` and these differences: ``worst_decile`` is the mean of the
-    ``ceil(M / 10)`` **highest** of ``M`` hospitals; ``p90``, the 90 % quantile, replaces ``p10``; and a **positive**
+    The names are the same, with ``mae`` instead of ``auroc``. Three figures differ. ``worst_decile`` is the mean of the
+    ``ceil(M / 10)`` **highest** of ``M`` hospitals. ``p90``, the 90 % quantile, replaces ``p10``. A **positive**
     ``size_bias`` means that larger hospitals have larger errors: **smaller hospitals do better**.
     """
     return over_hospitals("mae", mae, test_rows, stays, larger=False)
@@ -63,8 +64,7 @@ def over_hospitals(
 ) -> dict[str, float]:
     """Compute the figures of :func:`equity` (or, if not ``larger``, of :func:`error_equity`) for any ``metric``.
 
-    ``metric [H]`` is each hospital's value, NaN if undefined; ``name`` is the key, in the result, of its mean weighted
-    by ``test_rows``.
+    ``metric [H]`` is each hospital's value, NaN if undefined. The mean weighted by ``test_rows`` has the key ``name``.
     """
     values, rows, sizes = (np.asarray(a, dtype=np.float64) for a in (metric, test_rows, stays))
     if not values.shape == rows.shape == sizes.shape or values.ndim != 1:
@@ -125,7 +125,7 @@ def worst_decile(values: NDArray[Any], *, larger: bool = True) -> Floats:
     """Return the mean of the ``ceil(M / 10)`` lowest of ``M`` values, over the last axis of ``values [..., M]``; NaN
     for ``M = 0``.
 
-    If ``larger`` is False, because smaller values are better, it is the mean of the highest values.
+    ``larger`` says whether larger values are better; if not, the mean is that of the highest values.
     """
     count = -(-values.shape[-1] // 10)
     if count == 0:
@@ -161,7 +161,7 @@ def size_slope(values: NDArray[Any], stays: NDArray[Any]) -> float:
 
 
 def pareto_front(values: ArrayLike) -> NDArray[np.bool_]:
-    """Return which rows of ``values [n, d]`` no other row dominates, ``[n]``; larger is better in every column.
+    """Return for each row of ``values [n, d]`` whether no other row dominates it; larger is better in every column.
 
     A row dominates another if none of its values is smaller and at least one is larger. A row with NaN is never on the
     front and dominates nothing.
@@ -208,13 +208,13 @@ def paired_interval(
     """Return the paired bootstrap percentile interval of the difference ``a - b`` of a figure over hospitals.
 
     ``a`` and ``b`` are the metric at the same ``H`` hospitals under two strategies, ``[H]``, or ``[S, H]`` for ``S``
-    seeds. ``figure`` is ``worst_decile``; any other name means the mean weighted by ``test_rows``, which has the shape
-    of ``a``. ``larger`` says whether larger metrics are better.
+    seeds. If ``figure`` is ``worst_decile``, worst deciles are compared, otherwise means weighted by ``test_rows``,
+    which has the shape of ``a``. ``larger`` says whether larger metrics are better.
 
     Hospitals are sampled with replacement ``draws`` times, with the same sample for ``a``, ``b`` and all seeds. In each
     sample and seed, the figure of ``b`` is subtracted from that of ``a``, over the sampled hospitals that have test
     rows and a defined metric under both strategies. The differences are averaged over seeds. A seed in which no
-    hospital qualifies is left out, and so is a sample that contains no such hospital for some seed.
+    hospital qualifies is left out. A sample is left out if, for one of the other seeds, it contains no such hospital.
 
     The interval belongs to the mean of :func:`paired_difference`, and shows how much this mean depends on the choice of
     hospitals. Its limits are NaN for fewer than two hospitals.
@@ -265,7 +265,8 @@ def _times(rng: np.random.Generator, draws: int, hospitals: int) -> NDArray[np.i
 def _lowest_of_samples(
     values: Floats, columns: NDArray[np.int64], times: NDArray[np.int32], count: NDArray[np.int32]
 ) -> Floats:
-    """Return the mean of the ``count [R]`` lowest ``values`` of hospitals in each of ``R`` bootstrap samples, ``[R]``.
+    """Return for each of ``R`` bootstrap samples of hospitals the mean of its lowest values, ``[R]``. ``count [R]``
+    says how many values are averaged.
 
     ``columns`` are the indices of the hospitals that are considered, and ``times[h, r]`` is how often hospital ``h`` is
     in sample ``r``. Values are sorted once. In a sample, each value is repeated as often as its hospital is in the

@@ -26,8 +26,8 @@ class TaskKind:
     """A kind of label, for classification or regression, and how models for it are evaluated.
 
     - ``label``: the number type of labels.
-    - ``figures``: the names of the columns that ``measure`` returns for a hospital: ``n`` (the number of rows), whole
-      numbers listed in ``counts``, and performance figures, defined in ``declared``.
+    - ``figures``: the names of the columns that ``measure`` returns for a hospital. They are ``n`` (the number of
+      rows), whole numbers, which ``counts`` lists, and performance figures, which ``declared`` defines.
     - ``headline``: the main figure, whose equity between hospitals is measured. ``title``: its name in texts.
       ``larger``: whether a larger value is better. ``undefined``: why it may be undefined at a hospital with test rows.
     - ``beside``: further figures; reports show their means next to the main figure.
@@ -102,7 +102,7 @@ def federation_metrics(figures: Floats, stays: NDArray[np.int64]) -> dict[str, f
 
 
 def error_metrics(figures: Floats, stays: NDArray[np.int64]) -> dict[str, float]:
-    """Return all metrics over ``H`` hospitals by name, for a real label.
+    """Return all metrics over ``H`` hospitals by name, for a real-valued label.
 
     ``figures [H, len(ERRORS)]`` are each hospital's figures, and ``stays [H]`` the number of all rows of each hospital.
     """

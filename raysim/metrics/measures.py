@@ -50,8 +50,8 @@ def binary_figures(margins: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> Floa
     """Compute the figures of each of ``S`` segments (hospitals) for two classes, ``[S, len(FIGURES)]``. The columns are
     named by ``FIGURES``.
 
-    ``margins [n]`` are log odds of class 1 (float32 is the fast path), ``y [n]`` is 0 or 1, and segment ``s`` has the
-    rows ``offsets[s]:offsets[s + 1]`` of ``offsets [S + 1]``. ``events`` counts ``y == 1``. A row is classified as
+    ``margins [n]`` are log odds of class 1 (fastest in float32), and ``y [n]`` is 0 or 1. ``offsets`` is ``[S + 1]``:
+    segment ``s`` has the rows ``offsets[s]:offsets[s + 1]``. ``events`` counts ``y == 1``. A row is classified as
     positive if its probability is at least one half, that is, if its margin is ``>= 0``.
 
     Undefined figures are NaN: AUROC with one class only; AUPRC and recall without events; all except ``n`` and
@@ -82,13 +82,13 @@ def multiclass_figures(logits: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> F
     - The Brier score is the mean over rows of the sum over classes of squared errors; it is between 0 and 2.
     - Accuracy: the predicted class is the one with the largest logit (the first of equal ones).
     - Recall is the unweighted mean over the classes present in the segment.
-    - AUROC and AUPRC are unweighted means of one-versus-rest figures, ranked by the softmax probability. A class is
-      left out if the segment has no rows of it, or no rows of other classes; if no class is left, AUROC and AUPRC are
-      NaN.
+    - AUROC and AUPRC are unweighted means of one-versus-rest figures. Rows are ranked by the softmax probability. A
+      class is left out if the segment has no rows of it, or no rows of other classes; if no class is left, AUROC and
+      AUPRC are NaN.
     - ``events`` is NaN, because there is no event with more than two classes.
 
-    Equal infinite logits share the probability. A NaN logit, or a row of ``-inf`` alone, makes the segment's figures
-    NaN.
+    If several logits of a row are ``inf``, their classes share the probability equally. A NaN logit, or a row of
+    ``-inf`` alone, makes the segment's figures NaN.
     """
     z = floating(logits)
     labels = np.asarray(y)
@@ -108,8 +108,8 @@ def multiclass_figures(logits: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> F
 
 
 def regression_figures(predictions: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> Floats:
-    """Compute the figures of each of ``S`` segments (hospitals) for a real label, ``[S, len(ERRORS)]``. The columns are
-    named by ``ERRORS``.
+    """Compute the figures of each of ``S`` segments (hospitals) for a real-valued label, ``[S, len(ERRORS)]``. The
+    columns are named by ``ERRORS``.
 
     ``predictions [n]`` and ``y [n]`` are in the label's unit, and ``offsets [S + 1]`` are as in :func:`binary_figures`.
     ``mae`` is the mean absolute error, ``rmse`` the root of the mean squared error, and ``bias`` the mean of prediction
@@ -155,8 +155,7 @@ NAN_BIN = 0xFFFF
 
 
 def score_histogram(margins: ArrayLike, y: ArrayLike) -> ScoreHistogram:
-    """Return the histogram of ``margins [n]`` (log odds of class 1), separately for rows with ``y [n]`` 1 and 0. The
-    rows may come from several hospitals.
+    """Return the histogram of ``margins [n]`` (log odds of class 1), separately for each class in ``y [n]`` (0 or 1).
 
     Margins of more than single precision are first rounded to float32, which preserves their order.
     """

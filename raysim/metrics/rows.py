@@ -92,7 +92,7 @@ class ClassRows:
 
     @cached_property
     def called(self) -> NDArray[np.int64]:
-        """The predicted class of each row, with the largest logit (the first of equal ones), ``[n]``."""
+        """The predicted class of each row, ``[n]``: the class with the largest logit (the first of equal ones)."""
         return np.argmax(self.z, axis=1) if len(self.z) else self.labels
 
     @cached_property
@@ -138,8 +138,8 @@ class ClassRows:
 
 @dataclass(eq=False)
 class ErrorRows:
-    """Predictions of a real label for ``n`` rows in ``S`` segments (hospitals), and quantities from which several
-    figures are computed.
+    """Predictions of a real-valued label for ``n`` rows in ``S`` segments (hospitals), and quantities from which
+    several figures are computed.
     """
 
     z: Floats
@@ -179,8 +179,8 @@ class ErrorRows:
 
 
 def _ranking(scores: Rows, positive: NDArray[np.bool_], segments: Segments) -> tuple[Floats, Floats]:
-    """Return the AUROC of each of ``S`` segments (hospitals), by midranks, and its average precision, with equal scores
-    grouped, ``[S]`` each.
+    """Return the AUROC and the average precision of each of ``S`` segments (hospitals), ``[S]`` each. AUROC uses
+    midranks; average precision treats equal scores as a group.
     """
     ids = segments.ids()
     ranked, first = _ranked(scores, positive, ids)

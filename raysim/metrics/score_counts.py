@@ -26,11 +26,11 @@ class _Counts(NamedTuple):
 
 
 class ScoreCounts(_Counts):
-    """Histograms and counts at thresholds of the scores of ``H`` hospitals under one model.
+    """The scores of ``H`` hospitals' rows under one model, as histograms and as counts at thresholds.
 
-    - ``filled [H]``: the number of bins of each hospital's histogram that have rows. ``bins [B]``, ``positives [B]``
-      and ``negatives [B]``: these bins of all hospitals, concatenated, and the number of rows of each class in them, as
-      in :class:`ScoreHistogram`.
+    - ``filled [H]``: the number of bins of each hospital's histogram that have rows. ``bins [B]``: these bins, for one
+      hospital after the other. ``positives [B]`` and ``negatives [B]``: the numbers of rows of each class in each bin,
+      as in :class:`ScoreHistogram`.
     - ``called [H, T, 2]``: for each of ``T`` thresholds, the number of a hospital's rows whose probability is at least
       the threshold, separately for rows with the event and other rows.
     """
@@ -67,8 +67,8 @@ class ScoreCounts(_Counts):
         return ScoreCounts(np.array([len(total.bins)]), *total, self.called.sum(axis=0, keepdims=True))
 
     def sums(self, values: ArrayLike) -> NDArray[np.float64]:
-        """Return the sum of ``values [B]``, one per bin, over each hospital's bins, ``[H]``; 0 for a hospital without
-        rows.
+        """Return the sum of ``values`` over each hospital's bins, ``[H]``; 0 for a hospital without rows. ``values
+        [B]`` has one number for each bin.
         """
         return Segments(self.offsets, self.filled).sums(np.asarray(values, dtype=np.float64))
 
@@ -89,7 +89,7 @@ class ScoreCounts(_Counts):
 
 
 def score_counts(margins: ArrayLike, y: ArrayLike, offsets: ArrayLike, thresholds: Sequence[float] = ()) -> ScoreCounts:
-    """Count each hospital's rows by score and class, and its rows of each class at or above each threshold; hospital
+    """Count each hospital's rows of each class in two ways: in bins of scores, and at or above each threshold. Hospital
     ``h`` has the rows ``offsets[h]:offsets[h + 1]``.
 
     ``margins [n]`` are log odds of class 1, ``y [n]`` is 0 or 1, and ``thresholds`` are probabilities between 0 and 1.

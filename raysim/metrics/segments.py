@@ -101,7 +101,7 @@ def floating(values: ArrayLike) -> Rows:
 
 
 def ranges(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return ``lengths[h]`` numbers ``starts[h], starts[h] + 1, ...`` for each ``h`` in order, ``[sum of lengths]``.
+    """Return for each ``h`` in order the ``lengths[h]`` numbers ``starts[h], starts[h] + 1, ...``, in one array.
 
     >>> ranges(np.array([7, 0, 3]), np.array([2, 0, 3])).tolist()
     [7, 8, 3, 4, 5]

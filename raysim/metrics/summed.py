@@ -1,7 +1,7 @@
 """Figures that follow from one sum over rows, so that the sum can be released with noise.
 
 A row's contribution to the sum has a public bound, which follows from the number of classes or from the declared range
-of a real label. Unbiased noise keeps sums unbiased; figures are clipped to their range after they are computed.
+of a real-valued label. Unbiased noise keeps sums unbiased; figures are clipped to their range after they are computed.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ class SummedFigures(Protocol):
         """The largest 2-norm of one row's contribution to the sum."""
 
     def added(self, outputs: NDArray[Any], y: ArrayLike) -> Floats:
-        """Return each row's contribution to the sum, ``[n, width]``, from a model's ``outputs``, ``[n]`` or ``[n, C]``,
-        and labels ``y [n]``.
+        """Return each row's contribution to the sum, ``[n, width]``. ``outputs`` are a model's outputs, ``[n]`` or
+        ``[n, C]``, and ``y [n]`` the labels.
         """
 
     def figures(self, sums: ArrayLike) -> Floats:
-        """Compute the figures of ``S`` hospitals, ``[S, columns]``, from ``sums [S, width]``; NaN if undefined."""
+        """Compute the figures of ``S`` hospitals from their ``sums [S, width]``. The result ``[S, columns]`` has a
+        column for each figure; NaN if undefined.
+        """
 
     def together(self, sum: Floats) -> dict[str, float]:
-        """Compute by name the figures that are reported for the rows of all hospitals together, from the ``sum
-        [width]`` over these rows.
-        """
+        """Compute the figures of all hospitals' rows together, by name, from the ``sum [width]`` over these rows."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,8 @@ class TwoClasses:
     euclidean = 1.0
 
     def added(self, outputs: NDArray[Any], y: ArrayLike) -> Floats:
-        """Return a matrix that has in each row a single 1, in the column of the row's class and of the bin of its log
-        odds. Outputs of two logits ``[n, 2]`` are reduced to their difference.
+        """Return a matrix that has a single 1 in each row. The column of the 1 follows from the row's class and the bin
+        of its log odds. Outputs of two logits ``[n, 2]`` are reduced to their difference.
         """
         return one_of_each_bin(outputs if outputs.ndim == 1 else outputs[:, 1] - outputs[:, 0], y)
 
@@ -82,8 +82,8 @@ class TwoClasses:
 
 @dataclass(frozen=True)
 class Classes:
-    """Figures for ``C`` classes. The sum has for each class the numbers of rows in fixed bins of the class's margin,
-    and the numbers of its rows that are classified correctly and wrongly.
+    """Figures for ``C`` classes. For each class, the sum has the numbers of rows in fixed bins of the class's margin.
+    It also has the numbers of rows of the class that are classified correctly and wrongly.
 
     A class's margin is the log odds of its softmax probability. Bins are counted separately for rows of the class and
     for other rows. Each row is in one bin of each class and is classified once, so that it adds ``C + 1`` ones to the
@@ -95,7 +95,7 @@ class Classes:
 
     @property
     def width(self) -> int:
-        """The number of entries of the sum: ``2 BINS`` bins and two counts for each class."""
+        """The number of entries of the sum. Each class has ``2 * BINS`` bins and two counts."""
         return self.count * (2 * BINS + 2)
 
     @property
@@ -111,10 +111,10 @@ class Classes:
     def added(self, outputs: NDArray[Any], y: ArrayLike) -> Floats:
         """Return each row's contribution to the sum. It consists of two parts, flattened:
 
-        - ``[C, 2, BINS]``: for each class, a 1 in the bin of the class's margin, in the second half for rows of the
-          class and in the first half for other rows;
-        - ``[C, 2]``: a 1 for the row's own class, in the second entry if the row is classified correctly and otherwise
-          in the first.
+        - ``[C, 2, BINS]``: for each class, a 1 in the bin of the class's margin. It is in the second half if the row is
+          of this class, and otherwise in the first.
+        - ``[C, 2]``: a 1 for the row's own class. It is in the second entry if the row is classified correctly, and
+          otherwise in the first.
 
         A row is classified by its largest logit, the first of equal ones; a NaN logit counts as 0.
         """
@@ -156,8 +156,8 @@ class Classes:
 
 @dataclass(frozen=True)
 class Errors:
-    """Figures for a real label, from sums of errors; predictions and labels are first clipped to the label's declared
-    range.
+    """Figures for a real-valued label, from sums of errors; predictions and labels are first clipped to the label's
+    declared range.
 
     A row adds ``(1, |e|, e, e^2, t, t^2)``. ``e`` is the row's error, divided by the width of the range. ``t`` is its
     label, scaled so that the range is from -1 to 1.
@@ -201,13 +201,13 @@ class Errors:
         return np.column_stack(columns)
 
     def together(self, sum: Floats) -> dict[str, float]:
-        """Return no figures: for a real label, only means over hospitals, weighted by rows, are reported."""
+        """Return an empty dictionary: with a real-valued label, only means over hospitals are reported."""
         return {}
 
 
 def figures_of_counts(counts: ArrayLike) -> Floats:
-    """Compute the figures of ``S`` hospitals, ``[S, len(FIGURES)]``, from noisy ``counts [S, 2 BINS]``: sums over rows
-    of :func:`one_of_each_bin`.
+    """Compute the figures of ``S`` hospitals, ``[S, len(FIGURES)]``, from noisy ``counts``. These are ``[S, 2 *
+    BINS]``, sums over rows of the matrix of :func:`one_of_each_bin`.
 
     ``n`` and ``events``, the numbers of rows and of events, are rounded to whole numbers, at least 0. Undefined figures
     are NaN:

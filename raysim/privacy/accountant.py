@@ -69,8 +69,8 @@ def library() -> Any:
 def epsilon(events: Sequence[Event], delta: float, longer: float = 1.0) -> float:
     """Return the epsilon at ``delta`` of all releases ``events`` together, or an upper bound of it.
 
-    It is infinite if a release has no noise. ``longer`` is a factor of the steps by which privacy losses are
-    discretised. With longer steps, the result is computed faster and is slightly larger.
+    It is infinite if a release has no noise. Privacy losses are discretised in steps, which ``longer`` multiplies. With
+    longer steps, the result is computed faster and is slightly larger.
     """
     return _epsilon(tuple(_merged(events)), delta, longer)
 
@@ -102,8 +102,8 @@ def _together(events: Sequence[Gaussian]) -> float:
 def rough(event: Repeated, delta: float, others: tuple[Event, ...] = ()) -> float:
     """Return an upper bound of the epsilon of a patient with data at several hospitals, faster than :func:`epsilon`.
 
-    ``event`` is the sum to which these hospitals contribute, and ``others`` are the other noisy releases of each of
-    them. The epsilons of releases with Laplace noise are added to the bound.
+    ``event`` is the sum to which these hospitals contribute, and ``others`` are the other noisy releases that each of
+    them makes. The epsilons of releases with Laplace noise are added to the bound.
     """
     if event.multiplier <= 0:
         return math.inf
@@ -137,7 +137,8 @@ def _large(events: Sequence[Event], delta: float) -> float:
     """Estimate the epsilon of ``events`` if they have little noise; with much noise the estimate is too large.
 
     For releases with sampling, the estimate assumes that the adversary knows how many of them contain the patient (or
-    other privacy unit). A bound of this number is used, which is exceeded with probability at most ``delta / 2``.
+    other privacy unit). For this number an upper bound is used, which is exceeded with probability at most ``delta /
+    2``.
     """
     from scipy.stats import binom
 

@@ -2,8 +2,7 @@
 
 In adaptive clipping, the clipping norm is adjusted each round by the noisy share of hospitals whose update was shorter
 than this norm (G. Andrew, O. Thakkar, H. B. McMahan, S. Ramaswamy: *Differentially Private Learning with Adaptive
-Clipping*, NeurIPS 2021). The noise of a round is a multiple of the clipping norm that the same round's updates were
-clipped to.
+Clipping*, NeurIPS 2021). The noise of a round is a multiple of the clipping norm in the same round.
 """
 
 from __future__ import annotations
@@ -33,7 +32,8 @@ def clipped(vectors: Sequence[Floats], clip: float) -> list[Floats]:
     """Return the ``vectors`` of one hospital's message, scaled by one factor so that their joint norm is at most
     ``clip``.
 
-    If the norm is not larger, the vectors are returned bit for bit. Vectors that are not finite become zeros.
+    If their norm is already at most ``clip``, the vectors are returned unchanged, bit for bit. Vectors that are not
+    finite become zeros.
     """
     with np.errstate(over="ignore"):
         length = norm(vectors)

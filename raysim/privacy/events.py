@@ -1,8 +1,8 @@
 """Events: the privacy cost of noisy releases, as plain values that an accountant composes.
 
 Differential privacy compares neighbours: two federations that differ in one privacy unit (a hospital, or a patient).
-The unit's data is in one of them, and contributes zero in the other. A hospital that contributes zero is still counted,
-so the number of hospitals is public.
+One of them has the unit's data. In the other, the unit contributes zero. A hospital that contributes zero is still
+counted, so the number of hospitals is public.
 """
 
 from __future__ import annotations

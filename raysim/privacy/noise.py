@@ -37,8 +37,9 @@ class StepNormals:
 
     As in :func:`normals`, they come from a random stream or from the operating system. Numbers from a stream are in
     float32, and computed by the transformation of G. E. P. Box, M. E. Muller: *A Note on the Generation of Random
-    Normal Deviates*, Ann. Math. Statist. 29, 1958. A pair of numbers is a point in a uniform direction; its squared
-    distance from 0 is twice an exponential number. This method takes a third of ``standard_normal``'s time.
+    Normal Deviates*, Ann. Math. Statist. 29, 1958. A pair of numbers is a point in the plane: its direction is uniform,
+    and half its squared distance from 0 is exponentially distributed. This method takes a third of
+    ``standard_normal``'s time.
     """
 
     def __init__(self, origin: Origin, steps: int, seed: int, purpose: str, *key: int) -> None:
@@ -86,7 +87,7 @@ def laplaces(origin: Origin, size: int, seed: int, purpose: str, *key: int) -> F
 
 
 def grid_units(noise: Floats) -> NDArray[np.int64]:
-    """Round ``noise`` to fixed-point numbers, which are added exactly; return them as integers."""
+    """Round ``noise`` to fixed-point numbers, whose sums are exact; return them as integers."""
     return np.rint(noise * 2.0**FRACTION_BITS).astype(np.int64)
 
 

@@ -25,7 +25,7 @@ added."""
 
 
 class Hidden(Protocol):
-    """A method that adds hospitals' vectors and reveals only the total; ``raysim.secure`` implements it."""
+    """A protocol that adds hospitals' vectors and reveals only the total; ``raysim.secure`` implements it."""
 
     def total(self, vectors: Sequence[NDArray[np.int64]], seed: int) -> NDArray[np.int64]:
         """Return the sum of ``vectors``, one from each hospital, of ``K`` numbers each."""
@@ -76,8 +76,7 @@ class Mechanism:
         return np.asarray(self.event.multiplier * standard)
 
     def lengths(self, vectors: Floats) -> Floats:
-        """Return the norm of each of ``vectors [U, K]``, ``[U]``: the 1-norm for Laplace noise, the 2-norm for normal
-        noise."""
+        """Return the norms ``[U]`` of ``vectors [U, K]``: 1-norms for Laplace noise, 2-norms for normal noise."""
         if isinstance(self.event, Laplace):
             lengths: Floats = np.abs(vectors).sum(axis=1)
         else:
@@ -88,7 +87,7 @@ class Mechanism:
 def noisy_sum(
     rows: Floats, unit: NDArray[np.int64], how: Mechanism, bounds: Bounds, seed: int, purpose: str, *key: int
 ) -> Floats:
-    """Return the noisy sum of ``rows [n, K]``, ``[K]``.
+    """Return the noisy sum ``[K]`` of ``rows [n, K]``.
 
     The sum of the rows of each privacy unit (a patient, or a single row) is clipped to ``bounds``. ``unit [n]`` has the
     unit of each row: 0, 1, ... in ascending order. ``seed``, ``purpose`` and ``key`` identify the random stream of the

@@ -1,7 +1,7 @@
 """Quick bounds of epsilon for many hospitals: Rényi divergences of integer orders, in closed form.
 
-These upper bounds are some tenths larger than the epsilon from privacy loss distributions. They are used to choose the
-noise of hundreds of hospitals quickly. The reported epsilon is computed by :mod:`raysim.privacy.accountant`.
+These upper bounds are typically 10 to 30 % larger than the epsilon from privacy loss distributions. They are used to
+choose the noise of hundreds of hospitals quickly. The reported epsilon is computed by :mod:`raysim.privacy.accountant`.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def epsilon(multiplier: float, rate: float, steps: int, delta: float, others: fl
 def epsilon_at_several(
     steps: Sequence[tuple[float, float, int]], places: int, delta: float, others: float = 0.0
 ) -> float:
-    """Return an upper bound of the epsilon of a patient with data at ``places`` of the hospitals, whichever they are.
+    """Return an upper bound of the epsilon of a patient with data at ``places`` hospitals, for any choice of them.
 
     ``steps`` has the noise multiplier, the sampling probability and the number of steps of each hospital. ``others`` is
     the cost of each hospital's other releases, as in :func:`epsilon`. At each order, the ``places`` largest divergences
@@ -100,8 +100,8 @@ def epsilon_of(events: Sequence[Single], delta: float) -> float:
 def least_epsilon(events: Sequence[Single], delta: float) -> float:
     """Return the smaller of two upper bounds of the epsilon of all releases ``events`` together.
 
-    One is the result of :func:`epsilon_of` for all releases. The other is its result for the releases with normal
-    noise, plus the epsilons of the releases with Laplace noise.
+    One is the result of :func:`epsilon_of` for all releases. The other is the bound for the releases with normal noise,
+    plus the epsilons of the releases with Laplace noise.
     """
     normal = [event for event in events if isinstance(event, Gaussian)]
     pure = sum(event.count / event.multiplier for event in events if isinstance(event, Laplace))

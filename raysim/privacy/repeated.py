@@ -58,10 +58,10 @@ def outputs(
 ) -> Floats:
     """Return for each of ``losses [L]`` the smallest output whose privacy loss is at most that loss, ``[L]``.
 
-    Outputs are within ``bounds``, in steps of ``precision``. A privacy unit contributes s times (``places [S]``) with
-    probability q (``chances [S]``), and the noise has the standard deviation σ (``multiplier``). If the unit is
-    removed, the loss of an output x is ``log sum q exp(-(s x + s^2 / 2) / σ^2)``. If it is ``added``, the loss is
-    ``-log sum q exp((s x - s^2 / 2) / σ^2)``. Both losses decrease in x.
+    Outputs are within ``bounds``, in steps of ``precision``. A privacy unit contributes s times with probability q, for
+    each s in ``places [S]`` and its q in ``chances [S]``. The noise has the standard deviation σ (``multiplier``). If
+    the unit is removed, the loss of an output x is ``log sum q exp(-(s x + s^2 / 2) / σ^2)``. If it is ``added``, the
+    loss is ``-log sum q exp((s x - s^2 / 2) / σ^2)``. Both losses decrease in x.
     """
     variance, sign = multiplier**2, -1 if added else 1
     constants = np.log(chances) + sign * (places * (-sign * 0.5 * places) / variance)

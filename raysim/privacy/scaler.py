@@ -41,7 +41,7 @@ class ScalerNoise:
         return self.named, self.shared, self.mechanism.origin
 
     def sum_of(self, rows: Floats, unit: NDArray[np.int64], hospitals: int, seed: int, hospital: int) -> Floats:
-        """Return the noisy sum of a hospital's ``rows [n, K]``, ``[K]``; all entries are from -1 to 1.
+        """Return the noisy sum ``[K]`` of a hospital's ``rows [n, K]``, whose entries must be from -1 to 1.
 
         The sum of the rows of each privacy unit (a patient, or a single row) is clipped to the largest norm of a single
         row. ``unit [n]`` has the unit of each row. ``hospitals`` is the number of hospitals that send such sums.

@@ -66,7 +66,7 @@ class Statement:
 
     @property
     def epsilon(self) -> float:
-        """Return the epsilon against ``against``, the adversary for whom the guarantee is stated."""
+        """Return the epsilon for the adversary ``against``, for whom the guarantee is stated."""
         return self.epsilons[self.against]
 
     def as_json(self) -> dict[str, Any]:

@@ -50,7 +50,7 @@ class _Run:
     prepared: Mapping[str, Any]
 
     def line(self, fact: str) -> str:
-        """Return the text of the decision card on one finding, such as calibration; empty if the card has none."""
+        """Return the decision card's sentence on one finding, such as calibration; empty if the card has none."""
         return " ".join(line["text"] for line in self.answer["lines"] if line["fact"] == fact)
 
     def note(self, begin: str) -> str:

@@ -56,7 +56,8 @@ def names(table: pd.DataFrame, titles: Mapping[str, str]) -> dict[Key, str]:
 def distinct(labels: Iterable[str], titles: Mapping[str, str]) -> dict[str, str]:
     """Return a different name for each of ``labels``.
 
-    The name is the label's title, or the label itself without a title. If two labels share a title, the label follows.
+    The name is the label's title, or the label itself if it has no title. If two labels share a title, each label is
+    added to it.
 
     >>> distinct(["chip", "ifca"], {"chip": "Trees", "ifca": "Trees"})
     {'chip': 'Trees (chip)', 'ifca': 'Trees (ifca)'}

@@ -30,9 +30,10 @@ FRONT_DRAWS = 1000
 
 
 class Alike(NamedTuple):
-    """A model's main metric at each hospital, ``[H]``, and the ``B`` sums that each hospital sends, ``[H, B]``.
+    """A model's main metric and sums on the rows of another model, which is evaluated on fewer rows.
 
-    Both are computed on the rows of another model, which is evaluated on fewer rows.
+    ``figure`` is an array of shape ``[H]``, the main metric at each hospital. ``sums`` is an array of shape ``[H, B]``,
+    the ``B`` sums that each hospital sends.
     """
 
     figure: Floats
@@ -40,10 +41,11 @@ class Alike(NamedTuple):
 
 
 class Sketched(NamedTuple):
-    """The ``B`` sums that each of ``H`` hospitals sends about one model, ``[H, B]``, for covariances with other models.
+    """The sums that hospitals send about one model, from which covariances with other models are estimated.
 
-    ``hospitals`` are the hospitals' names. If this model is evaluated on fewer rows than other models, ``on_same_rows``
-    has the main metric and the sums of the other models on these rows.
+    ``hospitals`` are the names of the ``H`` hospitals. ``sums`` is an array of shape ``[H, B]``, the ``B`` sums of each
+    hospital. If this model is evaluated on fewer rows than other models, ``on_same_rows`` has the main metric and the
+    sums of the other models on these rows.
     """
 
     hospitals: tuple[str, ...]
@@ -66,7 +68,7 @@ def sent(results: Sequence[Result]) -> Sent:
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """The main metric (AUROC or MAE) of ``K`` models at ``H`` hospitals, sorted by name, under ``S`` seeds, sorted."""
+    """The main metric (AUROC or MAE) of ``K`` models at ``H`` hospitals under ``S`` seeds, both in sorted order."""
 
     kind: TaskKind
     """The kind of label, with its headline figure."""
@@ -180,7 +182,7 @@ class Panel:
         """Return the variance of the difference ``first - second`` that is due to patients, for each hospital of
         :meth:`sides`.
 
-        ``rows`` are the weights of seeds and hospitals. Without a ``second`` model, the variance is that of the first
+        ``rows`` has the weight of each seed and hospital. Without a ``second`` model, the variance is that of the first
         model's main metric. Returns None if sums are missing.
         """
         if not rows.size:

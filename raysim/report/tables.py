@@ -208,8 +208,9 @@ def complete(per_seed: pd.DataFrame) -> pd.DataFrame:
 
 
 def margins(per_seed: pd.DataFrame) -> pd.DataFrame:
-    """Return half the width of Student's 95 % interval of each metric's mean over seeds or folds, by strategy and
-    model.
+    """Return each metric's margin of error: half the width of Student's 95 % interval over seeds or folds.
+
+    There is one row for each strategy and model.
     """
     groups = (
         complete(per_seed).drop(columns=["seed", "yardstick", "learner"], errors="ignore").groupby(KEYS, sort=False)
@@ -280,9 +281,9 @@ def references(table: pd.DataFrame) -> NDArray[np.bool_]:
 def hospital_means(hospitals: pd.DataFrame) -> pd.DataFrame:
     """Return each hospital's main metric (``auroc`` or ``mae``) under each strategy and model, averaged over seeds.
 
-    Further columns are ``n_test`` and ``stays``, the number of all rows of the hospital. It is from the column
-    ``stays`` of ``hospitals``, or else the sum of the available parts. A metric is NaN if it is undefined under all
-    seeds.
+    Further columns are ``n_test`` and ``stays``, the number of all rows of the hospital. This number is the column
+    ``stays`` of ``hospitals`` or, without it, the sum of training, validation and test rows. A metric is NaN if it is
+    undefined under all seeds.
     """
     table = hospitals.copy()
     if "model" not in table:

@@ -1,8 +1,8 @@
 """Exports a run's model as a folder that works without raysim, with its preprocessing.
 
-The available formats depend on the model. Networks are exported as a program of ``torch.export`` or as ONNX. Linear
-models can also be exported as plain JSON; trees as plain JSON, as a model of xgboost, or as ONNX. Torch programs and
-ONNX models are tested before they are written, and rejected if their outputs differ from those of the run's model.
+Networks are exported as a program of ``torch.export`` or as ONNX. Linear models can also be exported as plain JSON;
+trees as plain JSON, as a model of xgboost, or as ONNX. Torch programs and ONNX models are tested before they are
+written, and rejected if their outputs differ from those of the run's model.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def check_format(form: Format | None) -> None:
 
 
 def _writer(predictor: Predictor, owner: str, form: Format) -> Write:
-    """Return a function that writes a run's model to a path, after a test if the format is a torch program or ONNX.
+    """Return a function that writes a run's model to a path. Torch programs and ONNX models are tested before.
 
     ``owner`` is the name of the model's parameters, such as ``global`` or ``personal/<hospital>``.
     """

@@ -62,7 +62,7 @@ class Exported:
         return Exported(path.stem, _outputs(path), fitted, trained_on)
 
     def risks(self, columns: pd.DataFrame) -> tuple[Floats, tuple[str, ...]]:
-        """Return the probability of the event for each of ``n`` rows, ``[n]``.
+        """Return the probability of the event for each row.
 
         Also returns remarks on how the rows differ from the training data. ``columns`` has the columns of the data
         source. Raises ``DataError`` for columns that do not fit the model, and for outputs that are not probabilities.
@@ -142,7 +142,8 @@ def _of_onnx(file: Path) -> Outputs:
 
 
 def outputs_of(file: Path) -> Callable[[NDArray[np.float32]], NDArray[Any]]:
-    """Return the model in ``file`` as a function from features ``[n, F]`` to probabilities of the event, ``[n]``.
+    """Return the model in ``file`` as a function of features ``[n, F]`` that returns each row's probability of the
+    event.
 
     ``file`` must be the JSON of an exported linear model or of exported trees, for two classes; otherwise raises
     ``ConfigError``.

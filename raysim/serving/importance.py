@@ -4,7 +4,7 @@ To measure a column's importance, its values are permuted among the rows of each
 flags (L. Breiman, *Random Forests*, 2001). Differences between hospitals therefore remain, and only the column's
 information on single patients is lost.
 
-The column's importance at a hospital is the resulting loss in the headline metric, averaged over ``repeats``
+The column's importance at a hospital is how much this worsens the headline metric, averaged over ``repeats``
 permutations. The importance over hospitals is the mean weighted by rows. Its interval is computed as for paired
 differences (:func:`raysim.statistics.differences.paired.paired`). It is valid for this trained model, at the hospitals
 of the run and at similar hospitals. Correlated columns share their importance, so that each alone may seem unimportant.
@@ -81,12 +81,12 @@ class Evaluated:
 def importances(predictor: Predictor, federation: Federation, part: str, repeats: int, seed: int) -> pd.DataFrame:
     """Return one row per source column (``column``), the most important first, with these columns:
 
-    - ``importance``: how much AUROC falls (or, for real labels, the absolute error rises) if the column is permuted.
+    - ``importance``: how much AUROC falls (or, for numeric labels, the absolute error rises) if the column is permuted.
     - ``low``, ``high``: the 95 % interval of ``importance``.
     - ``hospitals``: the number of hospitals at which the metric is defined.
     - ``gain``: for trees, the column's share of the gain of all splits; NaN for random splits, which have no gain.
-    - ``spread``: for linear models with one output, the standard deviation over rows of the column's contribution to
-      it.
+    - ``spread``: for linear models with one output, the standard deviation, over rows, of the column's contribution to
+      the output.
     """
     rows, task = Evaluated.of(predictor, federation, part), federation.task
     at = task.figures.index(task.headline)
@@ -116,7 +116,7 @@ def importances(predictor: Predictor, federation: Federation, part: str, repeats
 
 
 def dependence(predictor: Predictor, federation: Federation, part: str, columns: list[str]) -> pd.DataFrame:
-    """Return the partial dependence of the headline model on ``columns``: ``column, kind, value, mean``.
+    """Return a table of how the headline model depends on ``columns``: its partial dependence.
 
     There is one row per column and value. ``kind`` is ``number`` or ``category``. ``value`` is a number in the column's
     own unit, or the category. ``mean`` is the mean prediction over all rows after the column is set to this value. The
@@ -138,9 +138,10 @@ def dependence(predictor: Predictor, federation: Federation, part: str, columns:
 
 
 def columns_of(fitted: Preprocessing) -> dict[str, tuple[list[int], list[int]]]:
-    """Return for each source column the indices of its values among the features, and of all its features.
+    """Return two lists of feature indices for each source column.
 
-    The latter are its values and, if it has one, its missing flag.
+    The first list has the features with the column's values. The second also has the column's missing flag, if there is
+    one.
     """
     places: dict[str, tuple[list[int], list[int]]] = {}
     at = 0
@@ -161,9 +162,9 @@ def _within(offsets: NDArray[np.int64], seed: int, column: str, repeat: int) -> 
 def _settings(
     column: Numeric | Categorical, rows: Evaluated, values: list[int], features: list[int]
 ) -> list[tuple[object, NDArray[np.float32]]]:
-    """Return the values of a column at which partial dependence is evaluated.
+    """Return the values of a column at which partial dependence is evaluated. Each value is given in two forms.
 
-    Each is given as text for the table, and as values of the column's ``f`` model features, ``[f]``.
+    The first is a text for the table. The second is an array of the values that the column's features then have.
     """
     settings: list[tuple[object, NDArray[np.float32]]] = []
     first, width = features[0], len(features)
@@ -198,10 +199,9 @@ def _vectors(predictor: Predictor, rows: Evaluated) -> list[tuple[slice, Floats]
 
 
 def _gains(predictor: Predictor, rows: Evaluated) -> Floats | None:
-    """Return each feature's share of the gain of all splits, ``[F]``, averaged over rows; None if the model has no
-    trees.
+    """Return each feature's share of the gain of all splits, averaged over rows; None if the model has no trees.
 
-    Models without splits, or with random splits, are left out of the average. The result is NaN if none is left.
+    Models without splits, or with random splits, are left out of the average. The result is NaN if no model remains.
     """
     vectors = _vectors(predictor, rows) if isinstance(predictor.model, Grows) else None
     if vectors is None or not isinstance(predictor.model, Grows):
@@ -218,7 +218,7 @@ def _gains(predictor: Predictor, rows: Evaluated) -> Floats | None:
 
 
 def _spreads(predictor: Predictor, rows: Evaluated) -> Floats | None:
-    """Return each feature's contribution to a linear model's output for each row, ``[n, F]``; None for other models."""
+    """Return for each row the contribution of each feature to a linear model's output; None for other models."""
     model = predictor.model
     vectors = _vectors(predictor, rows) if isinstance(model, LinearModel) and model.outputs == 1 else None
     if vectors is None:

@@ -29,9 +29,9 @@ def output_names(fitted: Preprocessing) -> list[str]:
 
 
 def outputs_of(predictor: Predictor, owner: str, X: NDArray[np.float32]) -> NDArray[Any]:
-    """Return a run's model outputs for features ``X [n, F]``: ``[n]``, or ``[n, C]`` for more than two classes.
+    """Return a run's model outputs for features ``X [n, F]``, with one column per class for more than two classes.
 
-    They are probabilities, or predictions of a real label. ``owner`` is the name of the model's parameters, such as
+    They are probabilities, or predictions of a numeric label. ``owner`` is the name of the model's parameters, such as
     ``global``.
     """
     theta, shift = predictor.served.of(owner)

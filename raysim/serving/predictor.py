@@ -56,7 +56,7 @@ class Predictor:
     def predict(
         self, table: str | Path | pd.DataFrame, *, hospital: str | None = None, model: str | None = None
     ) -> pd.DataFrame:
-        """Return one row for each of the table's ``n`` rows that are not blank, in their order, with these columns:
+        """Return one row for each row of the table that is not blank, in the same order, with these columns:
 
         - ``hospital``: the row's hospital; empty if the table has none and all hospitals share one model;
         - the columns of predictions that :func:`raysim.metrics.predictions.predictions` names;
@@ -89,11 +89,11 @@ class Predictor:
     def outputs(
         self, X: NDArray[np.float32], observed: NDArray[np.bool_], hospitals: NDArray[Any], model: str | None = None
     ) -> NDArray[Any]:
-        """Return the model's outputs before the link, such as logits: ``[n]``, or ``[n, C]`` for more than two classes.
+        """Return the model's outputs before the link, such as logits, with one column per class for more than two
+        classes.
 
-        ``X [n, F]`` has the features of ``n`` rows, ``observed`` which values were recorded, and ``hospitals [n]`` the
-        names of the rows' hospitals. Raises ``DataError`` for a hospital unknown to the run, if hospitals do not share
-        a model.
+        ``X [n, F]`` has the features, ``observed`` says which values were recorded, and ``hospitals [n]`` names each
+        row's hospital. Raises ``DataError`` for a hospital unknown to the run, if hospitals do not share a model.
         """
         return self._scored(X, self._owners_of_rows(X, observed, hospitals, self._served_by(model)))
 
@@ -142,7 +142,7 @@ class Predictor:
     def _owners_of_rows(
         self, X: NDArray[np.float32], observed: NDArray[np.bool_], hospitals: NDArray[Any], served: str
     ) -> NDArray[Any]:
-        """Return for each row the name of the parameters that score it, ``[n]``."""
+        """Return for each row the name of the parameters that score it."""
         names, which = np.unique(hospitals.astype(str), return_inverse=True)
         owners, strangers, n = np.empty(len(X), dtype=object), [], 0
         for k, name in enumerate(names.tolist()):
@@ -195,7 +195,7 @@ class Predictor:
         return theirs
 
     def _untrained(self, hospital: str, served: str) -> str:
-        """Return an error message: the model ``served`` of ``hospital`` was not trained, and what the user can do."""
+        """Return an error message: the hospital's model was not trained."""
         others = [m for m, owners in self.served.owners.items() if owners.get(hospital, NOBODY) != NOBODY]
         remedy = f"use --model {others[-1]}" if others else "leave its rows out, or use another run"
         return f"the {served} model of hospital '{hospital}' was never trained, so it cannot score rows; {remedy}"

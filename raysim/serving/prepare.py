@@ -38,7 +38,7 @@ def columns() -> list[dict[str, Any]]:
 
 
 def features(rows: pd.DataFrame) -> Any:
-    """Return the features of ``n`` rows, ``[n, F]`` in float32: values, then flags of missing values.
+    """Return the features of ``rows`` as a float32 array: values, then flags of missing values.
 
     For trees, a missing value stays NaN, and a category is given by its index.
 

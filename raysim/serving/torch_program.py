@@ -26,8 +26,8 @@ from raysim.training.base import Exportable
 class Scores(nn.Module):
     """A torch module that computes a model's predictions from float32 features ``[n, F]``.
 
-    The outputs are probabilities, ``[n]`` for two classes and ``[n, C]`` for ``C`` classes, or predictions of real
-    labels, ``[n]``.
+    The outputs are probabilities, or predictions of numeric labels. They have the shape ``[n]``, or ``[n, C]`` for
+    ``C`` classes if there are more than two.
     """
 
     def __init__(self, module: nn.Module, classes: int, precision: torch.dtype, shift: Shift | None = None) -> None:

@@ -44,7 +44,7 @@ def trained_on(config: Config) -> dict[str, Any]:
 def shared(stored: Mapping[str, Any] | None, config: Config) -> tuple[str | None, bool]:
     """Return a remark if a model may have been trained on the data of ``config``, else None.
 
-    Also returns whether ``config`` has the same data and split as the model's run, so that its test rows can be used.
+    Also returns whether ``config`` has the same data and split as the model's run, so that the test rows can be used.
     ``stored``: the digests of :func:`trained_on` for the model's run; None for a model that raysim did not export.
     """
     if stored is None:

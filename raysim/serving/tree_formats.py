@@ -196,7 +196,9 @@ def _below(node: Mapping[str, Any]) -> float:
 
 
 def onnx_model(tree: Tree) -> bytes:
-    """Convert the trees to ONNX: ``features [n, F]`` to ``scores``, ``[n]``, or ``[n, C]`` for more than two classes.
+    """Convert the trees to ONNX.
+
+    The input is ``features [n, F]``; the output ``scores`` has one column per class if there are more than two.
 
     For each split by categories, a lookup table maps the category to an additional feature: 0 for categories that go
     left, 1 for all others. The split compares this feature.

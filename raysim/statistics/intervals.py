@@ -90,12 +90,12 @@ def score_interval(
 
 
 def few_rows_interval(auroc: ArrayLike, events: ArrayLike, non_events: ArrayLike) -> Interval:
-    """Return the 95 % interval of an AUROC with few rows of one class. It is Clopper and Pearson's interval of a share
-    among an effective number of rows.
+    """Return the 95 % interval of an AUROC with few rows of one class. The AUROC is treated as a share of an effective
+    number of rows, with Clopper and Pearson's interval.
 
-    With this number of rows, the variance of a share equals the variance of an AUROC of normal scores whose rarer class
-    has the larger spread (:data:`OF_RARER`). Unlike a symmetric interval, it accounts for the skewed distribution with
-    few rows. The limits are NaN if the AUROC is NaN or a class has no rows.
+    The number is chosen such that the variance of the share equals that of an AUROC of normal scores whose rarer class
+    has the larger spread (:data:`OF_RARER`). The interval accounts for the skewed distribution with few rows. The
+    limits are NaN if the AUROC is NaN or a class has no rows.
     """
     a, m, n = np.broadcast_arrays(*(_floats(x) for x in (auroc, events, non_events)))
     usable = (m > 0) & (n > 0) & ~np.isnan(a)
@@ -108,8 +108,8 @@ def auroc_interval(auroc: ArrayLike, variance: ArrayLike, events: ArrayLike, non
     """Return the 95 % interval that reports print for each AUROC.
 
     - With fewer than :data:`FEW_ROWS` rows of the rarer class, it is :func:`few_rows_interval`.
-    - Otherwise it is :func:`logit_interval`, if the rows of the rarer class times the distance of the AUROC from the
-      nearer of 0 and 1 are at least :data:`ENOUGH`.
+    - Otherwise it is :func:`logit_interval`, if the number of rows of the rarer class, times the distance of the AUROC
+      from the nearer of 0 and 1, is at least :data:`ENOUGH`.
     - Otherwise it is :func:`score_interval`.
     """
     a, v, m, n = np.broadcast_arrays(*(_floats(x) for x in (auroc, variance, events, non_events)))

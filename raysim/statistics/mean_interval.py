@@ -19,8 +19,8 @@ def mean_interval(
     """Return the 95 % interval of the mean of ``H`` hospitals' figures ``value [H]``, weighted by ``rows [H]``.
     Hospitals with a NaN figure are left out.
 
-    ``low`` and ``high [H]`` are the limits of each hospital's own 95 % interval; ``within`` is the possible range of
-    the figure. The limits are NaN if no hospital defines the figure, or if a hospital that defines it has no interval.
+    ``low [H]`` and ``high [H]`` are the limits of each hospital's own 95 % interval; ``within`` is the possible range
+    of the figure. The limits are NaN if no hospital defines the figure, or if one that defines it has no interval.
     """
     a, below, above, n = (np.asarray(each, dtype=np.float64) for each in (value, low, high, rows))
     judged = np.isfinite(a) & (n > 0)

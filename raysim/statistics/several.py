@@ -2,8 +2,8 @@
 them.
 
 The bound on the number is that of closed testing with Simes' test (Hommel's shortcut); the names come from Holm's
-procedure. The bound is wrong in at most 5 % of federations, and so are the names, whatever the effects at other
-hospitals. The bound requires that hospitals are independent; the names do not. Counting the hospitals whose own
+procedure. The bound is wrong in at most 5 % of federations, and so are the names. This holds whatever the effects at
+other hospitals. The bound requires that hospitals are independent; the names do not. Counting the hospitals whose own
 interval excludes 0 has no such guarantee: among 208 hospitals without any effect, it finds about ten. Sources: Holm
 1979; Hommel 1988; Goeman and Solari 2011.
 """
@@ -20,8 +20,8 @@ from raysim.core.levels import ALPHA
 
 
 class Bound(NamedTuple):
-    """The lower bound ``at_least`` on the number of hospitals that have the tested effect, among ``of`` tested
-    hospitals.
+    """A lower bound on the number of hospitals that have the tested effect: at least ``at_least`` hospitals have it.
+    ``of`` is the number of tested hospitals.
 
     ``named`` are the indices of hospitals that demonstrably have the effect, in ascending order of their p-values.
     ``at_least`` is never less than ``len(named)``. If it is larger, further hospitals have the effect, but it is
@@ -38,9 +38,9 @@ def bound(p: ArrayLike, alpha: float = ALPHA) -> Bound:
     hospitals.
 
     Hospitals with NaN are not tested. ``p`` is 1 for a hospital whose test has no power. Let ``h`` be the size of the
-    largest set of hospitals that Simes' test does not reject: the largest ``i`` such that the ``i`` largest p-values,
-    in ascending order, are above ``alpha j / i``, ``j = 1..i``. Of ``T`` tested hospitals, at least ``T - h`` have the
-    effect.
+    largest set of hospitals that Simes' test does not reject. It is the largest ``i`` such that, among the ``i``
+    largest p-values, the ``j``-th smallest is above ``alpha j / i`` for every ``j`` from 1 to ``i``. Of ``T`` tested
+    hospitals, at least ``T - h`` have the effect.
     """
     values = np.asarray(p, dtype=np.float64)
     judged = np.flatnonzero(~np.isnan(values))

@@ -74,7 +74,8 @@ def _figures(
     which: NDArray[np.int64],
     measured: Sequence[ClinicalFigure],
 ) -> pd.DataFrame:
-    """Return ``clinical.csv`` of a model: one row per figure for each hospital whose index is in ``which``."""
+    """Return ``clinical.csv`` of a model, with one row per hospital and clinical figure. ``which`` has the hospitals'
+    indices."""
     wide = len(measured)
     stacked = {
         name: np.stack([getattr(figure, name)[which] for figure in measured], axis=1).ravel()

@@ -42,12 +42,12 @@ def coefficients(
 
     - ``coefficient``: the coefficient of the feature as the model receives it; numeric features are in standard
       deviations.
-    - ``per_unit``: the coefficient of the source's column in its own unit; 0 if the column did not vary in training.
+    - ``per_unit``: the coefficient per unit of the source's column; 0 if the column did not vary in training.
     - ``se``, ``low``, ``high``: standard error and 95 % interval of ``coefficient``, for the global model. They are
       empty if the strategy does not estimate them, or if the column was left out of the model.
     - ``se_robust``, ``low_robust``, ``high_robust``: the same, but also valid if coefficients differ between hospitals.
-    - ``effect``: the meaning of a coefficient with a standard error: the logarithm of an odds ratio or of a rate ratio,
-      or a difference.
+    - ``effect``: what a coefficient with a standard error is: the logarithm of an odds ratio or rate ratio, or a
+      difference.
 
     The feature ``(intercept)`` comes last; with more than two classes there is a row for each ``class``.
     """

@@ -44,8 +44,8 @@ def of_groups(federation: Federation, outcome: Outcome) -> dict[str, pd.DataFram
 def fairness_table(model: str, gaps: Mapping[str, WithinGap]) -> pd.DataFrame:
     """Return one row per patient attribute and pair of its groups, with the difference between the two groups.
 
-    ``docs/statistics.md`` explains the columns. The test, and the decomposition of the difference over all rows, are
-    given only for the pair that differs most.
+    ``docs/statistics.md`` explains the columns. Only for the pair that differs most, there are a test and a
+    decomposition of the difference over all rows.
     """
     return pd.DataFrame(
         {"model": model, "attribute": attribute} | _of_pair(pair) | (_of_test(gap) if pair.groups == gap.groups else {})
@@ -88,8 +88,7 @@ def _of_test(gap: WithinGap) -> dict[str, object]:
 
 
 def risks_table(model: str, gaps: Mapping[str, WithinGap]) -> pd.DataFrame:
-    """Return the risks of each group of patients, one row per attribute and group; empty if the label is a real
-    number."""
+    """Return the risks of each group of patients, one row per attribute and group; empty if the label is numeric."""
     return pd.DataFrame(
         {"model": model, "attribute": attribute, **risk._asdict()}
         for attribute, gap in gaps.items()
@@ -154,8 +153,8 @@ def composition(federation: Federation, outcome: Outcome) -> pd.DataFrame | None
 def overlap(outcome: Outcome) -> pd.DataFrame | None:
     """Return how much the most important features of patient clusters overlap, one row per number of features.
 
-    Column ``top`` has the number of features, from ``TOP``, and ``overlap`` the value of :func:`mean_overlap`. Returns
-    None for fewer than two clusters of patients, and for a model that is not linear.
+    Column ``top`` has the number of features, which is one of ``TOP``. Column ``overlap`` has the value of
+    :func:`mean_overlap`. Returns None for fewer than two clusters of patients, and for a model that is not linear.
     """
     served = [rows for rows in outcome.serve.values() if rows.ndim == 2]
     if not served or len(models := np.unique(served[-1])) < 2 or set(outcome.layout.names) != {"weight", "bias"}:

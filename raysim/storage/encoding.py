@@ -191,9 +191,9 @@ def _unpack_best(tree: Mapping[str, Any] | None, arrays: Mapping[str, Any], stra
 def pack_ledger(ledger: Ledger, arrays: Arrays) -> list[list[Any]]:
     """Add a traffic ledger to ``arrays``, and return its entries as ``[round, kind, hospitals, all, bytes, program]``.
 
-    ``hospitals`` is their number; ``all`` is true if they are the hospitals 0, 1, ... in order, else their ids are in
-    the array ``ledger``. ``bytes`` is a single number if all hospitals sent equally much; otherwise it is None, and the
-    numbers are in ``ledger``.
+    ``hospitals`` is the number of hospitals. ``all`` is true if their ids are 0, 1, ... in order; otherwise their ids
+    are in the array ``ledger``. ``bytes`` is a single number if all hospitals sent equally much; otherwise it is None,
+    and the numbers are in ``ledger``.
     """
     rows, lists = [], [np.empty(0, dtype=np.int64)]
     for round, kind, hospitals, sent, program in ledger.entries:

@@ -221,7 +221,7 @@ def check_plain(folder: Path) -> None:
 
 
 def spare(path: Path, option: str) -> None:
-    """Raise ``ConfigError`` if ``path`` is a device, a pipe or a result file, which writing a file there would replace.
+    """Raise ``ConfigError`` if a file must not be written to ``path``, because it is a device, a pipe or a result file.
 
     The error names the command-line ``option`` with which the user gave the path.
     """

@@ -94,8 +94,8 @@ class Ticket:
     def check_owner(self, folder: Path) -> None:
         """Raise ``ConfigError`` if the checkpoints are outside ``folder`` and belong to another run.
 
-        Old checkpoints there are removed. Without this check, a modified ``resume.json`` could have another run's
-        checkpoints removed.
+        A run removes old checkpoints at the place that its ``resume.json`` names. If this file was modified, they could
+        be another run's checkpoints.
         """
         if self.checkpoints == CHECKPOINTS:
             return
@@ -128,8 +128,8 @@ class Ticket:
 def settings_of(frozen: Mapping[str, Any], data: Any) -> dict[str, Any]:
     """Return the settings that determine a run's result, for comparison when the run is resumed.
 
-    They are the stored configuration ``frozen`` without the sections that do not affect results (``FREE``), and the
-    fingerprint ``data`` of the data.
+    They are the stored configuration (``frozen``) without the sections that do not affect results (``FREE``), and the
+    fingerprint of the data (``data``).
     """
     tree = {key: value for key, value in frozen.items() if key not in FREE}
     plain: dict[str, Any] = json.loads(json.dumps(tree | {"data fingerprint": data}))
@@ -241,8 +241,8 @@ class Opened:
     def finish(self, outcome: Outcome | None = None, *, models: bool = False) -> None:
         """Record that the run or comparison is finished.
 
-        With an ``outcome``, also write the data of the run that its comparison needs, including the models with
-        ``models``.
+        If ``outcome`` is given, it is stored for the run's comparison; the models are stored only if ``models`` is
+        true.
         """
         with writing(self.folder):
             if outcome is not None:
@@ -281,7 +281,8 @@ class Opened:
         return before
 
     def finished(self) -> Outcome | None:
-        """Return the stored outcome of a run of a comparison if the run is finished; see :func:`load_finished`.
+        """Return the stored result of a run, if the run is finished and belongs to a comparison; see
+        :func:`load_finished`.
 
         Returns None if the run is not finished, or if one of its files is missing or changed: the run is then repeated.
         """
@@ -350,7 +351,7 @@ def opened(
 
 
 def _owner(run_id: str, folder: Path) -> dict[str, str]:
-    """Return the content of ``owner.json``, which says which run the checkpoints outside a run's folder belong to."""
+    """Return the content of ``owner.json``, which names the run to which checkpoints outside its folder belong."""
     return {"id": run_id, "folder": str(folder.resolve())}
 
 

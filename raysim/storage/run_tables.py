@@ -80,8 +80,8 @@ def hospitals_table(federation: Federation, outcome: Outcome, part: str) -> pd.D
 
 
 def _trained(outcome: Outcome, model: str, hospitals: int) -> NDArray[Any]:
-    """Return for each of ``N`` hospitals whether its model was trained, ``[N]``: ``yes``, ``no``, or ``one class`` if
-    its training rows have only one class."""
+    """Return for each hospital whether its model was trained: ``yes``, ``no``, or ``one class`` if its training rows
+    have only one class."""
     trained = np.full(hospitals, "yes", dtype=object)
     for states, word in ((outcome.one_class, "one class"), (outcome.untrained, "no")):
         if model in states:
@@ -161,11 +161,11 @@ def judged_rows(federation: Federation, outcome: Outcome, part: str) -> pd.DataF
 
 
 def auroc_intervals(outcome: Outcome, model: str) -> dict[str, Floats]:
-    """Return each hospital's 95 % interval of its AUROC, and its shrunken AUROC with an interval, by column name.
+    """Return columns by name: the 95 % interval of each hospital's AUROC, and a shrunken AUROC with its interval.
 
     ``auroc_low`` and ``auroc_high`` measure uncertainty due to the hospital's patients. ``auroc_shrunken`` is the AUROC
-    shrunken towards the mean over hospitals. The shrinkage is stronger for hospitals whose AUROC is less certain. It is
-    NaN if undefined.
+    shrunken towards the mean over hospitals. The shrinkage is stronger for hospitals whose AUROC is less certain. An
+    undefined ``auroc_shrunken`` is NaN.
     """
     sums = outcome.pairs.get(model)
     if sums is None:

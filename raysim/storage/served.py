@@ -51,8 +51,8 @@ ELSEWHERE = f"{RECALIBRATED} for other hospitals"
 
 
 class Shift(NamedTuple):
-    """A recalibration: its outputs are ``intercept + slope * outputs``, with the outputs of the parameter vector
-    ``of``."""
+    """A recalibration of a model's outputs: ``intercept + slope * outputs``. ``of`` names the model's parameter
+    vector."""
 
     of: str
     intercept: float
@@ -136,10 +136,10 @@ def served(federation: Federation, outcome: Outcome, precision: str) -> Served:
 
 
 def _shifted(plain: Served, recalibrated: Recalibrated) -> Served:
-    """Return ``plain`` with an additional model: its recalibration at each hospital.
+    """Return ``plain`` with one more model, which is recalibrated at each hospital.
 
-    Hospitals that did not take part use the mean recalibration if all hospitals recalibrate one vector, and those
-    hospitals use this vector as well. Otherwise they use no recalibration.
+    Hospitals that did not take part use the mean recalibration, if they use the same parameter vector as all
+    participants. Otherwise they use no recalibration.
     """
     shifts: dict[str, Shift] = {}
 
@@ -194,7 +194,7 @@ def _others(outcome: Outcome, owners: Mapping[str, Mapping[str, Owners]]) -> Own
     """Return the name of the parameter vector for hospitals that did not take part.
 
     It is the vector of the last model that has a single vector for all hospitals, else the global model. Returns None
-    if there is neither.
+    if there is neither, or if each hospital has private parameters.
     """
     if outcome.private is not None:
         return None
@@ -271,7 +271,7 @@ def read_served(folder: Path, layout: Layout, strategy: Callable[[], Strategy]) 
 
 
 def _written(theirs: Mapping[str, Owners]) -> Any:
-    """Return the names of parameter vectors by hospital, or only one entry if it is the same for all hospitals."""
+    """Return the names of parameter vectors by hospital, or a single entry if all hospitals have the same."""
     owners = set(theirs.values())
     return owners.pop() if len(owners) == 1 else dict(theirs)
 
@@ -297,10 +297,10 @@ def _each(owners: Owners) -> Iterable[str]:
 
 
 def _packed(division: Division | None, arrays: Arrays) -> Any:
-    """Return the rule that divides rows into groups as JSON values, and add its arrays to ``arrays``.
+    """Return JSON values of the rule that divides rows into groups, and add the rule's arrays to ``arrays``.
 
-    Returns None without such a rule. If its fields cannot be stored, the result has only the name of its class, and the
-    reason.
+    Returns None without such a rule. If the rule's fields cannot be stored, the result has only the name of its class,
+    and the reason.
     """
     if division is None:
         return None

@@ -21,8 +21,8 @@ EQUAL = 0.01
 
 
 def ranking(shares: pd.DataFrame) -> pd.Series:
-    """Return how well each metric alone predicts the label skew (alpha of a Dirichlet partition): its R² over all
-    partitions, as the mean over models, the best first. ``shares`` are the rows of ``importances.csv``.
+    """Return how well each metric alone predicts the label skew (alpha of a Dirichlet partition), the best first. The
+    measure is R² over all partitions, averaged over models. ``shares`` are the rows of ``importances.csv``.
     """
     together = shares[shares["clients"] == ALL]
     return together.groupby("metric", sort=False)["r2_alone"].mean().sort_values(ascending=False, kind="stable")

@@ -31,7 +31,7 @@ def cells(study: Study) -> list[tuple[int, float, int]]:
 
 
 def measure(y: Labels, classes: int, study: Study, strategy: Strategy | None) -> Iterator[dict[str, float]]:
-    """Divide the labels ``y [N]`` by every partition of a study, and yield a row of figures for each.
+    """Divide the labels ``y [N]`` by every partition of a study, and yield a row of figures for each partition.
 
     Columns are ``clients, alpha, seed, feasible``, every metric of the label skew of training rows, and the Gini index
     of the numbers of training rows. With a strategy, ``clusters`` is the number of clusters that it chooses. A

@@ -72,16 +72,17 @@ class Layout:
 
     @cached_property
     def unpenalised(self) -> NDArray[np.bool_]:
-        """Return a mask ``[P]`` of the scalars of the flat vector to which weight decay does not apply."""
+        """Return a mask ``[P]`` that marks the scalars without weight decay."""
         mask = np.ones(self.size, np.bool_)
         for name, part in self.slices.items():
             mask[part] = not self.penalised(name)
         return mask
 
     def split(self, vector: Any) -> dict[str, Any]:
-        """Split a flat ``vector [..., P]`` into views by tensor name, each of shape ``[..., *shape]``.
+        """Split a flat ``vector [..., P]`` into one view for each tensor, by the tensor's name.
 
-        The vector is a numpy array or a torch tensor.
+        The vector is a numpy array or a torch tensor. A view has the shape ``[..., *shape]``, where ``shape`` is the
+        tensor's.
         """
         views, at = {}, 0
         for name, shape in zip(self.names, self.shapes, strict=True):
@@ -131,15 +132,15 @@ class Task:
     Training minimises the mean loss of batches over the parameters ``theta``. The loss includes the proximal terms
     ``sum_j weight_j/2 * |theta - towards_j|^2`` and the other terms below.
 
-    - ``X [n, F]``, ``y [n]`` (class indices, or real labels): the hospital's training rows. Without rows the result is
-      ``start``.
+    - ``X [n, F]``, ``y [n]`` (class indices, or real-valued labels): the hospital's training rows. Without rows the
+      result is ``start``.
     - ``start [P]``: the parameters from which training begins.
     - ``proximal``: the pairs ``(weight_j, towards_j [P])`` of the proximal terms.
     - ``epochs``, ``learning_rate``: the number of epochs and the learning rate of the local update.
     - ``batches(epoch)``: a function that returns a random generator at the beginning of that epoch's stream. From this
       generator kernels draw the order of the epoch's rows, and then the model's random numbers (dropout). Kernels call
       ``batches`` once for each epoch, in order. For a full batch (``batch_size`` 0, or at least ``n``) they call it
-      only if the model draws random numbers. Tasks may share one generator, which every call then seeds anew.
+      only if the model draws random numbers. Tasks may share one generator; each call then seeds it again.
     - ``linear [P]``: a vector that is added to every gradient (the term ``linear . theta``).
     - ``frozen [P]``: a mask of the parameters that do not change.
     - ``contrast``: a contrastive term, which few models support; see :attr:`raysim.strategies.base.Objective.contrast`.
@@ -176,8 +177,8 @@ class Task:
 class ContrastTerm:
     """A task's contrastive term (MOON, eq. 3).
 
-    The term draws a row's representation by the trained model towards its representation by the received model. It
-    draws the representation away from the row's representation by the hospital's previous local model.
+    Three models compute a representation of each row: the trained model, the received model, and the hospital's
+    previous local model. The term draws the first representation towards the second, and away from the third.
     """
 
     weight: float
@@ -204,11 +205,11 @@ class DeviceFull(Exception):
 
 
 class Model(Protocol):
-    """A model for ``F`` features, and for ``C`` classes or a real label, on one device and in one precision.
+    """A model for ``F`` features, and for ``C`` classes or a real-valued label, on one device and in one precision.
 
     A model may have ``logits_of_many(theta [P], X [n, F]) -> [n]`` for rows of many hospitals in one call. A row's
-    output must then be the same, bit for bit, whatever the row's position and the other rows are. The same must hold
-    for its loss by ``row_losses``. If the method is missing or None, ``logits`` is called for each hospital separately.
+    output, and its loss from ``row_losses``, must then be the same, bit for bit, at any position and among any other
+    rows. If the method is missing or None, ``logits`` is called for each hospital separately.
     """
 
     layout: Layout
@@ -217,14 +218,14 @@ class Model(Protocol):
         """Return the initial parameters ``[P]``, with which all hospitals start."""
 
     def logits(self, theta: Vector, X: NDArray[Any]) -> NDArray[Any]:
-        """Return the outputs of rows ``X [n, F]`` at ``theta [P]``.
+        """Return the model's outputs for rows ``X [n, F]``, with the parameters ``theta [P]``.
 
-        For two classes these are the log-odds of class 1 ``[n]``; for more classes ``[n, C]`` logits; for a real label
-        its predictions ``[n]``.
+        For two classes they are the log-odds of class 1, ``[n]``. For more classes they are logits ``[n, C]``, and for
+        a real-valued label predictions ``[n]``.
         """
 
     def row_losses(self, outputs: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the loss of each row ``[n]``; training minimises its mean. ``outputs`` are results of ``logits``."""
+        """Return the losses of rows, ``[n]``; training minimises their mean. ``outputs`` are results of ``logits``."""
 
     def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
         """Run LocalSGD for each task and return the parameters, ``[len(tasks), P]``, in the run's precision.
@@ -238,7 +239,7 @@ class Exportable(Protocol):
     """The additional method of a :class:`Model` that can be exported as a plain ``torch`` module."""
 
     def as_module(self, theta: Vector) -> nn.Module:
-        """Return a module that computes the outputs of ``logits`` at ``theta [P]`` from rows ``[n, F]``, in the run's
+        """Return a module with the parameters ``theta [P]`` that has the same outputs as ``logits``, in the run's
         precision."""
 
 

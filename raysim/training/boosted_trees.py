@@ -40,16 +40,13 @@ class BoostedTrees(TreeSettings):
     ) -> Model:
         """Return the model for ``F`` features and ``C`` classes, always on a CPU.
 
-        ``levels [F]`` is the number of categories of each feature; 0 means a number.
+        ``levels [F]`` is the number of categories of each feature; 0 means a numeric feature.
         """
         return TreeModel(TreeTask(self, levels, n_classes), precision)
 
 
 class TreeModel:
-    """Boosted trees as a model, stored as a vector ``[P]`` in the format of :class:`raysim.trees.stored.Shape`.
-
-    A vector of zeros has no trees.
-    """
+    """Boosted trees as a model, stored as a vector ``[P]`` in the format of :class:`raysim.trees.stored.Shape`."""
 
     unclippable = "is grown without steps of gradient descent"
 
@@ -71,7 +68,7 @@ class TreeModel:
     def logits(self, theta: Vector, X: NDArray[Any]) -> NDArray[Any]:
         """Return the outputs for rows ``X [n, F]``.
 
-        They are log-odds of class 1, predictions of a real label, or expected counts, ``[n]``. For more than two
+        They are log-odds of class 1, predictions of a real-valued label, or expected counts, ``[n]``. For more than two
         classes they are logits ``[n, C]``.
         """
         margins = self.forest(theta).margins(X)

@@ -70,8 +70,7 @@ class CanaryModel(DenseLayers):
 
     @property
     def logits_of_many(self) -> Callable[[Vector, NDArray[Any]], NDArray[Any]] | None:
-        """Return the inner model's ``logits_of_many``, called with the columns of canaries set to 0; None if it has
-        none."""
+        """Return the inner model's ``logits_of_many`` with canary columns set to 0; None if that model has none."""
         many = getattr(self._inner, "logits_of_many", None)
         return None if many is None else lambda theta, X: many(theta, self._without(X))
 
@@ -108,7 +107,6 @@ class CanaryModel(DenseLayers):
         return crafted
 
     def _canaries(self, X: NDArray[Any]) -> NDArray[np.bool_]:
-        """Return a mask ``[n]`` of the rows of canaries."""
         return np.asarray(X[:, self._first :].any(axis=1))
 
     def _without(self, X: NDArray[Any]) -> NDArray[Any]:

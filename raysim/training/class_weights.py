@@ -18,7 +18,8 @@ FIELD = "training.class_weights"
 
 
 def check(weights: ClassWeights, classes: int) -> None:
-    """Raise ``ConfigError`` for weights that do not fit a label with this number of ``classes`` (0: a real label)."""
+    """Raise ``ConfigError`` for weights that do not fit a label with this number of ``classes`` (0: a real-valued
+    label)."""
     if weights == "none":
         return
     if not classes:
@@ -38,8 +39,8 @@ def balanced(counts: NDArray[Any]) -> NDArray[np.float64]:
     """Return the weight ``n / (k * n_c)`` of each of ``C`` classes, ``[C]``, as in scikit-learn.
 
     ``counts [C]`` has the number ``n_c`` of training rows of each class over all hospitals, and ``n`` is their sum.
-    ``k`` of the classes have rows. Each of these classes then has the same total weight, and the mean weight of a row
-    is 1. A class without rows has the weight 1.
+    ``k`` is the number of classes that have rows. All these classes then have the same total weight, and the mean
+    weight of a row is 1. A class without rows has the weight 1.
     """
     weights = np.ones(len(counts))
     filled = counts > 0

@@ -3,9 +3,9 @@
 For a row with label ``y`` and the model's output ``z``:
 
 - ``log_loss``: ``-log softmax(z)[y]``; the only loss for classes;
-- ``squared``: ``(z - y)^2 / 2``, for a real label. With the factor 1/2 the derivative is the residual ``z - y``, as for
-  the log loss, so that learning rates are comparable;
-- ``absolute``: ``|z - y|``, for a real label, with the subgradient ``sign(z - y)``, which is 0 if ``z = y``.
+- ``squared``: ``(z - y)^2 / 2``, for a real-valued label. With the factor 1/2 the derivative is the residual ``z - y``,
+  as for the log loss, so that learning rates are comparable;
+- ``absolute``: ``|z - y|``, for a real-valued label, with the subgradient ``sign(z - y)``, which is 0 if ``z = y``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ above 2.
 def row_losses(loss: str, outputs: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
     """Return the ``loss`` of each row ``[n]``, in float64.
 
-    ``outputs`` are predictions ``[n]`` of a real label, margins ``[n]`` of class 1, or logits ``[n, C]``.
+    ``outputs`` are predictions ``[n]`` of a real-valued label, log-odds ``[n]`` of class 1, or logits ``[n, C]``.
     """
     z = outputs.astype(np.float64)
     losses: NDArray[np.float64]
@@ -55,7 +55,7 @@ def row_losses(loss: str, outputs: NDArray[Any], y: NDArray[Any]) -> NDArray[np.
 def residual(loss: str, z: NDArray[Any], y: NDArray[Any]) -> None:
     """Replace predictions ``z [b]`` in place by the derivatives of their rows' losses.
 
-    ``loss`` is one of ``REGRESSION``, the losses for real labels.
+    ``loss`` is one of ``REGRESSION``, the losses for real-valued labels.
     """
     np.subtract(z, y, z)
     if loss == "absolute":
@@ -71,10 +71,10 @@ def default_rate(loss: str | None, *, real_label: bool) -> float:
 
 
 def choose(loss: str | None, n_classes: int) -> str:
-    """Return the name of the loss for a label with ``n_classes`` classes (0: a real label).
+    """Return the name of the loss for a label with ``n_classes`` classes (0: a real-valued label).
 
-    ``loss`` is the configured name. With None, the loss is the log loss for classes, and the squared loss for a real
-    label. Raises ``ConfigError`` for a loss that does not fit the label.
+    ``loss`` is the configured name. With None, the loss is the log loss for classes, and the squared loss for a
+    real-valued label. Raises ``ConfigError`` for a loss that does not fit the label.
     """
     if n_classes:
         if loss not in (None, LOG_LOSS):

@@ -37,8 +37,8 @@ def build_model(
     - ``n_classes``: 0 means that the label is a real number. A module is then constructed with one output. A family
       must have ``regression`` among its ``labels``.
     - ``options``: the options of the family, by name.
-    - ``levels()``: a function that returns the number of categories of each of the F features, 0 for a number. None
-      means that all features are numbers. Only families that use columns without preprocessing (attribute ``raw``)
+    - ``levels()``: a function that returns the number of categories of each of the F features, 0 for a numeric feature.
+      None means that all features are numbers. Only families that use columns without preprocessing (attribute ``raw``)
       receive these numbers, as the argument ``levels`` of ``bind``.
     - ``init``: ``default`` is the family's own initialisation, ``zeros`` sets all parameters to 0.
 
@@ -77,7 +77,8 @@ def takes_raw(cls: type[Any]) -> bool:
 
 
 def check_label(cls: type[Any], name: str, n_classes: int) -> None:
-    """Raise ``ConfigError`` if the family ``cls`` does not predict labels with ``n_classes`` classes (0: a real label).
+    """Raise ``ConfigError`` if the family ``cls`` does not predict labels with ``n_classes`` classes (0: a real-valued
+    label).
 
     The family's attribute ``labels`` lists the kinds of tasks (``classification``, ``regression``) that it supports. A
     family without this attribute predicts classes.

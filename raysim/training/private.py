@@ -100,8 +100,7 @@ def sampled(
 
 
 def _rows_of(who: NDArray[np.int64], rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the rows of the patients ``who [m]``, patient after patient, and each of these patients' number of rows,
-    ``[m]``.
+    """Return the rows of the patients ``who [m]``, patient after patient, and how many rows each patient has, ``[m]``.
 
     ``rows [U]`` is the number of rows of each of the hospital's ``U`` patients.
     """

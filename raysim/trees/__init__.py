@@ -3,7 +3,7 @@
 Strategies, models and exports share the functions of this package.
 
 - :mod:`raysim.trees.settings`: the options of the model, and the columns that it uses.
-- :mod:`raysim.trees.edges`: bins of columns, from counts alone; :mod:`raysim.trees.binning`: rows in these bins.
+- :mod:`raysim.trees.edges`: the edges of bins, from counts of rows; :mod:`raysim.trees.binning`: the bin of each value.
 - :mod:`raysim.trees.losses`: the gradients that a row adds to the sums; :mod:`raysim.trees.histograms`: the sums over
   the rows of each node and bin.
 - :mod:`raysim.trees.splits`: the best split of a node; :mod:`raysim.trees.growing`: a tree, level by level.

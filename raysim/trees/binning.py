@@ -33,7 +33,8 @@ class Bins:
 
     @staticmethod
     def between(edges: Sequence[Floats], levels: tuple[int, ...]) -> Bins:
-        """Return the bins of ``F`` columns from each column's edges (none for categories) and number of categories."""
+        """Return the bins of ``F`` columns. Each has ``edges`` (none for categories) and a number of categories,
+        ``levels``."""
         return Bins(np.concatenate([np.zeros(0), *edges]), np.array([len(each) for each in edges], np.int64), levels)
 
     @staticmethod
@@ -79,7 +80,7 @@ class Bins:
         return int((self.sizes + 1).sum())
 
     def codes(self, X: NDArray[Any]) -> NDArray[np.uint8]:
-        """Return the bin of each value of rows ``X [n, F]``, ``[n, F]``."""
+        """Return the index of the bin of each value of rows ``X [n, F]``, in the same shape."""
         made = np.empty(X.shape, np.uint8)
         for f, (edges, levels) in enumerate(zip(self.edges, self.levels, strict=True)):
             column = X[:, f].astype(np.float64)
@@ -92,7 +93,7 @@ class Bins:
         return made
 
     def threshold(self, column: int, bin: int) -> float:
-        """Return the largest float32 number in a bin of a numeric column; infinite for the last bin."""
+        """Return the largest float32 number in a bin of a numeric column; infinite for the last bin of numbers."""
         edges = self.edges[column]
         if bin >= len(edges):
             return np.inf

@@ -42,8 +42,8 @@ class Rows:
     def level(self, level: Level, g: Floats, h: Floats, taken: NDArray[np.bool_] | None = None) -> Floats:
         """Return the histograms of the ``m`` nodes that ``level`` requests, ``[m, W, 3]``.
 
-        They are the sums of gradients ``g``, of second derivatives ``h`` and of ones over the rows of each of ``W``
-        bins. ``taken [n]`` marks the rows that are used; None means all.
+        For each of ``W`` bins they have the sums of gradients ``g`` and of second derivatives ``h`` over the bin's
+        rows, and the number of rows. ``taken [n]`` marks the rows that are used; None means all.
         """
         made = []
         for k in np.unique(level.which).tolist():
@@ -57,7 +57,7 @@ class Rows:
     ) -> list[Grown]:
         """Grow one tree for each output of the model, from the gradients at the present margins.
 
-        Splits use only ``columns [F]``, and only the rows ``taken [n]`` are used; None means all.
+        ``columns [F]`` marks the columns that splits may use, and ``taken [n]`` the rows that are used; None means all.
         """
         g, h = gradients(task.loss, self.margins, self.y, scale)
         growing = grow(self._binned.bins, task.settings, task.outputs, [columns] * task.outputs)
@@ -90,7 +90,7 @@ class Validation:
         return self._checks.waited(self._stop.tolerance) >= self._stop.patience
 
     def best(self, forest: Forest) -> Forest:
-        """Return ``forest`` without the trees after the smallest validation loss.
+        """Return ``forest`` without the trees that were added after the smallest validation loss was reached.
 
         At least one boosting step is kept if boosting began without trees.
         """
@@ -139,8 +139,8 @@ def boosted(
 
     - ``bins``: the bins of the columns; None: they are computed from ``X``.
     - ``forest``: the trees to which the new trees are added; None: boosting begins without trees.
-    - ``columns(t)`` and ``rows(t)``: masks of the columns ``[F]`` that the trees of boosting step ``t`` may split by,
-      and of the rows ``[n]`` on which they are grown. None means all.
+    - ``columns(t)`` returns a mask ``[F]`` of the columns that the trees of boosting step ``t`` may split by, and
+      ``rows(t)`` a mask ``[n]`` of the rows on which these trees are grown. None means all.
     - ``held``: validation rows, which decide how many trees are grown and kept, if there are enough of them
       (:func:`enough`); None: all trees are kept.
     """

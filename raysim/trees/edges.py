@@ -6,13 +6,13 @@ each step, the values that begin with the prefix are counted by their next 8 bit
 hospitals' counts add up to the counts of the pooled rows. Edges therefore do not depend on which hospital has which
 rows.
 
-With ``n`` recorded values and ``B`` bins, ``v_k`` (k = 1 to B - 1) is the smallest value that at least ``k n / B``
-values do not exceed. ``w_k`` is the smallest value above ``v_k``. Edge ``k`` is the midpoint of ``v_k`` and ``w_k``.
-Equal edges count once, and there is no edge after the largest value.
+With ``n`` recorded values and ``B`` bins, ``v_k`` (k = 1 to B - 1) is the smallest value for which at least ``k n / B``
+of the values are not larger. ``w_k`` is the smallest value above ``v_k``. Edge ``k`` is the midpoint of ``v_k`` and
+``w_k``. Equal edges count once, and there is no edge after the largest value.
 
 With ``edges: exact`` all 32 bits are used. With ``edges: codes`` only the first 16 bits of values are compared. The
 edge is then the midpoint of the largest number that begins with the bits of ``v_k`` and the smallest number that begins
-with the bits of ``w_k``. Values between ``v_k`` and its edge differ from ``v_k`` by at most 1/128 of ``v_k``.
+with the bits of ``w_k``. Values between ``v_k`` and edge ``k`` differ from ``v_k`` by at most 1/128 of ``v_k``.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ MISSING = 2**32 - 1
 class Prefixes:
     """A request to count rows by the next 8 bits of their values in some columns.
 
-    Each of ``Q`` entries names a column, ``column [Q]``, and the first ``bits`` bits of a value, ``prefix [Q]``. The
-    answer, ``[Q, 256]``, counts the rows whose value begins with this prefix, for each possible value of the next 8
-    bits.
+    The request has ``Q`` entries. Each names a column, in ``column [Q]``, and a prefix of ``bits`` bits, in ``prefix
+    [Q]``. The answer is an array ``[Q, 256]``. It counts the rows whose value begins with the prefix, separately for
+    each value of the next 8 bits.
     """
 
     column: Ints
@@ -64,9 +64,9 @@ def unordered(codes: NDArray[Any]) -> Floats:
 
 
 def ranked(X: NDArray[Any]) -> NDArray[np.uint32]:
-    """Return the sorted values of each column of rows ``X [n, F]``, ``[F, n]``, as integers of :func:`ordered`.
+    """Sort the values of each column of ``X [n, F]``, and return them as an array ``[F, n]``.
 
-    Missing values are last, as :data:`MISSING`.
+    Values are converted to integers by :func:`ordered`. Missing values become :data:`MISSING`, which comes last.
     """
     made = np.empty(X.shape[::-1], np.uint32)
     for column, values in zip(made, X.T, strict=True):
@@ -117,10 +117,10 @@ def find_edges(columns: Ints, bins: int, *, exact: bool) -> Generator[Prefixes, 
 def _at_ranks(
     columns: Ints, ranks: Ints, total: Ints, first: Ints, bits: int
 ) -> Generator[Prefixes, Ints, tuple[Ints, Ints]]:
-    """Return the first ``bits`` bits of the value with each of the given ``ranks [F, R]``, which count from 1.
+    """Find the values with the given ``ranks [F, R]``, and return the first ``bits`` bits of each. Ranks count from 1.
 
-    Also returns how many values of the column begin with these or lower bits. For ranks that are not between 1 and
-    ``total [F]``, results are meaningless.
+    Also returns how many values of the column begin with these bits or with lower ones. For ranks that are not between
+    1 and ``total [F]``, results are meaningless.
     """
     F, R = ranks.shape
     which = np.repeat(np.arange(F), R)

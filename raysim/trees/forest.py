@@ -109,9 +109,9 @@ class Forest:
         return replace(self, **joined)
 
     def margins(self, X: NDArray[Any]) -> Floats:
-        """Return the outputs of rows ``X [n, F]``, ``[n, K]``, one column for each of ``K`` outputs.
+        """Return the outputs for rows ``X [n, F]``, as an array ``[n, K]`` with one column for each of ``K`` outputs.
 
-        Outputs are log-odds of class 1, logits, predictions of a real label, or logarithms of expected counts.
+        Outputs are log-odds of class 1, logits, predictions of a real-valued label, or logarithms of expected counts.
         """
         made = np.empty((len(X), self.task.outputs))
         for first in range(0, len(X), BLOCK):
@@ -131,7 +131,7 @@ class Forest:
         return steps
 
     def _leaves(self, X: NDArray[Any], tree: int) -> Ints:
-        """Return the index of the leaf of ``tree`` that each row of ``X [n, F]`` reaches, ``[n]``."""
+        """Return the indices ``[n]`` of the leaves of ``tree`` that the rows ``X [n, F]`` reach."""
         column, inner = self.column[tree], self.column.shape[1]
         node = np.zeros(len(X), np.int64)
         moving = np.arange(len(X)) if len(column) and column[0] >= 0 else np.zeros(0, np.int64)
@@ -159,8 +159,8 @@ class Forest:
         return np.array(self.task.levels) > 0
 
     def _known(self, by: NDArray[Any], values: NDArray[Any]) -> NDArray[np.bool_]:
-        """Return whether each of ``values [n]`` is a known category of its column, ``[n]``. ``by [n]`` are the
-        columns."""
+        """Return whether each of ``values [n]`` is a known category of its column. ``by [n]`` has the index of the
+        column."""
         known: NDArray[np.bool_] = (values >= 0) & (values < np.array(self.task.levels)[by])
         return known
 

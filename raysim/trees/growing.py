@@ -66,10 +66,10 @@ class Grown:
 def descended(
     codes: NDArray[np.uint8], column: NDArray[Any], left: NDArray[np.bool_], node: NDArray[np.uint16]
 ) -> NDArray[np.uint16]:
-    """Return the node that each row reaches if it moves from ``node [n]`` through one more level of splits, ``[n]``.
+    """Move each row from ``node [n]`` through one more level of splits, and return the nodes that rows reach, ``[n]``.
 
     Rows at leaves stay there. ``codes [n, F]`` are the bins of the rows' values. ``column [I]`` has the column by which
-    each node is split, and ``left [I, L]`` the bins that go left.
+    each node is split, and ``left [I, L]`` marks the bins of this column that go left.
     """
     by = column.take(node)
     if (moving := np.flatnonzero(by >= 0)).size == 0:

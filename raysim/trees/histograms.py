@@ -29,8 +29,8 @@ class Cells:
     """Combinations of bins of several columns, over which rows are summed faster than over single bins.
 
     Neighbouring columns form ``G`` groups. A cell is a combination of bins, one for each column of a group, so each row
-    is in one cell of each group. Rows are added to cells, which takes fewer additions. A bin's sum is then the sum over
-    the cells that belong to it.
+    is in one cell of each group. Rows are added to cells instead of bins, which takes fewer additions. A bin's sum is
+    then the sum over the cells that belong to it.
     """
 
     group: Ints
@@ -96,8 +96,9 @@ class Binned:
     def histograms(self, nodes: Sequence[Ints], g: Floats, h: Floats) -> Floats:
         """Return the histograms of ``m`` nodes over the ``W`` bins of all columns, ``[m, W, 3]``.
 
-        They are the sums of ``g``, of ``h`` and of ones over the rows in each bin. ``nodes`` has the rows of each node,
-        ascending. ``g [n]`` and ``h [n]`` are whole numbers, so that sums are exact in any order of addition.
+        For each bin they have the sums of ``g`` and of ``h`` over the bin's rows, and the number of rows. ``nodes`` has
+        the rows of each node, ascending. ``g [n]`` and ``h [n]`` are whole numbers, so that sums are exact in any order
+        of addition.
         """
         taken = sum(map(len, nodes))
         if taken < FEW * len(nodes):
@@ -123,9 +124,9 @@ class Binned:
 
 
 def _added(places: NDArray[Any], g: Floats, h: Floats, count: int) -> Floats:
-    """Return the sums of ``g``, of ``h`` and of ones in each of ``count`` places, ``[count, 3]``.
+    """Return the sums of ``g`` and ``h`` and the number of rows in each of ``count`` cells or bins, ``[count, 3]``.
 
-    Each row adds to its ``places [n, G]``. The sums are computed as a product with a sparse matrix of ones.
+    ``places [n, G]`` are the cells or bins of each row.
     """
     n, width = places.shape
     ends = np.arange(n + 1, dtype=np.int32) * np.int32(width)

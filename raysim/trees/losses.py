@@ -32,8 +32,8 @@ LOG_MEAN = 30.0
 def gradients(loss: Loss, margins: Ints, y: NDArray[Any], scale: int = 0) -> tuple[Floats, Floats]:
     """Return the gradient ``g`` and second derivative ``h`` of each row's loss, with respect to its ``margins [n, K]``.
 
-    Both are ``[n, K]``. They are whole multiples of ``2^-30``, returned as whole numbers. ``y [n]`` are class indices,
-    counts or numbers. The squared error is that of labels divided by ``2^scale``.
+    Both are ``[n, K]``. They are whole numbers, in units of ``2^-30``. ``y [n]`` are class indices, counts or numbers.
+    The squared error is that of labels divided by ``2^scale``.
     """
     z = margins / MARGIN
     if loss == "logistic":
@@ -82,7 +82,7 @@ def mean_loss(loss: Loss, margins: Ints, y: NDArray[Any], scale: int = 0) -> flo
 
 
 def base(loss: Loss, sums: Floats, rows: int) -> Ints:
-    """Return the margins before the first tree, which minimise the loss of a model without trees, ``[K]``.
+    """Return the margins ``[K]`` before the first tree. They minimise the loss of a model without trees.
 
     Margins are integers in units of 2^-40. ``sums`` is the number of rows of each class, ``[C]``, or the sum of the
     labels ``[1]`` (divided by ``2^scale``). For more than two classes the margins are the logarithms of the classes'
@@ -111,7 +111,7 @@ def check_counts(y: NDArray[Any]) -> None:
 
 
 def label_units(y: NDArray[Any], scale: int) -> Floats:
-    """Return labels ``y [n]`` divided by ``2^scale`` and rounded to whole multiples of ``2^-30``, as whole numbers."""
+    """Return labels ``y [n]`` divided by ``2^scale``, as whole numbers in units of ``2^-30``."""
     return np.rint(y * 2.0**-scale * GRID)
 
 

@@ -75,8 +75,8 @@ class TreeSettings:
 class TreeTask:
     """The columns and the label for which trees are grown, with the settings of the trees.
 
-    - ``levels [F]``: the number of categories of each column, whose values are 0, 1, ...; 0 for a column of numbers. A
-      missing value is NaN in columns of either kind.
+    - ``levels [F]``: the number of categories of each column; 0 for a column of numbers. Categories are coded as 0, 1,
+      ...; a missing value is NaN in both kinds of columns.
     - ``classes``: the number of classes of the label; 0 if the label is a number.
     """
 

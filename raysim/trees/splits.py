@@ -8,10 +8,10 @@ l2)``. The node is split if half of the gain exceeds ``gamma`` and both sides ha
   missing values go to the side with more rows, or left if both sides have equally many.
 - "Missing against the rest" is also a split: all values go left, and missing values right.
 - Categories are sorted by ``G/(H + l2)`` (if equal, by their codes). Every prefix of this order is a candidate for the
-  left side. No other set of categories has a larger gain than the best of them (W. Fisher 1958). Categories without
-  rows in the node go to the side of missing values.
-- Among equal gains (to a relative difference of 1e-12), the first column is chosen, then the first bin, then missing
-  values left.
+  left side. No other set of categories has a larger gain than the best of these prefixes (W. Fisher 1958). Categories
+  without rows in the node go to the side of missing values.
+- If gains are equal (up to a relative difference of 1e-12), the first column is preferred, then the first bin, then the
+  split that sends missing values left.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ def _goes_left(
 ) -> NDArray[np.bool_]:
     """Return a mask of the column's bins that go left; the bin of missing values is last.
 
-    ``levels`` are the categories in an order of which the first ``bin + 1`` go left; None for a column of numbers.
+    ``levels`` are the categories in order; the first ``bin + 1`` of them go left. None means a column of numbers.
     ``counts`` are the numbers of rows of these categories.
     """
     size = int(bins.sizes[column])

@@ -15,9 +15,9 @@ def as_json(forest: Forest, names: Sequence[str] = ()) -> dict[str, Any]:
     """Return the forest as JSON values; ``names [F]`` are the names of the columns.
 
     A leaf has a ``value``, which is added to the output of ``class`` (0 if the model has one output). Any other node
-    has a ``column``. Its values go ``left`` if they are at most ``at_most`` (null: infinite) or, for categories, among
-    ``levels``. All other values go ``right``; ``missing`` is the side of missing values. For trees with random splits,
-    ``gain``, ``rows`` and ``hessian`` are unknown and therefore null.
+    has a ``column``. Numbers go to the node ``left`` if they are at most ``at_most`` (null: infinite), and categories
+    if they are among ``levels``. All others go to ``right``. ``missing`` names the side of missing values. For trees
+    with random splits, ``gain``, ``rows`` and ``hessian`` are unknown and therefore null.
     """
     unit = 2.0 ** (forest.scale - 40)
     return {

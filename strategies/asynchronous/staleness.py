@@ -8,19 +8,19 @@ from raysim.strategies.base import FederationView, Floats, Ids
 
 
 def staleness_of(view: FederationView, ids: Ids) -> Floats:
-    """Return how often the global model has changed since hospitals ``ids [H]`` received it, ``[H]``; 0 means never."""
+    """Return how often the global model has changed since each of the hospitals ``ids`` received it; 0 means never."""
     if view.staleness is None:
         return np.zeros(len(ids))
     return view.staleness[ids].astype(np.float64)
 
 
 def polynomial(staleness: Floats, exponent: float) -> Floats:
-    """Return the weights ``(1 + tau)^-a`` of H updates, ``[H]``, where tau is ``staleness [H]`` and a is
+    """Return the weight ``(1 + tau)^-a`` of each update, where tau is the update's ``staleness`` and a is
     ``exponent``."""
     return np.asarray((1.0 + staleness) ** -exponent)
 
 
 def hinge(staleness: Floats, slope: float, start: float) -> Floats:
-    """Return the weights of H updates, ``[H]``: 1 if ``staleness [H]`` is at most ``start``, else
+    """Return the weight of each update. It is 1 if the update's ``staleness`` is at most ``start``, else
     ``1 / (slope (staleness - start) + 1)``."""
     return np.asarray(1.0 / (slope * np.maximum(staleness - start, 0.0) + 1.0))

@@ -36,7 +36,8 @@ ROOM = 62
 
 
 def check_call(call: Any, sizes: Array) -> None:
-    """Raise :class:`Invalid` unless ``call`` is a call that hospitals with ``sizes [N]`` training rows can answer."""
+    """Raise :class:`Invalid` unless ``call`` is a call that hospitals can answer. ``sizes [N]`` are their numbers of
+    training rows."""
     if isinstance(call, TrainLocally):
         return
     if not isinstance(call, Call):
@@ -139,14 +140,15 @@ def _check_shape(field: str, shape: Any) -> None:
 
 
 def largest(send: Send, terms: int) -> float:
-    """Return the largest magnitude of an array's entries at which the sum of ``terms`` such arrays cannot overflow."""
+    """Return an upper limit for magnitudes of entries. Below it, the sum of ``terms`` arrays cannot overflow."""
     return 2.0 ** (ROOM - send.bits) / max(terms, 1)
 
 
 def check_reply(reply: Any, program: Program, rows: int, terms: Mapping[str, int]) -> None:
-    """Raise :class:`Invalid` for a reply of a hospital with ``rows`` rows that differs from the program's declaration.
+    """Raise :class:`Invalid` if a hospital's reply differs from the program's declaration.
 
-    ``terms`` maps the name of each array to the number of arrays or row contributions that are added in its sum.
+    ``rows`` is the hospital's number of rows. ``terms`` maps the name of each array to the number of arrays or row
+    contributions that are added in its sum.
     """
     sends = _checked_sends(reply, program, rows, finite=False)
     check_stored(reply.memory, program, rows)
@@ -178,7 +180,7 @@ def check_reply(reply: Any, program: Program, rows: int, terms: Mapping[str, int
 def check_sent(reply: Any, program: Program, rows: int, *, finite: bool) -> None:
     """Raise :class:`Invalid` for a reply with names or shapes that differ from the program's declaration.
 
-    If ``finite`` is true, values that are not finite raise it, too.
+    If ``finite`` is true, values that are not finite are also an error.
     """
     _checked_sends(reply, program, rows, finite=finite)
     check_stored(reply.memory, program, rows, finite=finite)
@@ -200,7 +202,7 @@ def _checked_sends(reply: Any, program: Program, rows: int, *, finite: bool) -> 
 
 
 def check_stored(memory: Mapping[str, Any], program: Program, rows: int, *, finite: bool = True) -> None:
-    """Raise :class:`Invalid` if a hospital with ``rows`` rows stores arrays other than the program declares."""
+    """Raise :class:`Invalid` if the arrays that a hospital stores differ from those that the program declares."""
     check_mapping("memory", memory)
     _check_names("keeps", memory, program.keeps if program.remembers else {}, complete=False)
     for name, value in memory.items():
@@ -232,8 +234,7 @@ def _of_rows(shape: tuple[Any, ...], rows: int) -> tuple[int, ...]:
 
 
 def check_memory(memory: Mapping[str, Array], program: Program, rows: int) -> None:
-    """Raise :class:`Invalid` if an array stored at a hospital with ``rows`` rows has another shape than the program
-    declares."""
+    """Raise :class:`Invalid` if an array that a hospital stores has another shape than the program declares."""
     for name, keep in program.keeps.items():
         if name in memory:
             _checked_array(name, memory[name], _of_rows(keep.shape, rows))

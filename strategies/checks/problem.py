@@ -231,8 +231,8 @@ def _check_upload(upload: Upload, field: str, entries: int, of: str) -> None:
 
 
 def _check_traces(problem: LocalProblem, frame: Frame) -> None:
-    """Check that the result of each problem in a chain is sent, stored or used by the next problem, and that at most
-    one problem sends a result."""
+    """Check that the result of each problem in a chain has a use: hospitals send it, store it, or start the next
+    problem from it. At most one problem may send a result."""
     chain = problem.chain
     if sum(phase.upload is not None for phase in chain) > 1:
         raise Invalid("then.upload: two problems of one local update upload; leave one upload out")

@@ -20,7 +20,11 @@ WORDS = {INTEGERS: "whole numbers", NUMBERS: "numbers", TRUTHS: "truth values"}
 
 
 def check_array(field: str, value: Any, kinds: str, length: int, of: str, columns: int | None = None) -> None:
-    """Raise :class:`Invalid` unless ``value`` is a finite array ``[length]``, or ``[length, columns]``."""
+    """Raise :class:`Invalid` unless ``value`` is an array of finite values with ``length`` entries.
+
+    If ``columns`` is given, the array must be ``[length, columns]``. ``kinds`` are the allowed letters of
+    ``dtype.kind``. ``of`` says in messages what the entries belong to, such as hospitals.
+    """
     shape = (length,) if columns is None else (length, columns)
     wanted = f"give an array of {WORDS[kinds]}, one for each" + (f" and column of {columns}" if columns else "")
     if not isinstance(value, np.ndarray):
@@ -49,7 +53,7 @@ def check_rows(field: str, rows: Ids, models: int, *sentinels: RowSentinel) -> N
 
 
 def check_kind(field: str, value: Any, kind: type) -> None:
-    """Raise :class:`Invalid` unless ``value`` is a ``kind``."""
+    """Raise :class:`Invalid` unless ``value`` is an instance of the class ``kind``."""
     if not isinstance(value, kind):
         raise Invalid(f"{field}: {short_form(value)} is not of type {kind.__name__}; give one, or leave it out")
 
@@ -73,7 +77,8 @@ def as_array(field: str, value: Any) -> NDArray[Any]:
 
 
 def check_number(field: str, value: Any, *, above: bool = False) -> None:
-    """Raise :class:`Invalid` unless ``value`` is a finite number of at least 0, or of more than 0 if ``above``."""
+    """Raise :class:`Invalid` unless ``value`` is a finite number that is not negative. If ``above`` is true, 0 is also
+    an error."""
     if not isinstance(value, Real) or not math.isfinite(value) or value < 0 or (above and value == 0):
         raise Invalid(f"{field}: {short_form(value)} is not a number {'above' if above else 'of at least'} 0")
 

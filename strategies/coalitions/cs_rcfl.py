@@ -12,12 +12,12 @@ All steps run once, before any round:
    ``sum over S of (1/|S|) sum over i, j in S of L_ij``.
 5. Each hospital uses the mean of its coalition's models. No rounds follow: ``training.rounds: 0``.
 
-Choices: models have an intercept. Its constant feature is the same in all distributions of step 3. Hospitals train
-their models for the mean loss of their rows or, with ``robust``, for the robust loss. Training without ``robust`` adds
-a ridge of 1e-6, because separable rows have no optimum. The paper gives no cost κ of a label change; the default is 1.
-The search for coalitions takes up to ``seconds``; the run's ``facts`` state the remaining gap to the optimum. Hospitals
-without training rows join no coalition and use the mean of all models. If ε is at least κ/2, every model's worst
-logistic loss is at least log 2: models can still be ranked, but not trained robustly.
+Choices: models have an intercept. Its constant feature is the same in all distributions of step 3. Hospitals minimise
+the mean loss of their rows or, with ``robust``, the robust loss. Training without ``robust`` adds a ridge of 1e-6,
+because separable rows have no optimum. The paper gives no cost κ of a label change; the default is 1. The search for
+coalitions takes up to ``seconds``; the run's ``facts`` state the remaining gap to the optimum. Hospitals without
+training rows join no coalition and use the mean of all models. If ε is at least κ/2, models can still be ranked, but
+not trained robustly.
 
 With ``clusters: each`` every hospital uses its own model. With ``robust`` this is the paper's robust local training,
 and without ``robust`` it is the paper's local training. ``transfer: plain`` is the paper's non-robust clustering.
@@ -56,8 +56,8 @@ from raysim.strategies.shared.clustering import check_enough_hospitals, members
 
 @dataclass(frozen=True, eq=False)
 class CoalitionState(State):
-    """The state of CS-RCFL between rounds. With ``clusters: each`` no coalitions are searched, and ``value``, ``bound``
-    and ``seconds`` are None."""
+    """The state of CS-RCFL between rounds. With ``clusters: each`` there is no search for coalitions, and ``value``,
+    ``bound`` and ``seconds`` are None."""
 
     value: float | None = None
     """The cost of the coalitions that were found."""

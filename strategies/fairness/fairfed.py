@@ -6,9 +6,9 @@ AAAI 2023, Algorithm 1, with equal opportunity as the measure of fairness.
 In a round, each hospital classifies its training rows with the model that it received, and counts them by patient
 group. From the counts the server computes the hospital's accuracy ``Acc_i`` and its gap of true positive rates
 ``F_i = TPR(others) - TPR(privileged)``. From the sums of the counts it computes the accuracy ``Acc`` and the gap ``F``
-over all hospitals. With ``d_i = |F - F_i|``, or ``|Acc - Acc_i|`` if F_i is undefined (a group without positive rows),
-the hospital's weight ω_i changes to ``omega_i - beta (d_i - mean d)``. The first weight is the hospital's share of
-rows. The next model is the mean of hospitals' models, weighted by ω.
+over all hospitals. Let ``d_i = |F - F_i|``, or ``|Acc - Acc_i|`` if F_i is undefined because a group has no positive
+rows. The hospital's weight ω_i changes to ``omega_i - beta (d_i - mean d)``. Its initial weight is its share of rows.
+The next model is the mean of hospitals' models, weighted by ω.
 
 Choices: ω is clipped at 0. The weights cannot all become 0, since their changes sum to 0. If all participants have
 weight 0, they are weighted by rows. Patients whose attribute is unknown count only for accuracy. With more than two
@@ -56,9 +56,9 @@ class GroupCounts(Statistic):
     """Six counts of a hospital's training rows, classified by the received model, ``[6]``:
 
     - all rows, and how many of these are predicted correctly
-    - rows of the ``positive`` class of patients who are known not to be privileged, and how many of these are predicted
+    - rows of the class ``positive`` whose patients are known not to be privileged, and how many of these are predicted
       positive
-    - rows of the ``positive`` class of privileged patients, and how many of these are predicted positive
+    - rows of the class ``positive`` whose patients are privileged, and how many of these are predicted positive
     """
 
     name = "group_counts"
@@ -85,8 +85,9 @@ class GroupCounts(Statistic):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FairState(State):
-    """The state of FairFed. ``omega [N]`` are the weights with which hospitals' models are averaged, relative to their
-    sum. They are 0 for hospitals without training rows."""
+    """The state of FairFed. ``omega [N]`` are the weights of hospitals in the average of their models. The weights need
+    not sum to 1, because each round normalises those of its participants. They are 0 for hospitals without training
+    rows."""
 
     omega: Floats
 
@@ -161,8 +162,8 @@ class FairFed(Strategy):
 
 
 def renewed_weights(omega: Floats, counts: Floats, beta: float) -> Floats:
-    """Return the new weights of H hospitals, ``[H]``, from their weights ``omega [H]`` and the counts that they sent,
-    ``counts [H, 6]`` (:class:`GroupCounts`)."""
+    """Return the new weights of H hospitals, ``[H]``. ``omega [H]`` are their weights so far, and ``counts [H, 6]`` are
+    what they sent (:class:`GroupCounts`)."""
     accuracy, gap = _measures(counts)
     accuracy_of_all, gap_of_all = _measures(counts.sum(axis=0))
     apart = np.where(np.isnan(gap), np.abs(accuracy_of_all - accuracy), np.abs(gap_of_all - gap))
@@ -170,8 +171,8 @@ def renewed_weights(omega: Floats, counts: Floats, beta: float) -> Floats:
 
 
 def _measures(counts: Floats) -> tuple[Floats, Floats]:
-    """Return the accuracy and the difference between the groups' true positive rates (others minus privileged) from
-    ``counts [..., 6]``; NaN where undefined."""
+    """Return the accuracy, and the true positive rate of other patients minus that of privileged patients. They are
+    computed from ``counts [..., 6]``, and NaN where undefined."""
     n, right, others, right_others, privileged, right_privileged = np.moveaxis(counts, -1, 0)
     with np.errstate(invalid="ignore", divide="ignore"):
         return right / n, right_others / others - right_privileged / privileged
@@ -219,8 +220,8 @@ def patient_groups(
 
 
 def check_patients(patients: Mapping[str, NDArray[Any]], attribute: Attribute, privileged: Privileged) -> None:
-    """Raise ``ValueError`` if the data lacks the attribute, no patient is privileged, or no patient is known not to
-    be."""
+    """Raise ``ValueError`` if the data lacks the attribute, or if one of the groups ``PRIVILEGED`` and ``OTHERS`` is
+    empty."""
     groups = patient_groups(patients, attribute, privileged)
     if not (groups == PRIVILEGED).any():
         values = patients[attribute]

@@ -112,8 +112,8 @@ class SignatureClustering(Strategy):
 
 
 def reclustered(view: FederationView, state: State, clusters: int, block_scale: bool, every: int) -> State:
-    """Return the state for the next round. In every round whose number is a multiple of ``every``, hospitals are
-    clustered again; 0 means never."""
+    """Return the state for the next round. Hospitals are clustered again after each round whose number is a multiple of
+    ``every``. If ``every`` is 0, they never are."""
     if not every:
         return state
     state = own_state(state, ReclusteringState)

@@ -8,14 +8,14 @@ from raysim.strategies.base import FederationView, Floats
 
 
 def models_from_centres(centres: Floats) -> Floats:
-    """Return the server's models ``[1 + K, P]`` for the models of K clusters, ``centres [K, P]``. Row 0 is their mean,
-    which no hospital uses, and the other rows are the ``centres``."""
+    """Return the server's models for K clusters, ``[1 + K, P]``. Row 0, which no hospital uses, is the mean of the
+    cluster models. The other rows are the cluster models, ``centres [K, P]``."""
     return np.vstack([centres.mean(axis=0), centres])
 
 
 def initial_centres(view: FederationView, count: int, spread: float) -> Floats:
-    """Return the initial models of ``count`` clusters, ``[count, P]``: the common initial model plus ``spread`` times
-    standard normal noise, from a random stream for each.
+    """Return the initial models of ``count`` clusters, ``[count, P]``. Each is the common initial model plus ``spread``
+    times standard normal noise, from a random stream of its own.
 
     Equal models would stay equal, because every hospital would choose the first. A single cluster has the common
     initial model without noise.

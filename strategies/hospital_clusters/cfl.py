@@ -5,8 +5,8 @@ Under Privacy Constraints*, IEEE Transactions on Neural Networks and Learning Sy
 
 All hospitals begin as one cluster. A delta is the change of a hospital's parameters in local training. A cluster of
 three or more hospitals may split if the weighted mean of its hospitals' deltas is short, ``u = |mean| < eps1``, while
-one delta is long, ``g = max |delta_i| > eps2``. The cluster is divided into two groups so that a, the largest cosine
-between deltas of different groups, is smallest. If ``sqrt((1 - a) / 2) > gamma``, both groups continue from the
+one delta is long, ``g = max |delta_i| > eps2``. The cluster is divided into the two groups for which a, the largest
+cosine between deltas of different groups, is smallest. If ``sqrt((1 - a) / 2) > gamma``, both groups continue from the
 cluster's model, each with its own average. Otherwise the cluster is not split.
 
 Choices: deltas are averaged by rows (the authors: uniformly). Single linkage always finds the best two groups.
@@ -179,8 +179,8 @@ class Cfl(Weighted):
 
 
 def cosines(deltas: Floats) -> Floats:
-    """Return the cosine between the updates of each pair of h hospitals, ``[h, h]``, from their ``deltas [h, P]``. The
-    cosine is 0 for an update of zeros."""
+    """Return the cosine between the updates of each pair of h hospitals, ``[h, h]``. ``deltas [h, P]`` are the updates.
+    The cosine is 0 for an update of zeros."""
     norms = np.linalg.norm(deltas, axis=1)
     return np.asarray((deltas @ deltas.T) / (norms[:, None] * norms + 1e-12))
 

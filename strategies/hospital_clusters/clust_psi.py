@@ -3,20 +3,20 @@
 D. M. Jimenez-Gutierrez, M. Hassanzadeh, A. Anagnostopoulos, I. Chatzigiannakis, A. Vitaletti: *Clust-PSI-PFL: A
 Population Stability Index Approach for Clustered Non-IID Personalized Federated Learning*, arXiv:2512.20363, 2025.
 
-Hospitals send how many rows of each class they have. Their population stability indices (PSI), in total and for each
-class, are standardised and clustered by k-means++. The number of clusters, 2 to K - 1 for K hospitals, is the one with
-the largest mean silhouette. Each cluster then runs its own federated averaging, and each hospital uses its cluster's
-model.
+Hospitals send how many rows of each class they have. The hospitals' population stability indices (PSI), in total and
+for each class, are standardised and clustered by k-means++. The number of clusters, 2 to K - 1 for K hospitals, is the
+one with the largest mean silhouette. Each cluster then runs its own federated averaging, and each hospital uses its
+cluster's model.
 
 Choices: shares of classes are smoothed by .05, where the authors add 1e-6 (``epsilon``; docs/heterogeneity.md compares
 both). Unlike in the paper, hospitals form one cluster if they are fewer than three or all alike. With ``allow_one``
 they also do if no number of clusters has a positive silhouette, as in the authors' code. The configured selection
 samples inside each cluster. The paper samples half of each cluster, at least one hospital:
 ``selection: {name: uniform, fraction: 0.5, minimum: 1}``. Hospitals without training rows are assigned to clusters by
-features and sizes, if ``by`` names them (:class:`NearestSkew`). If ``by`` names labels alone, or counts have noise,
-they join the cluster whose centre is nearest to a hypothetical hospital without skew. The search takes time
-proportional to K^2 for each number of clusters. Above ``search_sample`` hospitals it therefore runs on a sample of this
-size, and all hospitals are clustered with the number that it finds.
+features and sizes, if the setting ``by`` includes these properties (:class:`NearestSkew`). If ``by`` is labels alone,
+or counts have noise, such hospitals join the cluster whose centre is nearest to a hypothetical hospital without skew.
+The search takes time proportional to K^2 for each number of clusters. With more than ``search_sample`` hospitals, it
+therefore uses a sample of this size. All hospitals are then clustered with the number of clusters that it finds.
 
 Beyond the paper, ``by`` names the properties whose PSI is computed. ``labels`` is the paper's choice. ``attributes``
 means quantile bins of every feature, with a separate bin for missing values. ``sizes`` compares a hospital's share of
@@ -86,8 +86,8 @@ ASPECTS: tuple[Aspect, ...] = ("labels", "attributes", "sizes")
 
 @dataclass(frozen=True, eq=False)
 class Skews:
-    """Counts of the rows of ``h`` hospitals, by which they are compared. A count that is not needed is an array without
-    columns."""
+    """Counts of the rows of ``h`` hospitals, by which the hospitals are compared. A count that is not needed is an
+    array without columns."""
 
     labels: Floats
     """The number of rows of each class, ``[h, C]``."""
@@ -98,8 +98,8 @@ class Skews:
 
     def blocks(self, aspects: Sequence[Aspect], epsilon: Smoothing, among: Skews) -> list[Floats]:
         """Return the population stability indices of h hospitals in each of the ``aspects`` (labels, attributes,
-        sizes), one array ``[h, columns]`` for each. The reference is the distribution over all hospitals in
-        ``among``."""
+        sizes). The list has one array ``[h, columns]`` per aspect. The reference is the distribution over all hospitals
+        in ``among``."""
         made = {
             "labels": lambda: psi_rows(psi_terms(self.labels, among.labels.sum(axis=0), epsilon)),
             "attributes": lambda: feature_terms(self.features, epsilon, among.features.sum(axis=0)),
@@ -109,8 +109,8 @@ class Skews:
 
 
 def comparable(blocks: Sequence[Floats], among: Sequence[Floats]) -> Floats:
-    """Return ``blocks`` of columns, each ``[m, D_b]`` for m hospitals, side by side as ``[m, D']`` and standardised.
-    The columns of ``among`` give the means and the standard deviations.
+    """Return ``blocks`` of columns side by side and standardised, with one row for each of m hospitals. The means and
+    the standard deviations are those of the columns of ``among``.
 
     If there are several blocks, all have the same weight, however many columns each has.
     """
@@ -126,7 +126,7 @@ class NearestSkew(Newcomers):
     average, the most similar stability indices.
 
     The hospital's label distribution is computed from its labelled rows. Without labelled rows, label distributions are
-    not compared. Features and the number of rows are compared on all its rows.
+    not compared. The comparison of features and of the number of rows uses all rows of the hospital.
     """
 
     participants: Skews
@@ -243,8 +243,8 @@ class ClustPsi(Strategy):
         return NearestSkew(self._skews(view, ids), members(state)[ids], self.by, self.epsilon, view.classes, edges)
 
     def _rows(self, view: FederationView, ids: Ids) -> tuple[Floats, Floats]:
-        """Return the values by which h hospitals ``ids`` are clustered, ``[h, D']``, and the values ``[D']`` of a
-        hypothetical hospital whose distribution equals that of all hospitals."""
+        """Return the values by which the hospitals ``ids [h]`` are clustered, with one row per hospital. Also return
+        the same values for a hypothetical hospital whose distribution equals that of all hospitals."""
         skews = self._skews(view, ids)
         blocks = skews.blocks(self.by, self.epsilon, skews)
         plain = comparable([np.zeros((1, block.shape[1])) for block in blocks], blocks)[0]

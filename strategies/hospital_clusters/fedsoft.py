@@ -17,7 +17,7 @@ Choices: the paper does not give the number of hospitals that a centre samples. 
 without sampling by centres: the configured selection samples the hospitals, and ``c_s`` is the mean of their models,
 weighted by ``u_ks n_k``. Centres start at the common initial model plus ``spread N(0, I)``. Before its first round a
 hospital's own model is its mixture ``sum_s u_ks c_s / sum_s u_ks``; with ``start: mixture`` every round begins at the
-mixture. Hospitals without training rows use the mixture whose weights are the shares of all training rows of the
+mixture. Hospitals without training rows use a mixture whose weights are the sources' shares of all training rows of the
 federation. A selection that uses losses receives losses under the plain mean of the centres.
 
 There may be more centres than hospitals, because each row of a hospital belongs to one centre.
@@ -68,8 +68,8 @@ from raysim.strategies.selections.sampling import weighted_sample
 
 @dataclass(frozen=True)
 class NearestShares(Statistic):
-    """The share of a hospital's rows that have their smallest loss under each of M received models, ``[M]``; zeros
-    without rows."""
+    """For each of M received models, the share of a hospital's rows for which this model has the smallest loss,
+    ``[M]``; zeros without rows."""
 
     shape: tuple[int]
     name = "nearest_shares"

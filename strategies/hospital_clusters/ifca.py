@@ -17,7 +17,7 @@ A model that no hospital chose does not change.
 Choices: models start at the common initial model plus ``spread N(0, I)``. The authors' restarts, which use the best of
 several runs, are left out: compare seeds instead. A hospital uses the model with the smallest loss on its training
 rows. Hospitals without training rows use the model that is used for the most training rows. A selection that uses
-losses receives losses under the model that a hospital chose last, or under the first model before its first choice.
+losses receives losses under the model that a hospital chose last. Before its first choice, this is the first model.
 
 If the server may learn only sums, each hospital chooses locally. It sends K vectors of P scalars (its delta for the
 chosen model, zeros for the others) and K scalars (1 for the chosen model, 0 for the others). The sums reveal how many
@@ -66,8 +66,8 @@ from raysim.strategies.shared.weights import Weighted, Weighting
 
 @dataclass(frozen=True)
 class Nearest(Statistic):
-    """The number (from 0) of the received model with the smallest mean training loss at a hospital, as a scalar; 0
-    without rows."""
+    """The index (from 0) of the received model that has the smallest mean training loss at a hospital; 0 without
+    rows."""
 
     name = "choice"
     shape = ()
@@ -87,9 +87,9 @@ LEAST = 3
 class ChosenTraining(Program):
     """Local training from the best of K received models, in a form that hides which model a hospital has chosen.
 
-    The hospital sends ``delta [K, P]``, with its update in the row of the chosen model, and ``chosen [K]``, with one
-    entry for the chosen model. All other entries are 0. Under a privacy guarantee (``clip`` is finite) the norm of both
-    arrays together is at most the clip.
+    The hospital sends two arrays. ``delta [K, P]`` has the hospital's update in the row of the chosen model, and
+    ``chosen [K]`` has a positive number at the chosen model. All other entries are 0. Under a privacy guarantee
+    (``clip`` is finite) the norm of both arrays together is at most the clip.
     """
 
     models: int
@@ -192,6 +192,6 @@ class Ifca(Weighted):
 
 
 def nearest(view: FederationView, state: State, ids: Ids) -> Ids:
-    """Call hospitals ``ids [H]`` for the model with the smallest training loss, and return its row in ``state.models``
-    for each hospital, ``[H]``."""
+    """Return the model that has the smallest training loss at each of hospitals ``ids [H]``, as its row in
+    ``state.models``. The function calls the hospitals."""
     return 1 + statistics_of(view, Nearest(), ids, state.models[1:]).astype(np.int64)

@@ -52,7 +52,7 @@ class AdaptiveState(State):
 @dataclass(frozen=True)
 class AdaptiveServer(Weighted):
     """The common part of FedAdagrad, FedYogi and FedAdam. They differ in the update of v (the accumulated squares of
-    averaged updates), and FedAdam also in the server's learning rate."""
+    averaged updates). FedAdam also differs in the server's learning rate."""
 
     server_learning_rate: NonNegativeFloat = 0.001
     """η: step size of the server."""
@@ -79,8 +79,8 @@ class AdaptiveServer(Weighted):
         return AdaptiveState(models=state.models + step, m=m, v=v, steps=steps)
 
     def accumulated(self, v: Floats, squares: Floats) -> Floats:
-        """Return the next accumulated squares ``[P]`` from the last ones, ``v [P]``, and the ``squares [P]`` of the
-        round's averaged update."""
+        """Return the next accumulated squares, ``[P]``. ``v [P]`` are the last ones, and ``squares [P]`` are the
+        squares of the round's averaged update."""
         raise NotImplementedError
 
     def rate(self, step: int) -> float:
@@ -93,7 +93,7 @@ class FedAdagrad(AdaptiveServer):
     """FedAdagrad: an adaptive server whose steps shrink as the squares of all rounds add up.
 
     The settings are the paper's η (``server_learning_rate``), β_1 (``beta_1``), τ (``tau``) and v_0
-    (``initial_accumulator``). Hospitals' updates are weighted as in federated averaging.
+    (``initial_accumulator``).
     """
 
     server_learning_rate: NonNegativeFloat = 0.3162
@@ -109,7 +109,7 @@ class FedYogi(AdaptiveServer):
     """FedYogi: an adaptive server whose second moment changes by at most the newest square.
 
     The settings are the paper's η (``server_learning_rate``), β_1 (``beta_1``), β_2 (``beta_2``), τ (``tau``) and v_0
-    (``initial_accumulator``). Hospitals' updates are weighted as in federated averaging.
+    (``initial_accumulator``).
     """
 
     beta_2: BelowOne = 0.99
@@ -125,7 +125,7 @@ class FedAdam(AdaptiveServer):
     """FedAdam: an adaptive server with exponential averages of deltas and of their squares.
 
     The settings are the paper's η (``server_learning_rate``), β_1 (``beta_1``), β_2 (``beta_2``), τ (``tau``) and v_0
-    (``initial_accumulator``). Hospitals' updates are weighted as in federated averaging.
+    (``initial_accumulator``).
     """
 
     beta_2: BelowOne = 0.99

@@ -6,7 +6,7 @@ Regularization*, ICLR 2021, Algorithm 1.
 A participant i that receives the model w minimises ``L_i(theta) - g_i . theta + alpha/2 |theta - w|^2``, with ``L_i``
 its mean loss and ``g_i`` initially 0. With ``theta_i`` the result, it then sets ``g_i -= alpha (theta_i - w)``. ``g_i``
 stays at the hospital. The server updates ``h -= alpha/N sum delta_i`` with ``delta_i = theta_i - w`` and N the number
-of hospitals with training rows. Its next model is the mean of the participants' models less ``h / alpha``. The ``g_i``
+of hospitals with training rows. Its next model is the mean of the participants' models minus ``h / alpha``. The ``g_i``
 of hospitals that do not take part do not change. A tiny alpha makes ``h / alpha`` huge; the paper uses .01 to .1.
 
 Traffic in a round: the server sends the model's P scalars to each participant, which sends back P scalars and the

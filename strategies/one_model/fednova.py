@@ -41,8 +41,8 @@ from raysim.strategies.shared.weights import Weighted
 
 @dataclass(frozen=True)
 class NormalisedTraining(Program):
-    """Local training after which a hospital sends its update divided by the 1-norm of its steps' weights, and this
-    norm."""
+    """Local training after which a hospital divides its update by the 1-norm of the weights of its steps. It sends the
+    result and this norm."""
 
     size: int
     mu: float

@@ -4,8 +4,7 @@ Z. Qu, X. Li, R. Duan, Y. Liu, B. Tang, Z. Lu: *Generalized Federated Learning v
 2022, Algorithm 1.
 
 For each batch, a step first computes ``e = rho g / |g|`` along the batch's gradient ``g`` at the parameters ``w``. It
-then descends from ``w`` by the gradient of the same batch at ``w + e``. With ``rho: 0`` this is federated averaging. A
-step computes two gradients.
+then descends from ``w`` by the gradient of the same batch at ``w + e``. With ``rho: 0`` this is federated averaging.
 
 Traffic in a round: the server sends the model's P scalars to each participant, which sends back P scalars and the
 number of its training rows.

@@ -66,8 +66,8 @@ class HeldTraining(Program):
 
 @dataclass(frozen=True)
 class WeiszfeldStep(Program):
-    """A hospital's contribution to a step of Weiszfeld's algorithm for the geometric median, from the received
-    ``point [P]``.
+    """A hospital's contribution to a step of Weiszfeld's algorithm for the geometric median. The step starts at
+    ``point [P]``, which the hospital receives.
 
     The hospital also receives ``share``, its weight as a multiple of the mean weight.
     """

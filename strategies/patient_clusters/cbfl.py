@@ -8,7 +8,7 @@ Each hospital sends the mean of its patients' continuous features. The server cl
 number of clusters, 3 to 8 and below the number of hospitals, is the one with the largest mean silhouette. Each patient
 belongs to the nearest centre, and federated averaging trains a model for each cluster. The paper first encodes patients
 by a federated denoising autoencoder. Here ``encoder`` may name a trained autoencoder (see
-:mod:`raysim.strategies.patient_clusters.encoding`). Without an encoder features are not encoded.
+:mod:`raysim.strategies.patient_clusters.encoding`).
 
 Traffic, with d continuous features among D value columns, e encoded features, G clusters, and P scalars of a model:
 
@@ -51,8 +51,8 @@ from raysim.strategies.shared.silhouette import best_labels
 
 @dataclass(frozen=True)
 class MeanPatient(Statistic):
-    """The mean of a hospital's training rows over the received ``columns [d]``. If there is an ``encoder``, rows are
-    encoded before they are averaged."""
+    """The mean of each of the received ``columns [d]`` over a hospital's training rows. If there is an ``encoder``,
+    rows are encoded before they are averaged."""
 
     shape: tuple[int]
     encoder: str | None = None

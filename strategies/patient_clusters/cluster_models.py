@@ -4,7 +4,8 @@ This is the part that FedGMC, CBFL and k-FED share, after clusters are found (Fe
 server's models is the model of cluster ``g``, and row 0 is the mean of the cluster models, weighted by training rows.
 Hospital i has ``n_ig`` rows in cluster g and sends these numbers once. A hospital of the cohort trains the model of
 each cluster with ``n_ig > 0``, and models are averaged with the weights ``n_ig``. A cluster without training rows is
-left out: its patients belong to their next most likely cluster, and the server sends hospitals the remaining clusters.
+left out: its patients belong to their next most likely cluster, and the server sends hospitals the numbers of the
+remaining clusters.
 
 A selection that uses losses receives one loss for each hospital, that of the model in row 0. No hospital trains this
 model, so participants receive their clusters' models in addition to it.
@@ -67,10 +68,11 @@ class PatientClusters:
     ``offset_g - |A_g (x - mean_g)|^2 / 2``.
 
     It is a :class:`raysim.strategies.base.Division`. ``x [d]`` are a patient's values in ``columns``, encoded by
-    :func:`raysim.strategies.patient_clusters.encoding.encoded` with ``encoder``. ``means`` are ``[G, d]``, ``offsets``
-    ``[G]``, and ``factors [G, d, d]`` the lower triangular matrices ``A_g``. If ``factors`` is None, all ``A_g`` are
-    the identity, so that with offsets of 0 the nearest mean decides. Ties go to the smaller g. If ``local`` has centres
-    of a patient's hospital, the patient belongs to the cluster of the nearest of these centres instead.
+    :func:`raysim.strategies.patient_clusters.encoding.encoded` with ``encoder``. Each cluster has an entry in
+    ``means [G, d]``, in ``offsets [G]``, and in ``factors [G, d, d]``, which contains the lower triangular matrices
+    ``A_g``. If ``factors`` is None, all ``A_g`` are the identity, so that with offsets of 0 the nearest mean decides.
+    Ties go to the smaller g. If ``local`` has centres of a patient's hospital, the patient belongs to the cluster of
+    the nearest of these centres instead.
     """
 
     columns: Ids
@@ -87,8 +89,8 @@ class PatientClusters:
 
     @property
     def scalars(self) -> int | Ids:
-        """Return the number of scalars that each hospital receives with the clusters: one number for all N hospitals,
-        or ``[N]``.
+        """Return the number of scalars that each hospital receives with the clusters. It is one number for all
+        hospitals, or an array ``[N]``.
 
         The scalars are the columns and the mean of each cluster. If clusters have a covariance (``factors``), they also
         include each cluster's offset and the triangle of its matrix. A hospital with its own centres (``local``)
@@ -103,7 +105,7 @@ class PatientClusters:
         return received
 
     def assign(self, X: NDArray[Any], observed: NDArray[np.bool_], hospital: int) -> Ids:
-        """Return the cluster of each of n rows of ``hospital``, ``[n]``, from the features ``X [n, F]``."""
+        """Return the cluster of each of n rows of a hospital, ``[n]``. ``X [n, F]`` are the rows' features."""
         x = encoded(X, self.columns, self.encoder)
         if self.local is None or hospital not in self.local.home:
             return self.best(x)
@@ -111,12 +113,12 @@ class PatientClusters:
         return np.asarray(self.local.labels[mine][nearest_centres(self.columns, self.local.centres[mine]).best(x)])
 
     def best(self, x: Floats) -> Ids:
-        """Return the cluster with the largest score for each of n patients ``x [n, d]``, ``[n]``."""
+        """Return the cluster with the largest score for each patient. ``x [n, d]`` are the values of n patients."""
         return np.asarray(self.scores(x).argmax(axis=1))
 
     def scores(self, x: Floats) -> Floats:
-        """Return the score of each of G clusters for each of n patients ``x [n, d]``, ``[n, G]``. A patient belongs to
-        the cluster with the largest score.
+        """Return the score of each of G clusters for each of n patients, ``[n, G]``. ``x [n, d]`` are the patients'
+        values. A patient belongs to the cluster with the largest score.
 
         A row's scores do not depend on the other rows, not even in the last bit.
         """
@@ -245,8 +247,8 @@ class PatientClustering(Strategy):
         return patient_step(state, update)
 
     def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
-        """Return the row of ``state.models`` that each of N hospitals uses for the patients in each of G clusters,
-        ``[N, G]``, under the name ``cluster``."""
+        """Return which row of ``state.models`` each hospital uses for the patients of each cluster. The only key is
+        ``cluster``, with an array ``[N, G]`` for N hospitals and G clusters."""
         hospitals, clusters = own_state(state, PatientState).rows.shape
         return {"cluster": np.tile(np.arange(1, 1 + clusters), (hospitals, 1))}
 

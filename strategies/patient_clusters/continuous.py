@@ -34,8 +34,8 @@ class MoreThanTwoValues(Statistic):
 
 
 def clustered_columns(view: FederationView, features: Features) -> Ids:
-    """Return the indices of the d feature columns by which patients are clustered, ``[d]``: the ``continuous`` ones, or
-    all ``values``.
+    """Return the indices of the d feature columns by which patients are clustered, ``[d]``. ``features`` is
+    ``continuous`` for the continuous columns, or ``values`` for all value columns.
 
     Raises ``Unfit`` if continuous columns are requested and no column is continuous.
     """
@@ -61,7 +61,7 @@ def defined(table: Floats) -> Floats:
 
 
 def chosen(X: NDArray[Any], columns: Ids) -> Floats:
-    """Return the d ``columns`` of the features ``X [n, F]`` as float64, ``[n, d]``.
+    """Return the given ``columns`` of the features ``X [n, F]``, as a float64 array ``[n, d]``.
 
     Each row is contiguous in memory, for any number n of rows. Sums over a row therefore never depend on the other
     rows.

@@ -21,8 +21,8 @@ from raysim.strategies.shared.encoders import MARK
 
 
 def encoded(X: NDArray[Any], columns: Ids, encoder: str | None) -> Floats:
-    """Return the ``columns`` of patients' features ``X [n, F]`` as ``[n, d]`` or, if there is an ``encoder``, their
-    codes ``[n, e]``.
+    """Return the given ``columns`` of patients' features ``X [n, F]``, as an array ``[n, d]``. If there is an
+    ``encoder``, return the patients' codes instead, an array ``[n, e]``.
 
     Raises ``ValueError`` if the encoder does not return one row for each patient.
     """

@@ -7,7 +7,7 @@ Ye et al.: *FedGMC*, Algorithms 1 and 2.
 2. The server samples virtual patients from these mixtures and fits mixtures with 3 to 8 components to the samples. The
    mixture with the largest mean silhouette defines the clusters.
 3. A patient belongs to the component with the largest posterior. Federated averaging trains a model for each component
-   on its patients' rows, and a patient's prediction is that of its component's model.
+   on the rows of the component's patients. This model also predicts for these patients.
 
 Choices where the paper is silent or contradicts itself:
 
@@ -22,9 +22,9 @@ Choices where the paper is silent or contradicts itself:
 A mixture of few rows nearly reveals them: the mean of a single row is that row.
 
 In the paper, cluster models learn nothing from each other. ``lam``, ``mu`` and ``alpha`` couple them as in CHiP-FL.
-Proximal terms have the weight 2 ``lam`` towards the cluster's model, and 2 ``mu`` towards the mean of all models,
-weighted by rows. In every round cluster models also move by ``1 - alpha`` of the way to that mean. The defaults, 0, 0
-and 1, are the paper's method.
+Proximal terms have the weight 2 ``lam`` towards the cluster's model, and 2 ``mu`` towards the row-weighted mean of all
+models. In every round cluster models also move by ``1 - alpha`` of the way to that mean. The defaults, 0, 0 and 1, are
+the paper's method.
 
 Traffic, with d continuous features among D value columns, G clusters, and P scalars of a model:
 

@@ -1,8 +1,8 @@
 """Gaussian mixtures, whose number of components is chosen by the largest silhouette, and samples from these mixtures.
 
 Mixtures are fitted by expectation maximisation (scikit-learn): full covariances with 1e-6 added to the diagonal,
-k-means initialisation, the best of 5 starts, 100 iterations. Covariances are diagonal if components have fewer than ``d
-+ 1`` rows on average, or if a full covariance is singular.
+k-means initialisation, the best of 5 starts, at most 100 iterations. Covariances are diagonal if components have fewer
+than ``d + 1`` rows on average, or if a full covariance is singular.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class Mixture:
 
 @dataclass(frozen=True)
 class LocalMixture(Statistic):
-    """The Gaussian mixture of a hospital's own patients over the received ``columns [d]``, as a table with one row for
-    each of up to 4 components.
+    """The Gaussian mixture of a hospital's own patients, in the received ``columns [d]``. It is a table with one row
+    for each of up to 4 components.
 
     A row has a component's weight, mean, and the lower triangle of its covariance: ``1 + d + d (d + 1) / 2`` scalars.
     If there are fewer than 4 components, the remaining rows are NaN.
@@ -84,12 +84,12 @@ class LocalMixture(Statistic):
 
 
 def best_mixture(rows: Floats, numbers: Iterable[int], rng: np.random.Generator) -> Mixture:
-    """Fit a mixture of ``rows [n, d]`` with each of the ``numbers`` of components; return the one with the largest
-    silhouette.
+    """Fit one mixture to ``rows [n, d]`` for each number of components in ``numbers``. Return the mixture with the
+    largest silhouette; among equal ones, that with the fewest components.
 
-    For the silhouette, each row belongs to its most likely component; ties go to the fewest components. The number of
-    components is at most the number of distinct rows. If no mixture can be fitted, or all rows are alike, the result
-    has one component with a diagonal covariance.
+    For the silhouette, each row belongs to its most likely component. The number of components is at most the number of
+    distinct rows. If no mixture can be fitted, or all rows are alike, the result has one component with a diagonal
+    covariance.
     """
     seed, distinct, fits = int(rng.integers(2**31)), len(np.unique(rows, axis=0)), []
     if distinct > 1:

@@ -58,7 +58,7 @@ ITERATIONS = 300
 
 @dataclass(frozen=True)
 class LocalCentres(Statistic):
-    """At most k' cluster centres of a hospital's patients over the received ``columns [d]``, as a table ``[k', d]``.
+    """At most k' cluster centres of a hospital's patients, in the received ``columns [d]``. The array is ``[k', d]``.
 
     If there are fewer centres, the remaining rows are NaN.
     """
@@ -105,13 +105,13 @@ class KFed(PatientClustering):
 
 
 def local_centres(rows: Floats, clusters: int, rng: np.random.Generator) -> Floats:
-    """Return the centres of at most k' = ``clusters`` clusters of ``rows [n, d]``, ``[k', d]`` (Algorithm 1, after
-    Awasthi and Sheffet).
+    """Cluster ``rows [n, d]`` into at most k' = ``clusters`` clusters, and return the centres, ``[k', d]`` (Algorithm
+    1, after Awasthi and Sheffet).
 
     K-means++ chooses k' seeds after a projection of the rows on their first k' right singular vectors. ``S_r`` are the
     rows that are at least three times nearer to seed r than to any other seed. Lloyd's iterations start, without
-    projection, from the means of the ``S_r``, or from the seed itself if ``S_r`` is empty. With at most k' rows, or at
-    most k' different rows, the result is these rows.
+    projection, from the means of the ``S_r``, or from the seed itself if ``S_r`` is empty. With at most k' different
+    rows, the result is these rows.
     """
     if len(rows) <= clusters:
         return rows
@@ -133,8 +133,8 @@ def local_centres(rows: Floats, clusters: int, rng: np.random.Generator) -> Floa
 
 
 def server_centres(by_hospital: list[Floats], clusters: int) -> tuple[Ids, Floats]:
-    """Cluster the centres that all hospitals sent, ``by_hospital``. Return the cluster of each of these c centres,
-    ``[c]``, and the centres of the at most K = ``clusters`` clusters, ``[K, d]`` (Algorithm 2)."""
+    """Cluster the centres that hospitals sent, ``by_hospital``, into at most K = ``clusters`` clusters (Algorithm 2).
+    Return the cluster of each sent centre, and the centres of the clusters, ``[K, d]``."""
     points = np.concatenate(by_hospital)
     first = by_hospital[int(np.argmax([len(centres) for centres in by_hospital]))]
     clusters = min(clusters, len(np.unique(points, axis=0)))
@@ -143,8 +143,8 @@ def server_centres(by_hospital: list[Floats], clusters: int) -> tuple[Ids, Float
 
 
 def farthest_first(points: Floats, start: Floats, count: int) -> Floats:
-    """Return ``start [s, d]`` extended to ``[count, d]`` by repeatedly adding the point that is farthest from the
-    points chosen before."""
+    """Return ``count`` points: those of ``start [s, d]``, and further ones of ``points``. Each further point is the one
+    that is farthest from all points chosen before it."""
     centres = list(start)
     while len(centres) < count:
         distances = np.linalg.norm(points[:, None, :] - np.stack(centres), axis=2).min(axis=1)

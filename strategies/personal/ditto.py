@@ -3,10 +3,10 @@
 T. Li, S. Hu, A. Beirami, V. Smith: *Ditto: Fair and Robust Federated Learning Through Personalization*, ICML 2021,
 Algorithm 1; details follow the authors' code.
 
-A participant first trains the global model ``w`` as in federated averaging. Then, with other batches, it continues to
-train its own model ``v`` on ``L_i(v) + lam/2 |v - w^t|^2``, where ``L_i`` is its training loss and ``w^t`` the model
-that it received. ``v`` starts at the common initial model and stays at its hospital. ``w`` equals the model of
-federated averaging for any ``lam``.
+A participant first trains the global model ``w`` as in federated averaging. Then, on other batches, it trains its own
+model ``v`` with the loss ``L_i(v) + lam/2 |v - w^t|^2``. ``L_i`` is its training loss, and ``w^t`` the model that it
+received. ``v`` starts at the common initial model and stays at its hospital. ``w`` equals the model of federated
+averaging for any ``lam``.
 
 Our choice: hospitals without training rows, which cannot train a model of their own, use ``w``.
 
@@ -69,9 +69,9 @@ class Ditto(Weighted):
         return replace(state, models=np.stack([state.models[0] + update.sums[0], state.models[1]]))
 
     def mixture(self, view: FederationView, state: State) -> Floats:
-        """Return the weights ``[N, 2]`` of the global and the common initial model in hospitals' starting points.
+        """Return the weights of the server's two models in the starting point of each hospital's own model, ``[N, 2]``.
 
-        The row of each of the N hospitals is (0, 1): its own model starts from the common initial model.
+        The row of each of the N hospitals is (0, 1): the own model starts from the common initial model.
         """
         return np.tile([0.0, 1.0], (len(view.sizes), 1))
 

@@ -11,7 +11,7 @@ is federated averaging. If the body is empty, it is local training. With ``head_
 values during the rounds.
 
 Traffic of a round: the server sends the P_b parameters of the body to each participant. Each participant sends back P_b
-numbers and its number of training rows. Before the epochs of ``final_head_epochs`` the body is sent to every hospital.
+numbers and its number of training rows. The body is also sent to every hospital before ``final_head_epochs``.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """A global model by federated averaging, and then a fine-tuned model for every hospital.
 
 CHiP-FL (Zhou), Table 2, has the baseline "Personalization (mu = 0.01)" but does not define it. Two readings are
-possible. ``mu: 0.01`` is FedProx followed by fine-tuning for one epoch at the learning rate .03. ``prox: 0.01`` is
-federated averaging followed by fine-tuning with a proximal term.
+possible. The setting ``mu: 0.01`` gives FedProx followed by fine-tuning for one epoch at the learning rate .03.
+``prox: 0.01`` gives federated averaging followed by fine-tuning with a proximal term.
 
 Traffic of a round: the server sends the P parameters of the global model to each participant. Each participant sends
-back P numbers and its number of training rows. Before fine-tuning, the server sends P parameters to every hospital,
-which are not counted as traffic.
+back P numbers and its number of training rows. The P parameters that every hospital receives before fine-tuning are not
+counted as traffic.
 
 With boosted trees, the common trees are grown from histograms that are summed over hospitals. Each hospital then adds
 trees that it grows on its own rows.
@@ -40,8 +40,8 @@ from raysim.strategies.trees.federated import FederatedTrees
 class PersonalTrees(FederatedTrees):
     """Common boosted trees, to which each hospital adds ``model.own_trees`` trees of its own after the last round.
 
-    With ``training.stop``, the loss on a hospital's validation rows decides how many trees it adds, if it has enough
-    such rows (:func:`raysim.trees.boosting.enough`).
+    With ``training.stop``, a hospital with enough validation rows (:func:`raysim.trees.boosting.enough`) decides by the
+    loss on these rows how many trees it adds.
     """
 
     title: ClassVar[str] = "Fine-tuning"

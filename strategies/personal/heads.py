@@ -84,10 +84,10 @@ def layers(parameters: Mapping[str, slice]) -> dict[str, list[str]]:
 
 
 def head_mask(view: FederationView, head: Sequence[str] | None) -> Mask:
-    """Return which of the model's P parameters belong to the head, ``[P]``.
+    """Return a mask ``[P]`` of the model's P parameters that belong to the head.
 
-    ``head`` has the names of tensors or layers; None means the last trained layer. If the model has only one layer,
-    None means its last tensor, which in a linear model is the bias.
+    ``head`` has the names of tensors or layers; None means the last layer with trained parameters. If the model has
+    only one layer, None means its last tensor, which in a linear model is the bias.
     """
     parameters = view.parameters
     if head is None:

@@ -1,11 +1,11 @@
 """Training at every hospital alone: the reference that federating has to beat.
 
-Each hospital trains on its own rows and uses its own model. It trains for as many epochs, and with the same random
-streams, as a hospital that takes part in every round of a federated strategy. The optimiser's state is not reset
-between rounds, because nothing interrupts training. With ``solve: true`` each hospital fits a regression to convergence
-in the first round, without gradient steps. The hospital's ridge penalty is 1, 10 or 100, whichever has the smallest
-leave-one-out loss on its own rows. If all rows of a hospital have the same class, its model predicts the shares of the
-classes, with half a row added to each class. There is no traffic.
+Each hospital trains on its own rows and uses its own model. The number of epochs and the random streams are those of a
+hospital that takes part in every round of a federated strategy. The optimiser's state is not reset between rounds,
+because nothing interrupts training. With ``solve: true`` each hospital fits a regression to convergence in the first
+round, without gradient steps. The hospital's ridge penalty is 1, 10 or 100, whichever has the smallest leave-one-out
+loss on its own rows. If all rows of a hospital have the same class, its model predicts the shares of the classes, with
+half a row added to each class. There is no traffic.
 """
 
 from __future__ import annotations

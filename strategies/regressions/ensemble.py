@@ -3,14 +3,14 @@
 P. Patil, G. Parmigiani: *Training replicable predictors in multiple studies*, PNAS 2018 (stacked weights).
 
 The method takes one round. The mean of the log-odds of logistic models equals the log-odds of one model with the mean
-coefficients. The ensemble can therefore be stored and used as one model; a mean of probabilities could not. Hospitals
-are weighted by their rows, equally, or by ``stacked`` weights. For ``stacked``, each hospital predicts probabilities
-for its rows with the models of all hospitals, and sets those of its own model to 0. Non-negative least squares
-regresses the outcome on these probabilities; the coefficients, scaled to sum to 1, are the weights. Hospitals whose
-regression cannot be fitted are left out.
+coefficients. The ensemble can therefore be stored and used as one model; a mean of probabilities could not. The weights
+of hospitals' models are proportional to rows, equal, or ``stacked``. For ``stacked``, each hospital predicts
+probabilities for its rows with the models of all hospitals, and sets those of its own model to 0. Non-negative least
+squares regresses the outcome on these probabilities; the coefficients, scaled to sum to 1, are the weights. Hospitals
+whose regression cannot be fitted are left out.
 
-With ``stacked``, a hospital sends a sum over its rows for each pair of the H models: of the product of their
-predictions. To hide single rows, only hospitals with at least ``max(5 H, 30)`` rows send such sums.
+With ``stacked`` and H models, a hospital sends, for each pair of models, the product of their predictions, summed over
+its rows. To hide single rows, only hospitals with at least ``max(5 H, 30)`` rows send such sums.
 
 Traffic, once: each hospital sends p + 1 float64 numbers for p coefficients. With ``stacked``, each hospital with enough
 rows also receives the H models and sends ``H (H + 3) / 2`` float64 numbers.
@@ -59,10 +59,10 @@ class EnsembleState(State):
 
 @dataclass(frozen=True)
 class Predictions(Program):
-    """Sums over a hospital's rows of the products of the probabilities that two hospitals' models predict.
+    """Sums over a hospital's rows from which the server computes the ``stacked`` weights.
 
-    There is a sum for each pair of models, and for each model the sum of its probabilities times the outcome.
-    Probabilities by the hospital's own model are set to 0.
+    For each pair of models, the product of the predicted probabilities is summed; for each model, the probability times
+    the outcome. The hospital's own model counts as predicting 0.
     """
 
     models: int
@@ -82,7 +82,7 @@ class Predictions(Program):
 
 
 def _readable(view: FederationView, models: int) -> Ids:
-    """Return the hospitals with enough rows to send sums of products of predictions by ``models`` models."""
+    """Return the hospitals with enough rows to send sums about the predictions of ``models`` models."""
     return view.trainable[view.sizes[view.trainable] >= rows_needed(models)]
 
 

@@ -56,7 +56,7 @@ def asked(call: Call, state: State) -> Generator[Call, Answers, Answers]:
 
 
 class Exact(Strategy):
-    """A strategy in which all hospitals with training rows send sums, without learning rate, batches or epochs."""
+    """A strategy in which all hospitals with training rows send sums. It has no learning rate, batches or epochs."""
 
     one_round: ClassVar[bool] = False
     """Whether the strategy is finished after its first round, however many rounds are configured."""
@@ -99,8 +99,7 @@ class HiddenSums(Exact):
         return self.sums == "secure"
 
     def _check_rows(self, view: FederationView) -> None:
-        """Raise :class:`Unfit` if the server receives the sums of single hospitals, and one has too few rows to hide
-        them."""
+        """Raise :class:`Unfit` if the server could reconstruct the rows of a small hospital from its sums."""
         if self.sums == "secure" or view.hides or view.noise is not None or not len(view.trainable):
             return
         fewest = int(view.trainable[np.argmin(view.sizes[view.trainable])])

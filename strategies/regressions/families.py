@@ -1,8 +1,8 @@
 """Generalised linear models: a row's contribution to the log-likelihood and its derivatives, by family.
 
 Each family has its canonical link. A row with features ``x`` has the linear predictor ``eta = x beta`` and the mean
-``mu``. The gradient of its loss (the negative log-likelihood) is ``-(y - mu) x``, and the Hessian ``w x x'`` with the
-weight ``w`` of the family. Losses leave out constants that depend on ``y`` alone.
+``mu``. The gradient of its loss (the negative log-likelihood) is ``-(y - mu) x``, and the Hessian ``w x x'``. The
+weight ``w`` is the derivative of ``mu`` by ``eta``. Losses leave out constants that depend on ``y`` alone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from raysim.strategies.problem import Floats
 
 
 class Sums(NamedTuple):
-    """Sums over rows at the coefficients ``beta [p]``. Added over hospitals, they are the sums over all their rows.
+    """Sums over rows at the coefficients ``beta [p]``. Adding them over hospitals gives the sums over all rows.
 
     - ``rows``: the number of rows.
     - ``loss``: the negative log-likelihood.
@@ -44,7 +44,7 @@ class Sums(NamedTuple):
 class Family:
     """A family of generalised linear models with its canonical link, such as logistic regression.
 
-    Its functions take and return arrays of any common shape.
+    Its functions work elementwise on arrays of any shape.
     """
 
     name: str
@@ -71,11 +71,12 @@ class Family:
         counts: Floats | float = 1.0,
         second: bool = True,
     ) -> Sums:
-        """Return the loss, the gradient and the Hessian at ``beta [p]``, summed over rows ``X [n, p]`` with outcomes
-        ``y [n]``.
+        """Return the loss, the gradient and the Hessian at the coefficients ``beta [p]``, summed over rows.
 
-        ``offset [n]`` is added to the linear predictor, and a row counts ``counts [n]`` times. Without ``second`` the
-        Hessian is empty.
+        ``X [n, p]`` has the n rows, and ``y [n]`` their outcomes.
+
+        ``offset [n]`` is added to the linear predictor, and ``counts [n]`` says how often each row counts. If
+        ``second`` is false, the Hessian is empty.
         """
         eta = X @ beta + offset
         mu = self.mean(eta)

@@ -5,9 +5,9 @@ Problem of Separation in Logistic Regression*, Statistics in Medicine 2002.
 
 The loss is the negative log-likelihood minus ``1/2 ln det I``. Its gradient needs one Cholesky factor of the
 information matrix ``I``. Its second derivatives take several times as long. They are therefore computed only if steps
-are slow: if the expected fall of the loss hardly shrinks from one step to the next. All other steps use the second
-derivatives that were computed last, or ``I`` before the first time; L-BFGS corrects both. If columns are almost always
-0, the loss may have several minima; the fit is the minimum that is reached from coefficients of 0.
+are slow: if the expected fall of the loss hardly shrinks from one step to the next. All other steps use the last second
+derivatives, or ``I`` if there are none yet, and correct them by L-BFGS. If columns are almost always 0, the loss may
+have several minima; the fit is the minimum that is reached from coefficients of 0.
 """
 
 from __future__ import annotations
@@ -93,9 +93,10 @@ class Point(NamedTuple):
 
 
 def firth_fit(X: Floats, y: Floats) -> Fit:
-    """Fit rows ``X [n, p]`` and ``y [n]`` with Firth's penalty, starting from coefficients of 0.
+    """Fit a logistic regression with Firth's penalty to rows ``X [n, p]`` with outcomes ``y [n]``.
 
-    Columns that are constant at 0, or linear combinations of earlier columns, are left out: their coefficients are 0.
+    The fit starts from coefficients of 0. Columns that are constant at 0, or linear combinations of earlier columns,
+    are left out: their coefficients are 0.
     """
     keep = independent(X.T @ X)
     varying = X if keep.all() else X[:, keep]
@@ -133,11 +134,11 @@ def firth_fit(X: Floats, y: Floats) -> Fit:
 
 
 def _step(point: Point, pairs: Pairs, bent: Floats | None) -> Floats:
-    """Return the next step of the k coefficients from ``point``; earlier steps (``pairs``) correct its curvature.
+    """Return the next step of the k coefficients from ``point``, by L-BFGS with the earlier steps in ``pairs``.
 
     ``bent [k, k]`` is the Cholesky factor of the curvature; if it is None, the information at ``point`` is used. The
-    information ignores how the hat values change with the coefficients, so that steps would be too long: twice too long
-    if there are as many coefficients as rows. Such steps are shortened.
+    information ignores how the hat values change with the coefficients. Its steps would be too long, and are divided by
+    ``1 + k / n`` for n rows.
     """
     n, k = point.scaled.shape
 

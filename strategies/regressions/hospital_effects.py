@@ -1,7 +1,7 @@
 """Regressions with an intercept for each hospital and common slopes.
 
-A hospital's own intercept is never sent. The hospital eliminates it from its sums of derivatives before it sends them,
-by the Schur complement of the linear system of Newton's step. Random intercepts are fitted with Laplace's approximation
+A hospital's own intercept is never sent. Before the hospital sends sums of derivatives, it eliminates the intercept
+from them, by the Schur complement of Newton's linear system. Random intercepts are fitted with Laplace's approximation
 (Breslow and Clayton 1993).
 """
 

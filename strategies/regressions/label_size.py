@@ -1,7 +1,7 @@
 """The magnitude of a federation's labels, so that a fit does not depend on the labels' unit.
 
-Sums are sent as whole multiples of a grid step, with an upper limit. Labels are therefore multiplied by a power of two
-before the fit, so that their largest is below 1. This changes none of their binary digits, and only scales the fit.
+Hospitals send sums as whole multiples of a grid step, up to a limit. Labels are therefore multiplied by a power of two
+before the fit, so that the largest label is below 1. This scales the fit without rounding errors.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ EXPONENTS = 256
 
 @dataclass(frozen=True)
 class LabelSize(Program):
-    """The binary exponent of a hospital's largest label, as a vector of zeros with a 1 at the exponent."""
+    """The binary exponent of a hospital's largest absolute label, as a one-hot vector."""
 
     name: str = "label_size"
 
@@ -48,7 +48,7 @@ S = TypeVar("S", bound=ScaledState)
 
 
 def with_scale(view: FederationView, own: S, ids: Ids) -> Generator[Call, Answers, S]:
-    """Return the state ``own`` with the factor ``scale`` by which labels are multiplied in the fit.
+    """Return a copy of the state ``own`` with the factor ``scale``, by which the fit multiplies labels.
 
     For a numeric label, hospitals ``ids`` send the magnitude of their labels once. A label with classes has no factor.
     """

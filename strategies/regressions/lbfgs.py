@@ -17,19 +17,19 @@ Pairs = tuple[tuple[Floats, Floats], ...]
 
 
 def remembered(pairs: Pairs, moved: Floats, fell: Floats, most: int) -> Pairs:
-    """Return the last ``most`` of ``pairs`` and one new pair.
+    """Append a new pair to ``pairs``, and return the last ``most`` pairs.
 
-    The new pair is the step ``moved`` and the decrease ``fell`` of the uphill gradient along it. It is left out if the
-    gradient did not decrease along the step.
+    The new pair is the step ``moved``, and ``fell``, by which the uphill gradient decreased along this step. It is left
+    out if the slope along the step did not decrease.
     """
     return (*pairs, (moved, fell))[-most:] if float(moved @ fell) > 0 else pairs
 
 
 def uphill(gradient: Floats, pairs: Pairs, curved: Callable[[Floats], Floats]) -> Floats:
-    """Return the L-BFGS step ``[p]`` uphill for a ``gradient [p]``, by the two-loop recursion over earlier steps.
+    """Return the L-BFGS ascent step of a function with this ``gradient [p]``, by the two-loop recursion.
 
-    ``curved`` is called between the two loops. It returns the step that the initial curvature gives for a gradient, as
-    a new array.
+    ``pairs`` has the earlier steps. ``curved`` is called between the two loops: it maps a gradient to the step under
+    the initial curvature, as a new array.
     """
     rest, shares = gradient.copy(), []
     for moved, fell in reversed(pairs):

@@ -17,7 +17,10 @@ from raysim.strategies.regressions.newton_steps import CALLS, ROSE, STOP, fitted
 
 
 class Shrunk(NamedTuple):
-    """The coefficients ``beta [R, p]`` under each of R ridge penalties, and their mean leave-one-out losses ``[R]``."""
+    """The fits of a regression under each of R ridge penalties.
+
+    ``beta [R, p]`` has the coefficients, and ``loss [R]`` the mean leave-one-out losses.
+    """
 
     beta: Floats
     loss: Floats
@@ -29,8 +32,7 @@ class Shrunk(NamedTuple):
 
 
 def shrunk(family: Family, X: Floats, y: Floats, ridges: Sequence[float]) -> Shrunk:
-    """Fit a regression to rows ``X [n, p]`` and ``y [n]`` under each ridge penalty in ``ridges``, which are all above
-    0."""
+    """Fit a regression to rows ``X [n, p]`` with outcomes ``y [n]`` under each of the ``ridges``, all above 0."""
     beta = _together(family, X, y, ridges)
     if beta is None:
         beta = np.stack([fitted(family, X, y, ridge=ridge).beta for ridge in ridges])
@@ -43,7 +45,7 @@ def shrunk(family: Family, X: Floats, y: Floats, ridges: Sequence[float]) -> Shr
 
 
 def _together(family: Family, X: Floats, y: Floats, ridges: Sequence[float]) -> Floats | None:
-    """Return the coefficients under each of R ``ridges``, ``[R, p]``, by joint Newton steps.
+    """Fit the regression under all R ``ridges`` in joint Newton steps, and return the coefficients ``[R, p]``.
 
     Return None if a step would have to be halved, or if the steps do not converge.
     """
@@ -67,7 +69,7 @@ def _together(family: Family, X: Floats, y: Floats, ridges: Sequence[float]) -> 
 
 
 def _penalties(ridges: Sequence[float], X: Floats) -> Floats:
-    """Return the weight of each squared coefficient in each of R ridge penalties, ``[R, p]``.
+    """Return the weights ``[R, p]`` of the p squared coefficients in each of R ridge penalties.
 
     The weight of the intercept, the first column of ``X``, is 0.
     """
@@ -77,9 +79,9 @@ def _penalties(ridges: Sequence[float], X: Floats) -> Floats:
 
 
 def _curvature(X: Floats, weight: Floats, penalties: Floats) -> Floats:
-    """Return the second derivatives of the penalised loss under each of R ridges, ``[R, p, p]``.
+    """Return the second derivatives ``[R, p, p]`` of the loss with each of R ridge penalties.
 
-    ``weight [R, n]`` has the weight of each row in the Hessian, under each ridge.
+    ``weight [R, n]`` has the weight of each row in the Hessian of each fit.
     """
     curvature: Floats = (X.T * weight[:, None, :]) @ X
     places = np.arange(X.shape[1])

@@ -43,8 +43,8 @@ class Mixed(NamedTuple):
     determinant_by_ratio: float
 
     def restricted(self, rows: int) -> Restricted:
-        """Return the restricted likelihood and the coefficients. The sums must be those of all hospitals, which have
-        ``rows`` rows."""
+        """Return the restricted likelihood and the coefficients. The sums must be over all hospitals, with ``rows``
+        rows in total."""
         A, b, squares = self.products[:-1, :-1], self.products[:-1, -1], float(self.products[-1, -1])
         keep = independent(A)
         beta = np.zeros(len(b))
@@ -67,7 +67,8 @@ class Restricted(NamedTuple):
     """The restricted likelihood at one ratio of the variance of intercepts to the variance of residuals.
 
     - ``value``: the logarithm of the likelihood; ``by_ratio``: the derivative of ``value`` by the ratio.
-    - ``beta``, ``se`` ``[p]``: coefficients and their standard errors; 0 and NaN for columns that were left out.
+    - ``beta [p]``: the coefficients; 0 for columns that were left out. ``se [p]``: their standard errors; NaN for these
+      columns.
     - ``variance``: the variance of residuals.
     """
 
@@ -92,7 +93,7 @@ def mixed(X: Floats, y: Floats, ratio: float) -> Mixed:
 
 
 class _Wanted(Exception):
-    """Raised when the search for the best ratio of variances reaches a ratio whose derivative is not yet known."""
+    """Raised when the search for the best ratio of variances reaches a ratio at which no derivative is known yet."""
 
     def __init__(self, ratio: float) -> None:
         super().__init__()

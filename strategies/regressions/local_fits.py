@@ -35,10 +35,9 @@ class InformationSums(Program):
     """A hospital's own regression as sums that are added over hospitals.
 
     ``total [p, p]`` is the information matrix, and ``weighted [p]`` its product with the p coefficients.
-    ``univariate`` has five numbers for each of the p coefficients. They are the weight ``1/(v + spread)`` times the
-    powers 0, 1 and 2 of the coefficient, the squared weight, and whether the hospital can estimate the coefficient.
-    ``v`` is the variance of the estimate, and ``spread [p]`` the received variance of the coefficients between
-    hospitals.
+    ``univariate [5, p]`` has five numbers for each coefficient ``b`` with the weight ``w = 1/(v + spread)``: ``w``,
+    ``w b``, ``w b^2``, ``w^2``, and 1 if the hospital can estimate ``b``, otherwise 0. ``v`` is the variance of the
+    estimate, and ``spread [p]`` the received variance between hospitals.
     """
 
     p: int
@@ -91,9 +90,9 @@ class Coefficients(Program):
 def univariate_means(sums: Floats) -> tuple[Floats, Floats, Floats, Floats]:
     """Compute the mean of each of p coefficients over hospitals, and its variance between hospitals.
 
-    ``sums [5, p]`` are the sums ``univariate`` of :class:`InformationSums` over hospitals. Return four arrays ``[p]``:
-    the weighted means, their variances, Cochran's Q, and DerSimonian and Laird's variance between hospitals. They are
-    0, NaN, 0 and 0 for a coefficient that no hospital can estimate.
+    ``sums [5, p]`` is the array ``univariate`` of :class:`InformationSums`, summed over hospitals. Return four arrays
+    ``[p]``: the weighted means, their variances, Cochran's Q, and DerSimonian and Laird's variance between hospitals.
+    They are 0, NaN, 0 and 0 for a coefficient that no hospital can estimate.
     """
     weight, first, second, squares, count = sums
     known = weight > 0

@@ -41,7 +41,7 @@ Status = Literal["going", "converged", "separated", "stopped"]
 
 
 def independent(hessian: Floats) -> Mask:
-    """Return which of p columns are neither constant at 0 nor linear combinations of earlier columns, ``[p]``.
+    """Return a mask ``[p]`` of the columns that are neither constant at 0 nor linear combinations of earlier columns.
 
     ``hessian [p, p]`` is ``X' W X`` for rows ``X`` with any positive weights ``W``. Columns are examined in order, the
     intercept first.
@@ -167,7 +167,7 @@ def separated(decrements: Sequence[float], hessian: Floats) -> bool:
     """Return whether the coefficients diverge, because a linear combination of columns separates the classes.
 
     It is detected in two ways. Either the expected fall of the loss shrinks to about 1/e with each step, or the Hessian
-    is nearly singular. ``decrements`` are the expected falls at every accepted point. ``hessian [k, k]`` is the Hessian
+    is nearly singular. ``decrements`` has the expected fall at each accepted point. ``hessian [k, k]`` is the Hessian
     at the last point, without the columns that were left out.
     """
     ratios = np.divide(decrements[1:], decrements[:-1])[-RUNS:]
@@ -189,8 +189,8 @@ def _step(curvature: Floats, gradient: Floats, keep: Mask) -> Floats | None:
 
 
 def _penalised(sums: Sums, beta: Floats, ridge: float, firth: bool, keep: Mask) -> Sums:
-    """Return ``sums`` with the ridge penalty (not on the intercept, the first column), and with Firth's penalty in the
-    loss."""
+    """Return ``sums`` with the ridge penalty and, if ``firth``, with Firth's penalty in the loss. The ridge does not
+    penalise the intercept, the first column."""
     weights = np.full_like(beta, ridge)
     weights[0] = 0.0
     loss = sums.loss + float(weights @ beta**2) / 2.0 if ridge else sums.loss
@@ -202,10 +202,10 @@ def _penalised(sums: Sums, beta: Floats, ridge: float, firth: bool, keep: Mask) 
 def firth_gradient(
     family: Family, X: Floats, y: Floats, beta: Floats, information: Floats, keep: Mask, counts: Floats | float = 1.0
 ) -> Floats:
-    """Return the gradient ``X'(y - mu + hat (1/2 - mu))`` of a logistic regression with Firth's penalty, ``[p]``.
+    """Return the gradient ``[p]`` of a logistic regression with Firth's penalty, ``X'(y - mu + hat (1/2 - mu))``.
 
     ``hat = w x' information^-1 x`` is a row's hat value over the columns in ``keep``. ``information [p, p]`` may belong
-    to an earlier point of the same fit. A row counts ``counts [n]`` times.
+    to an earlier point of the same fit. ``counts [n]`` says how often each row counts.
     """
     mu = family.mean(X @ beta)
     varying = X[:, keep]

@@ -3,10 +3,10 @@
 A row ``x``, with a 1 for the intercept, is clipped to the norm ``R``. ``y`` is its label, 0 or 1, and ``mu`` its
 predicted probability. The norm of its gradient ``(y - mu) x`` is then at most ``R a``, with ``a = |y - mu|``. The
 Hessian ``mu (1 - mu) x x'`` of the row is sent as an upper triangle, whose off-diagonal entries are multiplied by the
-square root of 2. Its norm is at most ``R^2 a (1 - a)``. If the Hessian is multiplied by ``c``, the norm of gradient and
-Hessian together is at most ``R a sqrt(1 + c^2 R^2 (1 - a)^2)``. For ``c <= phi^2.5 / R``, with the golden ratio
-``phi``, this bound is largest at ``a = 1``, where it is ``R``. The Hessian therefore adds nothing to the privacy cost
-of the gradient.
+square root of 2. The norm of this triangle is at most ``R^2 a (1 - a)``. If the Hessian is multiplied by ``c``, the
+norm of gradient and Hessian together is at most ``R a sqrt(1 + c^2 R^2 (1 - a)^2)``. For ``c <= phi^2.5 / R``, with the
+golden ratio ``phi``, this bound is largest at ``a = 1``, where it is ``R``. The Hessian therefore adds nothing to the
+privacy cost of the gradient.
 
 The noise on the Hessian of p columns is a symmetric random matrix, whose spectral norm is about ``sqrt(2 p)`` standard
 deviations. A number of this size is added to the diagonal of the Hessian before the step is computed. The norm of a
@@ -38,8 +38,7 @@ BITS = 24
 
 
 def scaled(p: int, length: float) -> Floats:
-    """Return the factors by which the upper triangle of a row's Hessian is multiplied before noise, ``[p (p + 1) /
-    2]``.
+    """Return the factors that multiply the ``p (p + 1) / 2`` entries in the upper triangle of a row's Hessian.
 
     With these factors, the Hessian of a row of norm at most ``length`` adds nothing to the privacy cost of its
     gradient.
@@ -56,7 +55,7 @@ def shortened(X: Floats, length: float) -> Floats:
 
 @dataclass(frozen=True)
 class BoundedSums(Program):
-    """The gradient and the Hessian of a logistic regression at the received coefficients ``beta [p]``, for each row.
+    """Each row's gradient and Hessian of a logistic regression, at the received coefficients ``beta [p]``.
 
     Rows are clipped to the norm ``length``, so that the contribution of each row is bounded. Contributions are summed
     when they are sent.

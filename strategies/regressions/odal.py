@@ -13,16 +13,17 @@ The method takes one round of three calls, or four with ``robust: true``:
    Hessians.
 
 With ``robust: true``, hospitals also send their mean gradients in a call before the last. For each coefficient, the
-median of these replaces the mean over all rows, so that an unusual hospital cannot move it far.
+median of hospitals' mean gradients replaces the mean over all rows. A single unusual hospital can then hardly change
+the result.
 
 The surrogate likelihood may have no maximum, for example if the lead has too few rows. With ``order: 2`` the model is
 then the result of one Newton step from the common point, with the mean (or median) gradient and the mean Hessian. With
 ``order: 1`` it is the common point. If the lead has all rows, the result is the fit to the pooled rows.
 
 Our choice: the lead is the hospital with the most training rows. Standard errors are computed from the information
-matrix of all rows at the common point. The server needs only sums over hospitals, except with ``robust``: it then
-receives the gradients of single hospitals, which needs ``sums: clear``. The lead's coefficients are also sent as a sum,
-to which the other hospitals add zeros. If an answer is lost, the round is repeated.
+matrix of all rows at the common point. The server needs only sums over hospitals. Only with ``robust`` does it receive
+the gradients of single hospitals; this requires ``sums: clear``. The lead's coefficients are also sent as a sum, to
+which the other hospitals add zeros. If an answer is lost, the round is repeated.
 
 Traffic, once: each hospital receives ``4 p + 1`` float64 numbers for p coefficients, and with ``order: 2`` another ``p
 (p + 1) / 2``. It sends what it sends in ``meta_analysis``, what it sends in a round of ``newton``, and p + 1 numbers.
@@ -103,9 +104,10 @@ class OwnGradient(Program):
 
 @dataclass(frozen=True)
 class LeadFit(Program):
-    """The coefficients that maximise the lead hospital's likelihood, corrected by the sums of all hospitals.
+    """The coefficients that maximise the lead hospital's surrogate likelihood.
 
-    Hospitals receive the id of the ``lead``. All hospitals but the lead send zeros.
+    The surrogate is the lead's own likelihood, corrected by the sums of all hospitals. All hospitals but the lead send
+    zeros.
     """
 
     p: int

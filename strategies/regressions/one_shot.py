@@ -28,9 +28,9 @@ class Information(NamedTuple):
     total: Floats
 
     def combined(self) -> tuple[Floats, Floats]:
-        """Return the inverse-variance weighted mean of hospitals' coefficients ``[p]``, and its covariance ``[p, p]``.
+        """Return the inverse-variance weighted mean of hospitals' coefficients, and its covariance matrix.
 
-        They are 0 and NaN for a coefficient that no hospital can estimate.
+        For a coefficient that no hospital can estimate, the mean is 0 and the covariances are NaN.
         """
         keep = independent(self.total)
         within = np.ix_(keep, keep)
@@ -42,7 +42,7 @@ class Information(NamedTuple):
 
 
 def information(family: Family, X: Floats, y: Floats, fit: Fit) -> Information:
-    """Return the Fisher information of a hospital's rows ``X [n, p]`` and ``y [n]`` at its own coefficients in
+    """Return the Fisher information of a hospital's rows ``X [n, p]``, ``y [n]`` at the coefficients of its own
     ``fit``."""
     keep = np.zeros(X.shape[1], dtype=np.bool_) if fit.keep is None else fit.keep
     hessian = family.sums(X, y, fit.beta).hessian * np.outer(keep, keep)
@@ -66,14 +66,14 @@ class Surrogate(NamedTuple):
 
     @classmethod
     def of(cls, at: Floats, everybody: Sums, lead: Sums, *, second: bool) -> Surrogate:
-        """Return the surrogate likelihood, from sums over all hospitals' rows and over the lead's rows at the point
-        ``at``."""
+        """Return the surrogate likelihood from sums over all hospitals' rows, and over the lead's rows. ``at`` has the
+        coefficients at which both were computed."""
         slope = everybody.gradient / everybody.rows - lead.gradient / lead.rows
         return cls(at, slope, everybody.hessian / everybody.rows - lead.hessian / lead.rows if second else None)
 
     def sums(self, own: Sums, beta: Floats) -> Sums:
-        """Return the sums of the surrogate likelihood at ``beta``, from the sums ``own`` of the lead's likelihood at
-        ``beta``."""
+        """Return the sums of the surrogate likelihood at ``beta``. ``own`` has the sums of the lead's likelihood
+        there."""
         n, beyond = own.rows, beta - self.at
         bent = np.zeros_like(own.hessian) if self.curvature is None else self.curvature
         return Sums(
@@ -93,7 +93,7 @@ class Surrogate(NamedTuple):
 
 
 def stacked(products: Floats, with_outcome: Floats) -> Floats:
-    """Return the weights of the models of H hospitals in an ensemble, ``[H]``, by non-negative least squares.
+    """Return the weights ``[H]`` of H hospitals' models in an ensemble, by non-negative least squares.
 
     ``z [H]`` has the predictions of the H models for a row with outcome ``y``, with 0 for the model of the row's own
     hospital. ``products [H, H]`` is the sum over all rows of ``z z'``, and ``with_outcome [H]`` the sum of ``z y``.

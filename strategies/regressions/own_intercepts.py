@@ -1,18 +1,18 @@
 """Own intercepts: common slopes, and an intercept for each hospital that never leaves it.
 
-These are fixed effects of hospitals, equal to a regression on the pooled rows with a dummy variable for each hospital
+The result equals a regression on the pooled rows with a dummy variable for each hospital, that is, with fixed effects
 (D. Y. Lin, D. Zeng: *On the relative efficiency of using summary statistics versus individual-level data in
 meta-analysis*, Biometrika 2010).
 
-In each round, a hospital sends the gradient and the Hessian of the slopes with its intercept eliminated (a Schur
+In each round, a hospital sends the gradient and the Hessian for the slopes, with its intercept eliminated (a Schur
 complement). The server takes Newton's step of the slopes, and each hospital then changes its own intercept accordingly.
 A step is halved if the loss rises. The rounds end when the fit has converged.
 
 A hospital whose outcomes are all of one class, or whose counts are all 0, has no finite intercept, and its rows do not
-count. Such hospitals, and hospitals without training rows, use the mean of the other intercepts. With many small
-hospitals, slopes are biased away from 0 (the incidental parameter problem); ``random_intercepts`` is then better. If a
-linear combination of features separates the classes, the fit stops and reports this. With a ``ridge`` penalty there is
-always one optimum.
+count. Such hospitals, and hospitals without training rows, use the mean of all other hospitals' intercepts. With many
+small hospitals, slopes are biased away from 0 (the incidental parameter problem); ``random_intercepts`` is then better.
+If a linear combination of features separates the classes, the fit stops and reports this. With a ``ridge`` penalty
+there is always one optimum.
 
 Traffic of a round, with q features: each hospital receives ``2 q + 1`` float64 numbers and a truth value, and sends
 ``4 + q + q (q + 1) / 2`` float64 numbers.
@@ -90,7 +90,8 @@ class OwnInterceptsState(ScaledState):
 
 @dataclass(frozen=True)
 class InterceptSums(Program):
-    """A hospital's loss and its derivatives at the received q slopes, to which it has adjusted its own intercept."""
+    """A hospital's loss and its derivatives at the received q slopes, after it has adjusted its own intercept to
+    them."""
 
     family: str
     q: int

@@ -5,16 +5,16 @@ approximation of the likelihood.
 
 Hospital i's intercept is the common intercept plus ``u_i``, which is normal with standard deviation ``tau``. The
 hospital computes the mode of ``u_i`` and predicts with it. In each round, hospitals send their contributions to the
-approximate log-likelihood and to its gradient by the coefficients and ``ln tau``. They also send its curvature: for the
-coefficients after ``u_i`` is eliminated, and for ``ln tau`` approximately. The server takes steps with this curvature,
-corrected by earlier gradients (L-BFGS). A step is halved if the likelihood falls. The intercepts of small hospitals
-shrink to the common intercept, which avoids the bias of the slopes in ``own_intercepts``. ``u_i`` never leaves a
-hospital; hospitals without training rows use the common intercept.
+approximate log-likelihood and to its gradient by the coefficients and ``ln tau``. They also send its curvature for the
+coefficients, with ``u_i`` eliminated, and an approximate curvature for ``ln tau``. The server takes steps with this
+curvature, corrected by earlier gradients (L-BFGS). A step is halved if the likelihood falls. The intercepts of small
+hospitals shrink to the common intercept, which avoids the bias of the slopes in ``own_intercepts``. ``u_i`` never
+leaves a hospital; hospitals without training rows use the common intercept.
 
 Without a ``ridge`` penalty, the fit stops as ``separated`` in two cases. In the first, one hyperplane separates the
-classes of all hospitals: three successive steps do not get shorter although the expected rise of the likelihood falls.
-In the second, parallel hyperplanes separate the classes within each hospital: coefficients and ``tau`` grow together
-without limit.
+classes of all hospitals. Three successive steps then do not get shorter although the expected rise of the likelihood
+falls. In the second, parallel hyperplanes separate the classes within each hospital: coefficients and ``tau`` grow
+together without limit.
 
 Counts are fitted with the same approximation. Other numeric labels are fitted with the exact likelihood, and a
 ``ridge`` is then not possible (:mod:`raysim.strategies.regressions.linear_mixed`).
@@ -234,7 +234,7 @@ class RandomIntercepts(PrivateIntercepts):
         return replace(own, at=point + step, step=np.zeros(p + 1), value=value, covariance=covariance)
 
     def _weights(self, p: int) -> Floats:
-        """Return the weights of the ridge penalty on the p coefficients and ``ln tau``, ``[p + 1]``.
+        """Return the weights ``[p + 1]`` of the ridge penalty on the p coefficients and ``ln tau``.
 
         They are 0 for the intercept and for ``ln tau``.
         """
@@ -292,7 +292,7 @@ def _diverges(rises: Sequence[tuple[float, float]], largest: float) -> bool:
 
 
 def _step(gradient: Floats, hessian: Floats, spread: float, pairs: Pairs) -> Floats:
-    """Return the next step of the p coefficients and ``ln tau``, along which the likelihood rises, ``[p + 1]``.
+    """Return the next step ``[p + 1]`` of the p coefficients and ``ln tau``; the likelihood rises along it.
 
     ``gradient [p + 1]`` is the gradient of the log-likelihood. ``hessian [p, p]`` is the curvature for the coefficients
     and ``spread`` that for ``ln tau``; earlier steps (``pairs``) correct both.

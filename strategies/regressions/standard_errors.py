@@ -44,7 +44,7 @@ class Ending:
 def model_based(
     information: Floats, keep: Mask, *, ridge: float = 0.0, variance: float = 1.0, rows: float = np.inf
 ) -> Errors:
-    """Return the standard errors of p coefficients that follow from the likelihood of the model.
+    """Return the standard errors of p coefficients, as they follow from the likelihood of the model.
 
     ``information [p, p]`` is the unpenalised information at the final coefficients; the first column is the intercept.
     The covariance is ``V = H^-1 information H^-1``, where ``H`` is ``information`` with the ``ridge`` penalty.

@@ -41,8 +41,9 @@ def check_linear(
 ) -> None:
     """Raise ``ValueError`` unless the strategy ``name`` can fit the configured model.
 
-    The model must be linear with one output, and its label must fit ``families``. ``weighs`` says whether the strategy
-    can weight rows by class. ``most`` is the largest number of columns that it can fit; None means any number.
+    The model must be linear with one output, and its label must suit one of the ``families``. ``weighs`` says whether
+    the strategy can weight rows by class. ``most`` is the largest number of columns that it can fit; None means any
+    number.
     """
     if training.classes > 2 or (training.classes == 0 and families == ("logistic",)):
         label = f"has {training.classes} classes" if training.classes else "is a number"
@@ -83,7 +84,7 @@ def units(known: FederationView, scale: float | None, sizes: Ids) -> tuple[Grid,
     """Return the grid to which hospitals round their sums, and the factor by which labels are multiplied in the fit.
 
     ``sizes [H]`` has the numbers of training rows of H hospitals. ``scale`` is the factor that :func:`scale_of`
-    returns. The factor of counts is 1, because they are not scaled; the grid for counts has a larger limit.
+    returns. Counts have the factor 1, and a grid with a larger limit.
     """
     if scale is None or family_of(known).name == "linear":
         return Grid.of(sizes), scale or 1.0
@@ -91,13 +92,12 @@ def units(known: FederationView, scale: float | None, sizes: Ids) -> tuple[Grid,
 
 
 def design(X: Floats) -> Floats:
-    """Return the design matrix ``[n, F + 1]`` for features ``X [n, F]``: a column of ones for the intercept, then
-    ``X``."""
+    """Return the design matrix: a column of ones for the intercept, then the columns of ``X``."""
     return np.column_stack([np.ones(len(X)), X]).astype(np.float64, copy=False)
 
 
 def as_theta(view: FederationView, beta: Floats) -> Floats:
-    """Return the P coefficients ``beta``, of which the intercept is first, in the order of the model's parameters."""
+    """Return the P coefficients ``beta`` (the intercept first) in the order of the model's parameters."""
     theta = np.zeros_like(view.initial)
     theta[view.parameters["bias"]], theta[view.parameters["weight"]] = beta[:1], beta[1:]
     return theta
@@ -142,15 +142,12 @@ def upper(matrix: Floats) -> Floats:
 
 @lru_cache
 def _places(p: int) -> Ids:
-    """Return the flat indices of the upper triangle of a matrix ``[p, p]``.
-
-    They are cached, because every hospital needs them in every call.
-    """
+    """Return the flat indices of the upper triangle of a matrix ``[p, p]``."""
     return np.ravel_multi_index(np.triu_indices(p), (p, p))
 
 
 def symmetric(triangle: Floats) -> Floats:
-    """Return the symmetric matrix ``[p, p]`` with this upper ``triangle [p (p + 1) / 2]``."""
+    """Return the symmetric matrix ``[p, p]`` whose upper triangle has the entries in ``triangle``."""
     p = math.isqrt(2 * len(triangle))
     matrix = np.zeros((p, p))
     matrix[np.triu_indices(p)] = triangle
@@ -158,7 +155,7 @@ def symmetric(triangle: Floats) -> Floats:
 
 
 def triangle(p: int) -> tuple[int]:
-    """Return the shape of the array by which the upper triangle of a matrix ``[p, p]`` is sent."""
+    """Return the shape of the array in which the upper triangle of a matrix ``[p, p]`` is sent."""
     return (p * (p + 1) // 2,)
 
 
@@ -175,8 +172,8 @@ class Grid:
 
     @classmethod
     def of(cls, sizes: Ids, label: float = 1.0) -> Grid:
-        """Return the grid for H hospitals with ``sizes [H]`` training rows, and labels up to ``label``, a power of
-        two."""
+        """Return the grid for hospitals' sums. ``sizes [H]`` has the H hospitals' numbers of training rows; no label
+        exceeds ``label``, a power of two."""
         largest = 2.0 ** math.ceil(math.log2(ROOM * max(label, 1.0) * max(int(sizes.max(initial=1)), 1)))
         bits = 61 - math.ceil(math.log2(largest * max(len(sizes), 1)))
         if bits < 0:
@@ -194,9 +191,9 @@ class Grid:
         return Send(shape, kind=kind, bits=self.bits, largest=self.largest)
 
     def within(self, sums: Any) -> Any:
-        """Clip each of ``sums`` to just below the largest value that the grid can represent.
+        """Clip ``sums`` to values that the grid can represent.
 
-        Sums are larger only after a step of the fit that is far too long; such a step is then halved.
+        Sums exceed these only after a step of the fit that is far too long; such a step is then halved.
         """
         most = self.largest * (1 - 2.0**-20)
         if np.abs(sums).max(initial=0.0) <= most:
@@ -204,9 +201,9 @@ class Grid:
         return np.nan_to_num(np.clip(sums, -most, most), nan=most)
 
     def sent(self, sums: Mapping[str, Any], at: Context) -> dict[str, Any]:
-        """Return the named ``sums``, clipped to just below the largest value that the grid can represent.
+        """Return the named ``sums``, clipped to values that the grid can represent.
 
-        Raises ``ValueError`` if a sum is too large before any step: the data, not a too long step, are then the cause.
+        Raises ``ValueError`` if a sum is too large before the first step, because the data are then the cause.
         """
         sent = {name: self.within(values) for name, values in sums.items()}
         if at.round == 1 and at.turn == 0 and any(not np.array_equal(sent[name], sums[name]) for name in sums):
@@ -222,7 +219,7 @@ class RegressionSums(Program):
 
     - ``second`` says whether second derivatives are included.
     - With ``last``, the sums for standard errors are included: the products ``g g'`` of the hospital's gradient,
-      Pearson's statistic, and ``outcomes [3]``. The three outcomes are the number of rows, the sum of labels, and the
+      Pearson's statistic, and ``outcomes [3]``. These three numbers are the number of rows, the sum of labels, and the
       log-likelihood of a saturated fit.
     - If ``information [p, p]`` and the mask ``keep [p]`` of its columns are received, the gradient is that of Firth's
       penalised likelihood.

@@ -12,8 +12,8 @@ In each round, clusters take turns to add one of their hospitals to the cohort u
 clusters, and the order of the hospitals in a cluster, are sampled anew in each round. With τ >= 1 there is only one
 cluster, and the cohort equals the cohort of uniform sampling, bit for bit.
 
-Public code differs: two hospitals differ in a class if its frequencies are unequal, clusters of one hospital are left
-out, and clusters are ranked by random numbers.
+Public code differs: two hospitals differ in a class unless it is equally frequent at both, clusters of one hospital are
+left out, and clusters are ranked by random numbers.
 
 Traffic, in addition to the traffic of training: each hospital sends C bits once, which are counted as C numbers.
 """
@@ -92,7 +92,7 @@ class FedCls(Selection):
 
 
 def presence_clusters(presence: Floats, tau: float) -> Ids:
-    """Return the number of each hospital's cluster, ``[N]``.
+    """Return the index of each hospital's cluster, ``[N]``.
 
     ``presence [N, C]`` is 1 where a hospital has rows of a class, otherwise 0. All hospitals of a cluster differ from
     its first hospital in at most the share ``tau`` of the classes.
@@ -108,7 +108,7 @@ def presence_clusters(presence: Floats, tau: float) -> Ids:
 
 
 def place_in_group(group: NDArray[Any]) -> Ids:
-    """Return, for each entry of ``group [H]``, how many earlier entries have the same value, ``[H]``."""
+    """Return, for each entry of ``group [H]``, how many earlier entries have the same value."""
     order = np.argsort(group, kind="stable")
     sizes = np.bincount(group)
     place = np.empty(len(group), dtype=np.int64)

@@ -16,8 +16,8 @@ all scores are 0). Its fastest hospital outside the cohort then joins the cohort
 with the smaller id. A cluster whose hospitals have all joined is no longer sampled.
 
 Our choices: noisy counts are clipped at 0. Losses are not squared before clusters are scored; the authors' code squares
-them (``loss_power: 2``). ``metric: euclidean`` is the authors' routine for label histograms: Euclidean distances, and
-clusters cut from the OPTICS ordering at .25, as by DBSCAN. Latencies are the simulated round times of hospitals
+them (``loss_power: 2``). ``metric: euclidean`` is the authors' routine for label histograms: distances are Euclidean,
+and the OPTICS ordering is cut at the distance .25, as in DBSCAN. Latencies are the simulated round times of hospitals
 (``system``). If round times are not simulated, each hospital has a random latency as in the authors' code, which
 affects only the selection of participants.
 
@@ -141,9 +141,10 @@ class Haccs(Selection):
 
 
 def label_clusters(counts: Floats, metric: Literal["hellinger", "euclidean"]) -> Ids:
-    """Return the number of each hospital's cluster, ``[H]``, from its number of rows of each class, ``counts [H, C]``.
+    """Return the index of each hospital's cluster, ``[H]``; ``counts [H, C]`` has hospitals' numbers of rows of each
+    class.
 
-    The cluster of the first hospital has number 0, and the others are numbered in the order of their first hospitals.
+    The cluster of the first hospital is 0, and the others are numbered in the order of their first hospitals.
     """
     from sklearn.cluster import OPTICS  # a second to import, and only this selection needs it
 
@@ -168,10 +169,10 @@ def latency(rng: np.random.Generator) -> float:
 
 
 def scores(cluster: Ids, losses: Floats, latencies: Floats, rho: float) -> Floats:
-    """Return the score ``rho tau_c + (1 - rho) ACL_c / sum ACL`` of each of the K clusters, ``[K]``.
+    """Return the scores ``[K]`` of the K clusters, ``rho tau_c + (1 - rho) ACL_c / sum ACL``.
 
-    ``cluster [H]`` has the number of each hospital's cluster. ``ACL_c`` is the mean loss of cluster c, and ``tau_c`` is
-    1 minus its mean latency in units of the largest mean latency.
+    ``cluster [H]`` has the index of each hospital's cluster. ``ACL_c`` is the mean loss of cluster c, and ``tau_c`` is
+    ``1 - lat_c / max lat`` with its mean latency ``lat_c``.
     """
     sizes = np.bincount(cluster)
     loss = np.bincount(cluster, weights=losses) / sizes

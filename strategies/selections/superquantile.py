@@ -45,7 +45,7 @@ class Superquantile(Selection):
 
 
 def weighted_quantile(losses: Floats, sizes: Ids, level: float) -> float:
-    """Return the quantile of order ``level`` of hospitals' ``losses [H]``, each weighted by its hospital's ``sizes``.
+    """Return the quantile of order ``level`` of hospitals' ``losses [H]``, weighted by hospitals' ``sizes``.
 
     Each loss is repeated as often as its hospital has rows, and the n losses are sorted. The quantile is entry
     ``ceil(level * n) - 1``, but at least entry 0.

@@ -39,8 +39,9 @@ if it is smaller."""
 class ReclusteringState(State):
     """The state of a strategy whose clusters change during training.
 
-    ``columns [h, D']`` are the standardised signatures by which the hospitals were first clustered: ``D'`` numbers that
-    describe the data of each of the ``h`` hospitals with training rows. ``rounds`` is the number of finished rounds.
+    ``columns [h, D']`` has the standardised signatures by which the ``h`` hospitals with training rows were first
+    clustered. A signature is ``D'`` numbers that describe a hospital's data. ``rounds`` is the number of finished
+    rounds.
     """
 
     columns: Floats
@@ -146,7 +147,7 @@ def by_smallest_member(labels: Ids) -> Ids:
 
 
 def members(state: State) -> Ids:
-    """Return, for each of the N hospitals, the row of the state's models that has its cluster's model.
+    """Return, for each of the N hospitals, the row of ``state.models`` in which its cluster's model is stored.
 
     Raises ``ValueError`` if hospitals are not clustered.
     """
@@ -160,8 +161,8 @@ def cluster_problem(view: FederationView, state: State, ids: Ids, lam: float = 0
 
     The terms are ``lam |theta - theta_k|^2 + mu |theta - theta_g|^2``, CHiP-FL's equation 1 without factors 1/2, with
     the cluster model ``theta_k`` and the global model ``theta_g``. Hospitals start from their cluster's model. The
-    change of a hospital's model is added to its cluster's sum with the weight ``n_i / sum n_j``: its share of the
-    training rows of the cluster's participants.
+    change of a hospital's model is added to its cluster's sum with the weight ``n_i / sum n_j``: the hospital's share
+    of the training rows of all participants in the cluster.
     """
     cluster = members(state)[ids]
     sizes = view.sizes[ids].astype(np.float64)
@@ -186,10 +187,10 @@ def cluster_steps(view: FederationView, state: State, update: Update, alpha: flo
 
 
 def two_levels(clusters: Floats, rows: Floats | Ids, alpha: float) -> Floats:
-    """Return the global model and the K models of clusters after they are moved towards it, ``[1 + K, P]``.
+    """Move the models of K clusters towards the global model, and return all models, ``[1 + K, P]``.
 
-    The global model, in row 0, is the mean of the cluster models ``[K, P]``, weighted by the clusters' training
-    ``rows [K]``. Each cluster model moves towards it by the share ``1 - alpha`` of their difference.
+    Row 0 is the global model: the mean of the cluster models, weighted by the clusters' numbers of training ``rows``.
+    Each cluster model moves towards it by the fraction ``1 - alpha`` of their difference.
     """
     top = (rows / rows.sum()) @ clusters
     return np.vstack([top, alpha * clusters + (1.0 - alpha) * top])

@@ -96,7 +96,7 @@ def quantiles_of(counts: Floats, bins: int) -> Floats:
 class FeatureCounts(Counts):
     """The number of a hospital's values in each bin of each of D features, ``[D, bins]``.
 
-    The bins of a feature lie between its ``edges [D, bins - 2]``, and the last bin counts its missing values.
+    The received ``edges [D, bins - 2]`` separate the bins of each feature. The last bin counts missing values.
     """
 
     columns: int
@@ -113,9 +113,9 @@ class FeatureCounts(Counts):
 
 
 def feature_counts(view: FederationView, bins: int) -> Floats:
-    """Return a histogram of each of D features at each of N hospitals, ``[N, D, bins + 1]``.
+    """Return histograms ``[N, D, bins + 1]`` of each of D features at each of N hospitals.
 
-    All hospitals use the same ``bins``, which have about equally many values over all hospitals. The last bin counts
+    All hospitals use the same bins. Summed over hospitals, each bin has about equally many values. The last bin counts
     missing values.
     """
     counts = FeatureCounts(view.columns, bins + 1, view.noisy(FeatureCounts.name))
@@ -123,7 +123,7 @@ def feature_counts(view: FederationView, bins: int) -> Floats:
 
 
 def feature_edges(view: FederationView, bins: int) -> Floats:
-    """Return the edges between the bins that all hospitals use for each of D features, ``[D, bins - 1]``."""
+    """Return the edges ``[D, bins - 1]`` between the bins that all hospitals use for each of D features."""
     if view.noisy(FeatureQuantiles.name):
         quantiles = np.stack([quantiles_of(counts, bins) for counts in statistics_of(view, FineCounts(view.columns))])
     else:
@@ -132,10 +132,10 @@ def feature_edges(view: FederationView, bins: int) -> Floats:
 
 
 def common_edges(stacked: Floats, bins: int) -> Floats:
-    """Estimate the quantiles of order ``k / bins``, k = 1 to ``bins - 1``, over all hospitals, ``[D, bins - 1]``.
+    """Estimate quantiles of D features over all hospitals, of the orders ``k / bins`` for k = 1 to ``bins - 1``.
 
-    ``stacked [N, bins + 1, D]`` has the :class:`FeatureQuantiles` of each hospital. A feature that no hospital recorded
-    has all its edges at 0.
+    ``stacked [N, bins + 1, D]`` has the :class:`FeatureQuantiles` of each hospital. The result has the shape
+    ``[D, bins - 1]``; it is 0 for a feature that no hospital recorded.
     """
     quantiles, recorded_rows = stacked[:, :bins], stacked[:, bins:]
     columns = stacked.shape[2]

@@ -48,7 +48,7 @@ class ProgramAverage(Weighted):
 
 
 def alike(ids: Ids, program: Program) -> LocalProblem:
-    """Return the local problem in which hospitals ``ids`` run ``program``, and are averaged with equal weights."""
+    """Return the local problem in which hospitals ``ids`` run ``program``, and their changes are averaged equally."""
     return LocalProblem(np.zeros_like(ids), Upload(np.full(len(ids), 1.0 / max(len(ids), 1))), program=program)
 
 

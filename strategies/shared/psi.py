@@ -41,11 +41,11 @@ def check_smoothing(epsilon: Smoothing) -> None:
 def psi_terms(counts: NDArray[Any], reference: NDArray[Any] | None = None, epsilon: Smoothing = EPSILON) -> Floats:
     """Return the term ``(P_c - p_ic) ln(P_c / p_ic)`` of each hospital i and bin c; a hospital's PSI is its terms' sum.
 
-    ``counts`` has each hospital's number of rows in each bin, ``[H, C]``, or for each of D features, ``[H, D, C]``. The
-    result has the same shape. ``p_ic`` is the share of bin c at the hospital, and ``P_c`` its share over all hospitals.
-    With ``reference`` (counts without the axis of hospitals), ``P_c`` is the share in ``reference``; test rows
-    can thus be compared with training rows. Shares are smoothed by ``epsilon``. Terms are 0 for bins with ``P_c = 0``
-    and for hospitals without rows. Terms are never negative, so that opposite differences can look alike.
+    ``counts [H, C]`` has each hospital's number of rows in each bin; for D features, the shape is ``[H, D, C]``. The
+    result has the shape of ``counts``. ``p_ic`` is the share of bin c at the hospital, and ``P_c`` its share over all
+    hospitals. With ``reference`` (counts without the axis of hospitals), ``P_c`` is the share in ``reference``; test
+    rows can thus be compared with training rows. Shares are smoothed by ``epsilon``. Terms are 0 for bins with
+    ``P_c = 0`` and for hospitals without rows. Terms are never negative, so that opposite differences can look alike.
     """
     rows = np.asarray(counts, dtype=np.float64)
     pool = rows.sum(axis=0) if reference is None else np.asarray(reference, dtype=np.float64)
@@ -58,8 +58,8 @@ def psi_terms(counts: NDArray[Any], reference: NDArray[Any] | None = None, epsil
 def _smoothed(counts: NDArray[Any], pool: NDArray[Any], epsilon: Smoothing) -> Floats:
     """Return the shares of ``counts [..., C]``, smoothed so that all are above 0.
 
-    If ``epsilon`` is a number, it is added to each share. "counts" adds half a row to each bin; bins that are empty in
-    ``pool [..., C]`` then do not count in the total.
+    If ``epsilon`` is a number, it is added to each share. "counts" adds half a row to each bin; the total then leaves
+    out bins that are empty in ``pool [..., C]``.
     """
     totals = counts.sum(axis=-1, keepdims=True)
     if isinstance(epsilon, str):
@@ -70,21 +70,21 @@ def _smoothed(counts: NDArray[Any], pool: NDArray[Any], epsilon: Smoothing) -> F
 
 
 def psi_rows(terms: Floats) -> Floats:
-    """Return each hospital's PSI followed by the C terms of which it is the sum, ``[H, 1 + C]``, from ``terms [H,
-    C]``."""
+    """Return ``terms [H, C]`` with each hospital's PSI, the sum of its terms, as a new first column."""
     return np.column_stack([terms.sum(axis=1), terms])
 
 
 def feature_terms(counts: NDArray[Any], epsilon: Smoothing = EPSILON, reference: NDArray[Any] | None = None) -> Floats:
-    """Return the PSI of each hospital and feature, ``[H, D]``, from ``counts [H, D, B]`` over the feature's B bins.
+    """Return the PSI ``[H, D]`` of each hospital and feature.
 
-    ``epsilon`` and ``reference`` are as in :func:`psi_terms`.
+    ``counts [H, D, B]`` has the number of rows in each of a feature's B bins. ``epsilon`` and ``reference`` are as in
+    :func:`psi_terms`.
     """
     return np.asarray(psi_terms(counts, reference, epsilon).sum(axis=2))
 
 
 def size_terms(sizes: Ids, mean: float | None = None) -> Floats:
-    """Return a signed measure of how far each hospital's number of rows is from the mean, ``[H]``.
+    """Return a signed measure ``[H]`` of how far each hospital's number of rows is from the mean.
 
     The measure is ``|x_i - 1| ln x_i`` with ``x_i = n_i / mean n``, where ``n_i`` are the numbers of rows in
     ``sizes``, all above 0. ``mean`` is the mean number of rows with which ``sizes`` are compared; None means the mean
@@ -98,10 +98,10 @@ def size_terms(sizes: Ids, mean: float | None = None) -> Floats:
 
 
 def bin_indices(X: NDArray[Any], observed: NDArray[np.bool_], edges: Floats) -> NDArray[np.int64]:
-    """Return the bin of each value, ``[n, D]``: 0 to Q between the ascending ``edges [D, Q]``, and Q + 1 if it is
-    missing.
+    """Return the index of each value's bin, ``[n, D]``: 0 to Q, or Q + 1 for a missing value.
 
-    The values are the first D columns of ``X``. A value on an edge is in the bin above the edge.
+    The values are the first D columns of ``X``. Bins are separated by the ascending ``edges [D, Q]``; a value on an
+    edge is in the bin above it.
     """
     columns = len(edges)
     index = np.zeros((len(X), columns), dtype=np.int64)
@@ -111,7 +111,7 @@ def bin_indices(X: NDArray[Any], observed: NDArray[np.bool_], edges: Floats) -> 
 
 
 def bin_counts(index: NDArray[np.int64], home: Ids, hospitals: int, bins: int) -> NDArray[np.int64]:
-    """Count each hospital's values of each feature in each bin, ``[H, D, bins]``.
+    """Return counts ``[H, D, bins]``: how many values of each feature each hospital has in each bin.
 
     ``index [n, D]`` has the bin of each value, and ``home [n]`` the hospital of each row.
     """

@@ -45,9 +45,9 @@ class Signature(Statistic):
     mean and population standard deviation replace the shares. Means and deviations are over observed values; they are
     NaN for a feature that the hospital never observed. All numbers are NaN for a hospital without rows.
 
-    With the noise of differential privacy, the program sends sums over rows, as far as ``blocks`` need them. They are
-    the number of rows, in total and in each class but the first, and for each feature the number of values, their sum
-    and the sum of their squares. Values are first clipped to ``CLIP`` and divided by it.
+    With the noise of differential privacy, the program sends sums over rows: the number of rows, in total and in each
+    class but the first, and for each feature the number of values, their sum and the sum of their squares. It leaves
+    out sums that the ``blocks`` do not need. Values are first clipped to ``CLIP`` and divided by it.
     """
 
     classes: int
@@ -66,10 +66,9 @@ class Signature(Statistic):
 
     @property
     def powers(self) -> int:
-        """Return how many sums per feature the noisy signature needs: the count of values, their sum, and the sum of
-        squares.
+        """Return how many sums per feature the noisy signature needs, from 0 to 3.
 
-        It is 0 to 3: 1 means the count, 2 the count and the sum, and 3 all three.
+        1 means the number of values, 2 also their sum, and 3 also the sum of their squares.
         """
         needs: dict[Block, int] = {"missingness": 1, "mean": 2, "std": 3}
         return max((needs.get(block, 0) for block in self.blocks), default=0)
@@ -80,15 +79,15 @@ class Signature(Statistic):
         return at.cache(self.name, lambda: exact_signature(at.rows, self.classes))
 
     def _rows(self, rows: Rows) -> Floats:
-        """Return what each row adds to the sums that the hospital sends with noise, one row of numbers per row."""
+        """Return, for each row of the hospital, the numbers that it adds to the sums that are sent with noise."""
         label = np.eye(self.classes)[:, 1:]
         values = np.where(rows.observed, np.clip(rows.X[:, : self.columns].astype(np.float64), -CLIP, CLIP) / CLIP, 0.0)
         parts = [np.ones((len(rows.y), 1)), label[rows.y]]
         return np.concatenate([*parts, *[rows.observed, values, values * values][: self.powers]], axis=1)
 
     def from_sums(self, sums: Floats) -> Floats:
-        """Estimate the signature from the noisy ``sums``; numbers of features that the sums do not determine are
-        NaN."""
+        """Estimate the signature from the noisy ``sums``. Means, deviations and missing rates that cannot be computed
+        from them are NaN."""
         columns, label = self.columns, label_scalars(self.classes)
         n = max(float(sums[0]), 1.0)
         parts = [np.array([math.log(n)]), np.clip(sums[1 : 1 + label] / n, 0.0, 1.0)]
@@ -141,12 +140,12 @@ def signature_matrix(
 ) -> NDArray[np.float64]:
     """Return hospitals' signatures on a common scale, ``[N, D']``, so that distances between them are meaningful.
 
-    ``rows [N, D]`` has one signature of D numbers per hospital. The result has only the D' numbers in the parts that
-    ``blocks`` names. If a hospital never observed a feature, the average over the other hospitals replaces the missing
-    number. Each column is standardised over hospitals (population standard deviation; a constant column becomes 0).
-    ``block_scale`` divides each block by the square root of its length, so that many features do not outweigh
-    prevalence and size. ``among [M, D]`` has the M signatures from which averages and standard deviations are computed;
-    None means ``rows``.
+    ``rows [N, D]`` has one signature of D numbers per hospital. ``blocks`` names the parts of a signature that the D'
+    numbers of the result include. If a hospital never observed a feature, the average over the other hospitals replaces
+    the missing number. Each column is standardised over hospitals (population standard deviation; a constant column
+    becomes 0). ``block_scale`` divides each block by the square root of its length, so that many features do not
+    outweigh prevalence and size. ``among [M, D]`` has the M signatures from which averages and standard deviations are
+    computed; None means ``rows``.
     """
     among = rows if among is None else among
     label = label_scalars(classes)
@@ -188,11 +187,11 @@ def standardise(rows: Floats, among: Floats | None = None) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class NearestSignature(Newcomers):
-    """The rule for a hospital that did not take part: it joins the cluster whose mean signature is nearest to its own.
+    """The rule for a hospital that was not clustered: it joins the cluster whose mean signature is nearest to its own.
 
-    A signature summarises a hospital's data; signatures are standardised over the hospitals that took part. The numbers
-    that describe features are computed from all rows of the hospital, and those that describe the label from its
-    labelled rows.
+    A signature summarises a hospital's data; signatures are standardised over the hospitals that were clustered. The
+    numbers that describe features are computed from all rows of the hospital, and those that describe the label from
+    its labelled rows.
     """
 
     participants: Floats
@@ -206,8 +205,8 @@ class NearestSignature(Newcomers):
     def row(self, X: NDArray[Any], observed: NDArray[np.bool_], labels: NDArray[Any]) -> int | None:
         """Return the model row of the cluster whose mean signature is nearest, or None if the hospital has no rows.
 
-        It is also None if signatures have only numbers on the label (``blocks``), and no row has a label. Arguments are
-        as in :meth:`raysim.strategies.base.Newcomers.row`.
+        It is also None if signatures describe only the label (see ``blocks``), and no row has a label. Arguments are as
+        in :meth:`raysim.strategies.base.Newcomers.row`.
         """
         known = [block for block in self.blocks if len(labels) or block != "prevalence"]
         if not known or not len(X):

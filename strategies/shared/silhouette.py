@@ -24,10 +24,10 @@ SAMPLE = 2000
 def mean_silhouette(distances: Floats, labels: Ids) -> float:
     """Return the mean silhouette ``(b - a) / max(a, b)`` of N points.
 
-    ``distances [N, N]`` are between points, and ``labels [N]`` the points' clusters, numbered from 0. ``a`` is a
-    point's mean distance to the other points of its cluster, and ``b`` the smallest mean distance to another cluster. A
-    point that is alone in its cluster, or has ``a = b = 0``, counts 0. The result is -1 for a single cluster and for N
-    clusters.
+    ``distances [N, N]`` are the distances between points, and ``labels [N]`` the points' clusters, numbered from 0.
+    ``a`` is a point's mean distance to the other points of its cluster, and ``b`` the smallest mean distance to another
+    cluster. A point that is alone in its cluster, or has ``a = b = 0``, counts 0. The result is -1 for a single cluster
+    and for N clusters.
     """
     from sklearn.metrics import silhouette_score  # a second to import, and only clustering needs it
 

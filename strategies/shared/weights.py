@@ -25,7 +25,7 @@ Weighting = Literal["samples", "uniform", "floor"]
 
 @dataclass(frozen=True, kw_only=True)
 class Weighted(Strategy):
-    """A strategy with settings for the weights of hospitals in its averages of model changes.
+    """A strategy that averages hospitals' model changes, with settings for the weights of hospitals.
 
     All hospitals start from the global model, unless a subclass overrides :meth:`problem`.
     """
@@ -42,7 +42,8 @@ class Weighted(Strategy):
         return LocalProblem(start=np.zeros_like(ids), upload=Upload(self.weigh(view.sizes[ids])))
 
     def weigh(self, sizes: Ids) -> Floats:
-        """Return the weight of each hospital in an average, with sum 1; ``sizes [H]`` are numbers of training rows."""
+        """Return the weights of hospitals in an average. They sum to 1; ``sizes [H]`` are hospitals' numbers of
+        training rows."""
         return hospital_weights(sizes, self.weights, self.minimum_weight)
 
     def weigh_groups(self, sizes: Ids, group: Ids) -> Floats:
@@ -54,7 +55,7 @@ class Weighted(Strategy):
 
 
 def hospital_weights(sizes: Ids, weighting: Weighting, minimum: float = 0.0) -> Floats:
-    """Return the weight of each hospital in an average, ``[H]``, with sum 1; ``sizes [H]`` are numbers of training
+    """Return the weights of hospitals in an average. They sum to 1; ``sizes [H]`` are hospitals' numbers of training
     rows.
 
     ``samples`` are weights in proportion to rows. ``uniform`` weights are equal. ``floor`` weights are in proportion to

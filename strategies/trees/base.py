@@ -80,7 +80,8 @@ class Trees(Strategy):
 
 
 def task_of(view: FederationView) -> TreeTask:
-    """Return the settings and the label's kind for growing trees. Raises ``TypeError`` for other models."""
+    """Return the settings and the label's kind for growing trees. Raises ``TypeError`` if the model is not boosted
+    trees."""
     if view.trees is None:
         raise TypeError("the model is not boosted trees")
     return view.trees
@@ -100,10 +101,10 @@ def steps_of(view: FederationView, state: State) -> int:
 
 
 def sent(trees: Sequence[Grown]) -> dict[str, NDArray[Any]]:
-    """Return the arrays by which trees are sent: ``column``, ``left`` and ``value``, each with the trees as first axis.
+    """Return the arrays in which trees are sent: ``column``, ``left`` and ``value``. Trees are the first axis of each.
 
-    For each tree they have the column of each split, the bins that go to the left child (as packed bits), and the value
-    of each node.
+    The arrays have the column of each split, the bins that go to the left child (as packed bits), and the value of each
+    node.
     """
     return {
         "column": np.stack([tree.column for tree in trees]),
@@ -122,7 +123,8 @@ def unpacked(received: Mapping[str, NDArray[Any]]) -> list[tuple[NDArray[Any], N
 
 
 def columns_of(view: FederationView, tree: int) -> Mask | None:
-    """Return which of the F columns the trees of boosting step ``tree`` may use in splits, ``[F]``; None means all."""
+    """Return a mask ``[F]`` of the columns that the trees of boosting step ``tree`` may use in splits; None means
+    all."""
     task = task_of(view)
     share, F = task.settings.column_share, len(task.levels)
     if share >= 1:
@@ -138,7 +140,7 @@ def rows_key(view: FederationView) -> int:
 
 
 def taken(task: TreeTask, key: int, tree: int, numbers: Callable[[], NDArray[np.uint64]]) -> Mask | None:
-    """Return which of n rows are used to grow the trees of boosting step ``tree``, ``[n]``; None means all rows.
+    """Return a mask ``[n]`` of the rows on which the trees of boosting step ``tree`` are grown; None means all rows.
 
     The choice is random with the seed ``key``. ``numbers()`` returns a number for each row that depends only on its
     content (:func:`row_numbers`).
@@ -148,10 +150,7 @@ def taken(task: TreeTask, key: int, tree: int, numbers: Callable[[], NDArray[np.
 
 
 def row_numbers(X: NDArray[Any], y: NDArray[Any]) -> NDArray[np.uint64]:
-    """Return a number for each row that depends only on its features ``X [n, F]`` and its label ``y [n]``, ``[n]``.
-
-    It depends neither on the hospital nor on the row's position. Equal rows have the same number.
-    """
+    """Return a number for each of n rows that depends only on the row's features ``X`` and label ``y``."""
     columns = X.astype(np.float32) + np.float32(0)  # -0 is 0
     columns[np.isnan(columns)] = np.nan  # one bit pattern for all
     numbers = _mixed((y.astype(np.float64) + 0.0).view(np.uint64))
@@ -161,7 +160,7 @@ def row_numbers(X: NDArray[Any], y: NDArray[Any]) -> NDArray[np.uint64]:
 
 
 def hashed(key: int, tree: int, numbers: NDArray[Any]) -> Floats:
-    """Return a pseudo-random number between 0 and 1 for each of ``numbers [n]``, which depends on ``key`` and
+    """Return, for each of ``numbers``, a pseudo-random number between 0 and 1 that also depends on ``key`` and
     ``tree``."""
     with np.errstate(over="ignore"):
         z = numbers.astype(np.uint64) + np.uint64((key + tree * _STEP) % 2**64)

@@ -30,8 +30,8 @@ class ClusterTreesState(TreesState):
 class ClusterTrees(FederatedTrees):
     """Boosted trees for each cluster of the strategy ``clustering``.
 
-    All clusters use the same edges between features' bins, and the same prediction before the first tree. They are
-    computed from the rows of all hospitals.
+    All clusters use the same bins, and the same prediction before the first tree. Both are computed from the rows of
+    all hospitals.
     """
 
     title: ClassVar[str] = "Boosted trees by cluster"

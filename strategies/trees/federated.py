@@ -16,10 +16,10 @@ second derivatives. No row, prediction or leaf of a single hospital is sent. All
 if the answer of one is lost, the round is repeated.
 
 Traffic of a round, for each tree and hospital: a hospital sends at most ``2^(depth - 1)`` histograms of 24 W bytes. W
-is the number of bins of all columns, including the bins for missing values. One histogram is of the root, and one of
-each pair of children that can be split further. A hospital receives at most 2 + (bins + 1)/8 bytes for each split so
-far, and 8 bytes for each leaf of the previous tree. With early stopping, hospitals receive each finished tree at once,
-for their validation rows, and not again in the next round.
+is the number of bins of all columns, including the bins for missing values. There is one histogram for the root, and
+one for each pair of children that can be split further. A hospital receives at most 2 + (bins + 1)/8 bytes for each
+split so far, and 8 bytes for each leaf of the previous tree. With early stopping, hospitals receive each finished tree
+at once, for their validation rows, and not again in the next round.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def prepared(view: FederationView, own: TreesState, ids: Ids) -> Generator[Call,
 
 
 def common_bins(view: FederationView, ids: Ids) -> Generator[Call, Answers, Bins]:
-    """Return the bins into which the values of each column are sorted, from the values of hospitals ``ids``."""
+    """Compute the bins of each column from the values of hospitals ``ids``."""
     finding = find_bins(task_of(view))
     try:
         prefixes = next(finding)

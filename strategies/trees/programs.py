@@ -27,7 +27,7 @@ SCALES = 64
 
 @dataclass(frozen=True)
 class ValueCounts(Program):
-    """For each received binary prefix, the number of a hospital's rows whose value in a column begins with it.
+    """For each received binary prefix, the number of a hospital's rows whose value in a column starts with this prefix.
 
     The server computes the edges between bins from these counts; see :mod:`raysim.trees.edges`.
     """
@@ -54,9 +54,9 @@ class ValueCounts(Program):
 
 @dataclass(frozen=True)
 class LabelScales(Program):
-    """The smallest power of two that bounds a hospital's labels, as a vector with a 1 at its exponent.
+    """The exponent of the smallest power of two that bounds a hospital's labels, as a one-hot vector.
 
-    Summed over hospitals, the vector shows the largest power, by which all labels are divided.
+    The sum over hospitals shows the largest exponent. All labels are divided by this power of two.
     """
 
     name: str = "scales of labels"
@@ -97,10 +97,10 @@ class LabelSums(Program):
 class Histograms(Program):
     """A hospital's histograms of gradients, from which one level of the trees of boosting step ``tree`` is grown.
 
-    There is a histogram for each of m nodes: node ``nodes [m]`` of tree ``which [m]``. The hospital receives the splits
-    of the unfinished trees. At the first level it receives the trees of the previous round, and adds their values to
-    the margins that it stores. A row's margins are the sums of the values of all trees so far, starting from ``base
-    [K]`` for the K trees of a boosting step.
+    There is a histogram for each of m nodes; ``nodes [m]`` and ``which [m]`` have the indices of the nodes and of their
+    trees. The hospital receives the splits of the unfinished trees. At the first level it receives the trees of the
+    previous round, and adds their values to the margins that it stores. A row has a margin for each of the K trees of a
+    boosting step: ``base [K]`` plus the values of all trees so far.
     """
 
     task: TreeTask
@@ -163,7 +163,7 @@ class Histograms(Program):
         return [Added({"histograms": made}, len(contexts))], memories
 
     def _margins(self, contexts: Sequence[Context], rows: _Together) -> Ints:
-        """Return the sums of the values of all trees so far (margins) for n rows and K trees at a time, ``[n, K]``."""
+        """Return the margins ``[n, K]`` of n rows: for each of the K trees of a step, the sum of the values so far."""
         if all("margins" in at.memory for at in contexts):
             margins = np.concatenate([at.memory["margins"] for at in contexts])
         else:
@@ -196,17 +196,18 @@ class _Together:
         self._names = who, f"{bins.digest} {who}"
 
     def _made(self, name: str, of: Callable[[Context], NDArray[Any]]) -> NDArray[Any]:
-        """Return the results of ``of`` for all hospitals, concatenated. They are cached per process, by ``name``."""
+        """Call ``of`` for each hospital, and return the concatenated results. They are cached per process, by
+        ``name``."""
         who = self._names[0]
         return self._contexts[0].cache(f"{name} {who}", lambda: np.concatenate([of(at) for at in self._contexts]))
 
     def _in_bins(self, name: str, make: Callable[[], NDArray[Any]], of: bytes = b"") -> NDArray[Any]:
-        """Return the result of ``make``, which depends on the edges of the bins. It is cached per process."""
+        """Return the result of ``make()``, which may depend on the bins' edges. It is cached per process."""
         return self._contexts[0].cache(f"{name} {self._names[1]}", make, of)
 
     @cached_property
     def codes(self) -> NDArray[np.uint8]:
-        """Return the bin of each value of n rows and F columns, ``[n, F]``."""
+        """Return the index of each value's bin, ``[n, F]`` for n rows and F columns."""
         return self._in_bins("codes", lambda: self._bins.codes(np.concatenate([at.rows.X for at in self._contexts])))
 
     @cached_property
@@ -218,7 +219,7 @@ class _Together:
         return made if len(codes) < FEW else Binned(self._bins, codes, self._in_bins("cells", made.cells))
 
     def reached(self, k: int, column: NDArray[Any], left: NDArray[np.bool_], levels: int) -> NDArray[np.uint16]:
-        """Return the node of the ``k``-th tree that each of n rows reaches after ``levels`` levels of splits, ``[n]``.
+        """Return the node of the ``k``-th tree that each row reaches after ``levels`` levels of splits.
 
         Results are cached, so that only the last level is computed if the level above it was requested before.
         """
@@ -233,9 +234,11 @@ class _Together:
         )
 
     def gradients(self, make: Callable[[], tuple[Floats, Floats]], before: bytes) -> NDArray[Any]:
-        """Return the gradients and the second derivatives of the loss, ``[2, n, K]``, for n rows and K trees at a time.
+        """Return an array ``[2, n, K]`` with the gradients and the second derivatives of the loss.
 
-        ``make`` computes them. They are cached until ``before``, the digest of the trees so far, changes.
+        There are n rows, and K trees in each boosting step.
+
+        ``make`` computes the derivatives. They are cached until ``before``, the digest of the trees so far, changes.
         """
         return self._contexts[0].cache(f"gradients {self._names[0]}", lambda: np.stack(make()), before)
 
@@ -250,13 +253,13 @@ class _Together:
         return self._made("labels", lambda at: at.rows.y)
 
     def numbers(self) -> NDArray[np.uint64]:
-        """Return a number for each of n rows that depends only on the row's content, ``[n]``."""
+        """Return a number for each row that depends only on the row's content."""
         return self._made("numbers of rows", lambda at: row_numbers(at.rows.X, at.rows.y))
 
 
 def scaled(sums: Floats, classes: int) -> Floats:
-    """Return :class:`LabelSums` as numbers of rows of each class, or as the sum of scaled labels.
+    """Convert the ``sums`` of :class:`LabelSums` to numbers of rows of each class, or to the sum of scaled labels.
 
-    ``classes`` is 0 for a numeric label, whose ``sums`` are in steps of a grid.
+    ``classes`` is 0 for a numeric label; the sums are then whole multiples of a grid step.
     """
     return sums if classes else sums / GRID

@@ -13,15 +13,14 @@ rows in the leaf. The first tree has no split: the value of its one leaf, with l
 residual ``a = |y - p|``. It adds two numbers to the sums of its leaf: the gradient, which is ``a`` in absolute value,
 and ``c`` times the second derivative ``a (1 - a)``. The norm of the pair is at most 1 for ``c <= phi^2.5 = 3.33``, with
 the golden ratio ``phi``. The second derivative therefore adds nothing to the privacy cost of the gradient. With more
-than two classes, a row adds such a pair for each class, and with ``c <= sqrt 3`` the norm of all pairs is at most
-``sqrt 2``. If ``privacy.clip`` is smaller, contributions are clipped to it. All trees of a round (one, or one per class
-if there are more than two) count as one release of noisy sums in the privacy guarantee.
+than two classes, a row adds such a pair for each class. The norm of all pairs together is then at most ``sqrt 2`` for
+``c <= sqrt 3``. If ``privacy.clip`` is smaller, contributions are clipped to it. All trees of a round (one, or one per
+class if there are more than two) count as one release of noisy sums in the privacy guarantee.
 
 **Leaves.** A leaf with sums ``G`` and ``H`` has the value ``-rate G / (max(H, 0) + l2 + 3 s)``, where ``s`` is the
 standard deviation of the noise on ``G`` (0 without a privacy guarantee). The factor 3 had the best AUROC among 0, 1 and
 3, on one synthetic population and on new rows of it. Larger factors were not tried. The value is 0 if ``H`` is below
-``min_rows / 4``, which is the largest possible ``H`` of ``min_rows`` rows: such a leaf is mostly noise or has few
-patients.
+``min_rows / 4``, the largest ``H`` that ``min_rows`` rows can have: such a leaf is mostly noise or has few patients.
 
 Traffic of a round: each hospital receives the model and the splits of the new trees. For each new tree, it sends
 ``2^(depth + 1)`` numbers of 8 bytes.
@@ -74,7 +73,7 @@ Ranges = tuple[tuple[float, float] | None, ...]
 
 
 def bound_of(task: TreeTask) -> tuple[float, float]:
-    """Return the largest norm of a row's contribution to the sums of leaves, and the factor of its second
+    """Return the largest norm of a row's contribution to the sums of leaves, and the factor that multiplies second
     derivatives."""
     if task.outputs > 1:
         return math.sqrt(2.0), math.sqrt(3.0)

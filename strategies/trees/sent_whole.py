@@ -57,8 +57,8 @@ class NextTrees(Program):
     """The trees of one boosting step, which a hospital grows on its own rows and then sends.
 
     They correct the predictions of all trees so far. For each row, the hospital stores the sum of the trees' values
-    (its margins; ``base`` before the first tree). Of the ``tree`` boosting steps so far, the stored margins lack the
-    trees of the last ``lacking`` steps. The hospital receives these trees.
+    (its margins; ``base`` before the first tree). The stored margins do not yet include the trees of the last
+    ``lacking`` boosting steps. The hospital receives these trees.
     """
 
     task: TreeTask
@@ -119,10 +119,10 @@ class SentWhole(Trees):
     def next_of(
         self, view: FederationView, state: TreesState, ids: Ids, lacking: int
     ) -> Generator[Call, Answers, list[Forest]]:
-        """Let hospitals ``ids`` grow the trees of one boosting step each, and return the trees of each hospital.
+        """Let each of the hospitals ``ids`` grow the trees of one boosting step, and return each hospital's trees.
 
-        ``lacking`` is the number of most recent boosting steps whose trees are not yet in the predictions that
-        hospitals store. Raises ``Lost`` if a hospital did not answer.
+        The predictions that hospitals store do not yet include the trees of the last ``lacking`` boosting steps. Raises
+        ``Lost`` if a hospital did not answer.
         """
         task, forest = task_of(view), forest_of(view, state)
         tree = len(forest) // task.outputs
@@ -145,7 +145,7 @@ class SentWhole(Trees):
         return [shape.forest(vector) for vector in answers.each["trees"]]
 
     def vector(self, task: TreeTask, forest: Forest, steps: int) -> Floats:
-        """Return the trees of the last ``steps`` boosting steps, as the vector by which they are sent to hospitals."""
+        """Return the trees of the last ``steps`` boosting steps, as the vector in which they are sent to hospitals."""
         return Shape(sized(task, steps)).vector(forest.last(steps * task.outputs))
 
     def extended(self, view: FederationView, state: TreesState, forest: Forest) -> TreesState:

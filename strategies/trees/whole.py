@@ -34,8 +34,8 @@ from raysim.trees.stored import Shape
 def grown_alone(task: TreeTask, at: Context, key: int, stop: Stop | None) -> Forest:
     """Grow trees on one hospital's rows; the edges between bins are computed from these rows alone.
 
-    With ``stop``, the loss on the hospital's validation rows decides how many trees are grown and kept, if it has
-    enough such rows (:func:`raysim.trees.boosting.enough`).
+    With ``stop``, and if the hospital has enough validation rows (:func:`raysim.trees.boosting.enough`), the loss on
+    these rows decides how many trees are grown and kept.
 
     If a class has no rows, no tree is grown. The model then predicts the shares of the classes for every row, with half
     a row added to each class.
@@ -90,8 +90,8 @@ class OwnTrees(Program):
 class LocalTrees(Trees):
     """Local training of trees: every hospital grows the model's trees on its own rows, in one round.
 
-    With ``training.stop``, the loss on a hospital's validation rows decides how many trees it grows, if it has enough
-    such rows (:func:`raysim.trees.boosting.enough`).
+    With ``training.stop``, a hospital with enough validation rows (:func:`raysim.trees.boosting.enough`) decides by the
+    loss on these rows how many trees it grows.
     """
 
     title: ClassVar[str] = "Training alone"

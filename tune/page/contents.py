@@ -143,7 +143,8 @@ def counted(choice: Choice, counts: Mapping[str, int]) -> str:
 def objective_rows(choice: Choice, tested: Tested | None) -> list[Row]:
     """Return one table row per objective.
 
-    A row has the recommended trial's value on validation rows and on test rows, and the best trial of the Pareto set.
+    A row has the recommended trial's value on validation rows, its value on test rows, and the best trial of the Pareto
+    set.
     """
     trial, knee = choice.recommended, choice.knee
     if trial is None or knee is None:
@@ -185,7 +186,8 @@ def trial_rows(choice: Choice, keys: Sequence[str]) -> list[Row]:
 
 
 def trial_data(choice: Choice, keys: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the data of each trial for the page's script, in the order in which charts number their marks."""
+    """Return the data of each trial for the page's script. Points in the charts refer to trials by their index in the
+    list."""
     trials = []
     for i, trial in enumerate(choice.trials):
         values = {

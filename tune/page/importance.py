@@ -25,11 +25,13 @@ noise."""
 
 
 def importances(choice: Choice, space: Space) -> tuple[list[str], Floats] | None:
-    """Return K searched keys, the most important first, and their importances for each of d objectives, ``[K, d]``.
+    """Return the searched keys, the most important first, and their importances.
 
-    Importances sum to 1 for each objective; they are NaN for an objective that is equal in all trials. Only trials with
-    all objectives defined are used, and only keys that all of these trials have and that vary. The result is None with
-    fewer than two such keys, or fewer than :data:`ENOUGH` such trials.
+    The importances are an array ``[K, d]`` for K keys and d objectives.
+
+    They sum to 1 for each objective, and are NaN for an objective that is equal in all trials. Only trials with all
+    objectives defined are used. Keys that some of these trials lack, or whose value never differs, are left out. The
+    result is None if fewer than two keys or :data:`ENOUGH` trials remain.
     """
     defined: NDArray[np.bool_] = np.logical_and.reduce(np.isfinite(choice.values), axis=1)
     trials = [trial for trial, all_defined in zip(choice.trials, defined, strict=True) if all_defined]
@@ -90,12 +92,12 @@ TREES, DEPTH, SEED = 64, 64, 0
 
 
 def shares(points: Floats, response: Floats, box: Floats, coordinates: Sequence[Sequence[int]]) -> Floats:
-    """Compute the share of the variance of ``response`` that each of K ``coordinates`` explains, ``[K]``, with sum 1.
+    """Compute the share of the variance of ``response`` that each of the ``coordinates`` explains. Shares sum to 1.
 
     ``response [n]`` is the response at each of ``points [n, D]``. A coordinate is one or several columns of ``points``,
-    and ``box [D, 2]`` has the ends of each column's range. A random forest predicts the response, and shares are means
-    over its trees, without trees that are constant. If no coordinate explains any variance, or all trees are constant,
-    all shares are equal.
+    and ``box [D, 2]`` has the ends of each column's range. A random forest predicts the response. Shares are means over
+    its trees that are not constant. If no coordinate explains any variance, or all trees are constant, all shares are
+    equal.
     """
     from sklearn.ensemble import RandomForestRegressor
 
@@ -112,10 +114,10 @@ def shares(points: Floats, response: Floats, box: Floats, coordinates: Sequence[
 
 
 def _leaves(tree: Any, box: Floats) -> tuple[Floats, Floats]:
-    """Return the prediction in each of the L leaves of a scikit-learn tree, ``[L]``, and the leaves' boxes ``[L, D,
-    2]``.
+    """Return the predictions in the L leaves of a scikit-learn tree, and the leaves' boxes.
 
-    A leaf's box is the part of ``box [D, 2]`` whose points reach it: the ends of its range in each of D columns.
+    A leaf's box is the part of ``box [D, 2]`` whose points reach the leaf. Boxes are an array ``[L, D, 2]`` of the ends
+    of their ranges in D columns.
     """
     boxes = np.empty((tree.node_count, *box.shape))
     boxes[0] = box

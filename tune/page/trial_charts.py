@@ -35,7 +35,8 @@ STEPS = 300
 
 
 def figures(choice: Choice, space: Space) -> list[Figure]:
-    """Return the charts of a sweep's page, in order. Charts that need more objectives, keys or trials are left out."""
+    """Return the charts of a sweep's page, in order. Charts for which there are too few objectives, keys or trials are
+    left out."""
     if not choice.front.any():
         return []
     keys = varied(choice, space)
@@ -189,7 +190,7 @@ def _importances(choice: Choice, keys: Sequence[str], shares: Floats) -> Figure:
 
 
 def interval(trial: Finished | None, name: str) -> tuple[float, float]:
-    """Return Student's 95 % confidence interval of the mean over seeds of a trial's objective; NaN for one seed."""
+    """Return Student's 95 % confidence interval of a trial's objective, as a mean over seeds; NaN for one seed."""
     if trial is None:
         return math.nan, math.nan
     return student(*trial.figures[name], len(trial.finals))

@@ -146,7 +146,7 @@ def drive(
     listeners: Sequence[TrialListener],
     silence: float,
 ) -> None:
-    """Run the trials that are not in the journal, in the processes ``places``.
+    """Run the trials that are not in the journal, in the processes of ``places``.
 
     Return when all have ended, or after one Ctrl-C. If a trial completes no round for ``silence`` seconds, its process
     is ended and the trial is tried again. Raises ``OSError`` if the journal cannot be written.
@@ -217,7 +217,7 @@ def _here() -> str:
 
 
 class Proposals(Searcher):  # type: ignore[misc]
-    """A searcher that passes the trials ``numbers`` to Ray Tune in order, with hyper-parameters from ``source``.
+    """A searcher that passes trials to Ray Tune in the order of ``numbers``, with hyper-parameters from ``source``.
 
     A trial is passed as ``{trial: {number, params}}``.
     """

@@ -44,7 +44,7 @@ class _LastSign:
 
 
 class Heartbeats(Callback):  # type: ignore[misc]
-    """A Ray Tune callback that ends the process of a trial that has touched no file in ``folder`` for ``seconds``.
+    """A Ray Tune callback that ends the process of a trial whose file in ``folder`` was not touched for ``seconds``.
 
     Ray Tune treats the trial as one whose process died, and tries it again up to ``sweep.retries`` times.
     """

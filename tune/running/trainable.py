@@ -59,7 +59,7 @@ class TrialProcess(Trainable):  # type: ignore[misc]
     def step(self) -> dict[str, Any]:
         """Execute the trial up to its next report, and return its new results.
 
-        The process that runs the sweep uses the ``report`` among them, and the scheduler the objectives by name.
+        The driver uses the ``report`` in these results. The scheduler uses the objectives, whose keys are their names.
         """
         report = self._trial.step()
         for seed, news in report.rounds.items():

@@ -56,7 +56,7 @@ class AggregationSection(Section):
 
     @property
     def of_single(self) -> bool:
-        """Whether the robust rule needs the updates of all hospitals together.
+        """Whether the robust rule needs the single updates of all hospitals, to compare them.
 
         If not, each hospital can apply the rule to its own update.
         """

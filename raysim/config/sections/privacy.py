@@ -295,7 +295,7 @@ class PrivacySection(Section):
 
 
 def plain(kind: str) -> str:
-    """Return a kind of egress (data that leaves a hospital) without a final ``s``, so that ``sizes`` equals
+    """Return the name of a kind of egress (data that leaves a hospital) without a final ``s``, so that ``sizes`` equals
     ``size``."""
     return kind.removesuffix("s")
 

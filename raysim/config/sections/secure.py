@@ -50,7 +50,7 @@ class SecureSection(Section):
         return self.minimum if self.small_clusters == "merge" else 1
 
     def of_setup(self, group: int) -> SetupSums:
-        """Return how a secure sum that is computed before the first round is masked.
+        """Return the masking of a secure sum that is computed before the first round.
 
         ``group`` is the index of the sum. Raises ``ConfigError`` if the package for masks is needed but not installed.
         """

@@ -2,8 +2,8 @@
 
 A model uses every column that predicts its label. Examples of leaks are a date of death, a code that is entered at
 discharge, and a laboratory value that is ordered only for dying patients. With such a column a model seems excellent
-but is of no use. The check reads each column as the source contains it, over all rows, test rows included. In a large
-table it reads evenly spaced rows. No model learns from the check.
+but is of no use. The check reads each column as the source contains it, over all rows, test rows included. Of a large
+table it reads only evenly spaced rows.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _CLASSES = 20  # largest number of classes that are each compared with the rest
 
 
 def unusually_high(auroc: float) -> str:
-    """Return a warning about a model whose ``auroc`` is above :data:`HIGH`; empty for any other value, NaN included."""
+    """Return a warning if a model's ``auroc`` is above :data:`HIGH`, else (also for NaN) an empty text."""
     if not auroc > HIGH:
         return ""
     return f"An AUROC of {auroc:.3f} is unusually high: look for a column that gives the label away."
@@ -52,7 +52,7 @@ def check(
     """Find columns that may reveal the label, and numbers that may be codes, in the rows ``rows [n]`` of ``table``.
 
     ``home [n]`` is the hospital of each row and ``y [n]`` its label: the index of a class, or a real number if
-    ``classes`` is empty. No column is compared with a real label.
+    ``classes`` is empty. No column is compared with a real-valued label.
     """
     order = in_order(home)
     checks = _Checks(tuple(hospitals), home[order], y[order], tuple(classes), len(table.order))
@@ -80,8 +80,8 @@ class _Checks:
 
     @property
     def compared(self) -> range:
-        """The classes that are each compared with all other classes; with two classes only the second (the positive
-        class).
+        """The classes that are compared, one at a time, with all others. Of two classes, only the second (the positive
+        class) is compared.
         """
         C = len(self.classes)
         return range(1, 2) if C == 2 else range(C if C <= _CLASSES else 0)
@@ -107,8 +107,8 @@ class _Checks:
         )
 
     def numbers(self, name: str, values: NDArray[Any]) -> tuple[Suspect | None, Separation]:
-        """Check a column of numbers. Return a suspected leak or code (None without suspicion), and the AUROC with which
-        the column predicts a class.
+        """Check a column of numbers. Return the suspicion that it is a leak or contains codes (or None), and the AUROC
+        with which the column predicts a class.
         """
         missing = np.isnan(values)
         value, home, y = values, self.home, self.y
@@ -127,8 +127,8 @@ class _Checks:
         return suspect, strength
 
     def codes(self, name: str, codes: Ints) -> tuple[Suspect | None, Separation]:
-        """Check a categorical column, in which missing values count as a category. Return a suspected leak (None
-        without suspicion), and the AUROC with which the column predicts a class.
+        """Check a categorical column, in which missing values count as a category. Return the suspicion that it is a
+        leak (or None), and the AUROC with which the column predicts a class.
         """
         strength, event = Separation(np.nan, np.nan, 0), 0
         if self.compared:
@@ -155,8 +155,8 @@ class _Checks:
         return "" if len(self.classes) == 2 else f" ('{self.classes[event]}' against the rest)"
 
     def _absent(self, name: str, missing: NDArray[np.bool_]) -> Suspect | None:
-        """Report the column ``name`` as a suspected leak if missing values in it, or the lack of them, predict the
-        label.
+        """Report the column ``name`` as a suspected leak if the label can be predicted from whether its value is
+        missing.
         """
         lacking = int(missing.sum())
         if not self.compared or min(lacking, len(missing) - lacking) < _ROWS:
@@ -181,8 +181,8 @@ class _Checks:
     def _coded(self, name: str, value: NDArray[Any], y: NDArray[Any]) -> Suspect | None:
         """Report a column of few different whole numbers if the numbers may be codes rather than amounts.
 
-        They may be codes if the share of the positive class first rises and then falls from the lowest to the highest
-        number, or the reverse.
+        They may be codes if, from the lowest to the highest number, the share of the positive class first rises and
+        then falls, or first falls and then rises.
         """
         if len(self.classes) != 2 or not _few(value):
             return None
@@ -208,7 +208,7 @@ class _Checks:
 
 
 def _passes(strength: Separation, limit: float) -> bool:
-    """Whether the AUROC is above ``limit``, and its lower confidence limit at most ``_LOOSE`` below; False for NaN."""
+    """Whether the AUROC is above ``limit``, and its lower confidence limit above ``limit - _LOOSE``; False for NaN."""
     return strength.auroc > limit and strength.low > limit - _LOOSE
 
 
@@ -218,6 +218,6 @@ def _few(value: NDArray[Any]) -> bool:
 
 
 def _best(strengths: Iterator[tuple[Separation, int]]) -> tuple[Separation, int]:
-    """Return the separation whose AUROC has the highest lower confidence limit, and the class that it separates."""
+    """Return the strongest separation (with the highest lower confidence limit), and the class that it separates."""
     listed = list(strengths)
     return max(listed, key=lambda each: -1.0 if np.isnan(each[0].auroc) else each[0].low)

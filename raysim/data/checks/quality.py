@@ -2,7 +2,7 @@
 
 A hospital may use other units, write 0 for values that were not measured, lack a column, or reuse the patient numbers
 of another hospital. The same rows may occur under two hospitals' names. The check reads each column as the source
-contains it, over all rows. In a large table most checks read evenly spaced rows.
+contains it, over all rows. Most checks read only evenly spaced rows of a large table.
 """
 
 from __future__ import annotations
@@ -116,8 +116,8 @@ class _Checks:
     columns: int
 
     def absent(self, missing: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return a mask ``[H]`` of the hospitals where a column has no value. A hospital counts only if, at the share
-        of missing values elsewhere, chance is an unlikely reason.
+        """Return a mask ``[H]`` of the hospitals where a column has no value. A hospital is left out if this may be
+        chance, given the share of missing values at other hospitals.
         """
         H = len(self.hospitals)
         if not missing.any():
@@ -147,7 +147,7 @@ class _Checks:
         yield from filter(None, [next(filter(None, suspects), None)])
 
     def _marked(self, column: _Column) -> Suspect | None:
-        """Report a value that is frequent at a few hospitals and rare at most others: it may stand for a missing value.
+        """Report a value that is frequent at a few hospitals and rare at most others. It may stand for a missing value.
 
         Only the lowest and the highest value are checked. A value is reported if it is further from every other value
         than the standard deviation of the other values.
@@ -172,8 +172,8 @@ class _Checks:
         return None
 
     def _filled(self, column: _Column) -> Suspect | None:
-        """Report a measurement that is the same in all rows of a hospital, if it rarely has this value at other
-        hospitals: it may have been filled in.
+        """Report a measurement that has one value in all rows of a hospital, if this value is rare at other hospitals.
+        It may have been filled in.
         """
         value, sizes = column.value, column.sizes
         filled = np.flatnonzero(sizes)
@@ -194,8 +194,8 @@ class _Checks:
     def _units(self, column: _Column) -> Suspect | None:
         """Report a measurement that is in another unit at some hospitals.
 
-        The hospitals fall into two groups. Their quartiles differ by the known factor between two units, or by the
-        conversion from degrees Celsius to Fahrenheit.
+        Hospitals are divided into two groups by their values. The groups' quartiles must differ by the factor between
+        two units, or as degrees Celsius and Fahrenheit do.
         """
         sides = _two_sides(column.quartiles())
         if sides is None:
@@ -245,10 +245,10 @@ class _Checks:
 def _two_sides(quartiles: Floats) -> tuple[Floats, Floats, NDArray[np.bool_]] | None:
     """Divide hospitals into a group of low and a group of high values by their ``quartiles [3, H]``.
 
-    Return the median quartiles ``[3]`` over each group's hospitals, and a mask ``[H]`` of the smaller group. Return
-    None if the groups overlap: an upper quartile of the low group is not below all lower quartiles of the high group.
-    Also return None if medians within a group differ by a factor above the square root of the ratio of the groups'
-    medians.
+    For each group, return the median of each quartile over its hospitals, ``[3]``. Also return a mask ``[H]`` of the
+    smaller group. Return None if the groups overlap: an upper quartile of the low group is not below all lower
+    quartiles of the high group. Also return None if hospitals within a group differ too much: by a factor above the
+    square root of the ratio between the groups' medians.
     """
     known = np.flatnonzero(quartiles[0] > 0)
     if len(known) < 2:

@@ -1,8 +1,8 @@
 """The AUROC of one column alone within hospitals, with its standard error.
 
 Rows of a hospital are compared only with rows of the same hospital, so a column that merely identifies hospitals has an
-AUROC of 0.5. All figures are computed from cells. A cell contains the number of rows of each class with one value at
-one hospital.
+AUROC of 0.5. The AUROC is computed from cells. For one value at one hospital, a cell contains the number of rows of
+each class.
 
 The standard error is Hanley and McNeil's (1982), which needs only the AUROC and the counts. DeLong's standard error is
 0 if a column separates the classes, so that ten rows would look as certain as ten thousand.
@@ -62,7 +62,7 @@ class Cells:
 
     @staticmethod
     def of(hospital: Ints, value: NDArray[Any], y: Ints, classes: int) -> Cells:
-        """Build the cells of ``n`` rows with ``value [n]`` and class ``y [n]``.
+        """Build the cells of ``n`` rows. ``value [n]`` is the value of each row, and ``y [n]`` its class.
 
         Values are single-precision numbers other than NaN, or whole numbers from 0 to 2^32 - 1. There are at most 2^24
         hospitals and 256 ``classes``.
@@ -84,8 +84,8 @@ class Cells:
         with this value at other hospitals.
 
         A value that no other hospital has is replaced by the share of ``event`` among all rows of other hospitals. The
-        new value of a row therefore does not depend on labels of its own hospital. The result has two classes: 0 for
-        the rest, and 1 for ``event``.
+        new value of a row therefore does not depend on labels of its own hospital. The result has two classes: 1 for
+        ``event``, and 0 for all other classes.
         """
         n, k = self.counts.sum(axis=1), self.counts[:, event]
         _, code = np.unique(self.value, return_inverse=True)
@@ -102,7 +102,7 @@ class Cells:
 
 
 def separation(cells: Cells, event: int, *, directed: bool = False) -> Separation:
-    """Compute how well the values of ``cells`` rank rows of class ``event`` above the rest of the same hospital.
+    """Compute how well the values of ``cells`` rank rows of class ``event`` above other rows of the same hospital.
 
     Whether high or low values indicate the class is chosen once, over all hospitals. With ``directed``, high values
     indicate the class.
@@ -132,7 +132,7 @@ def separation(cells: Cells, event: int, *, directed: bool = False) -> Separatio
 
 
 def _starts(values: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return a mask ``[n]`` of the first value in each run of equal ``values [n]``."""
+    """Return a mask that marks the first value of each run of equal ``values [n]``."""
     first = np.ones(len(values), bool)
     first[1:] = values[1:] != values[:-1]
     return first

@@ -78,8 +78,8 @@ def columns_at(table: RawColumns, rows: Ints) -> Iterator[tuple[str, NDArray[Any
 
 
 def _sample(sizes: Ints) -> Ints:
-    """Choose the positions of rows to check among rows that are sorted by hospital: evenly spaced rows of evenly spaced
-    hospitals.
+    """Choose rows to check among rows that are sorted by hospital, and return their positions. They are evenly spaced
+    rows of evenly spaced hospitals.
 
     ``sizes [H]`` is the number of rows of each hospital.
     """

@@ -16,12 +16,12 @@ from raysim.data.federation import Federation, write
 def with_patients(
     federation: Federation, hospital: Ids, column: Ids, columns: int, length: float, rows: int, folder: Path
 ) -> None:
-    """Store in ``folder``, which must exist, ``federation`` with one added canary patient for each entry of
-    ``hospital [m]``.
+    """Add a canary patient to ``federation`` for each entry of ``hospital [m]``, and store the result in ``folder``,
+    which must exist.
 
-    Canary ``i`` has ``rows`` training rows at hospital ``hospital[i]``. ``columns`` features are added after the
-    federation's features. All features of a canary's rows are 0, except the added feature with index ``column[i]``,
-    which is ``length``.
+    Canary ``i`` has ``rows`` training rows at hospital ``hospital[i]``. After the federation's features, new features
+    are added; ``columns`` is their number. In a canary's rows, the new feature with index ``column[i]`` is ``length``,
+    and all other features are 0.
     """
     F, total = federation.X.shape[1], len(federation.y)
     order, bounds = [], federation.bounds.copy()
@@ -42,12 +42,12 @@ def with_patients(
 
 
 def with_hospitals(federation: Federation, donors: Ids, rows: int, columns: int, folder: Path) -> None:
-    """Store in ``folder``, which must exist, ``federation`` with one added canary hospital for each hospital in
-    ``donors [m]``.
+    """Add a canary hospital to ``federation`` for each hospital in ``donors [m]``, and store the result in ``folder``,
+    which must exist.
 
-    ``columns`` features are added, which are 0 in all rows. The canary hospitals follow the federation's hospitals.
-    Canary hospital ``i`` has ``rows`` training rows, which are copies of training rows of the hospital ``donors[i]``,
-    and no other rows.
+    New features are added, which are 0 in all rows; ``columns`` is their number. The canary hospitals follow the
+    federation's hospitals. Canary hospital ``i`` has ``rows`` training rows, which are copies of training rows of the
+    hospital ``donors[i]``, and no other rows.
     """
     total, bounds = len(federation.y), federation.bounds.tolist()
     copies = [np.resize(np.arange(bounds[h][0], bounds[h][1]), rows) for h in donors.tolist()]
@@ -73,8 +73,8 @@ def _store(
 ) -> None:
     """Store the features ``X``, with labels and attributes that are copied from ``federation``.
 
-    ``donor [n]`` is the row of ``federation`` whose label and attributes each row gets. ``like`` is the hospital whose
-    attributes each added hospital gets.
+    Each row gets the label and attributes of a row of ``federation``, whose position is in ``donor [n]``. Each added
+    hospital gets the attributes of a hospital in ``like``.
     """
     meta: dict[str, Any] = json.loads((federation.folder / "federation.json").read_text())
     added = [] if like is None else like.tolist()

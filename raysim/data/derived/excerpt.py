@@ -11,8 +11,8 @@ from raysim.data.federation import Federation, write
 
 
 def excerpt(federation: Federation, rows: NDArray[np.int64], folder: Path) -> Federation:
-    """Store a federation in the new folder ``folder``. It contains the rows ``rows [n]`` (ascending) of ``federation``
-    as test rows, without features.
+    """Store some rows of ``federation`` as a federation in the new folder ``folder``. ``rows [n]`` are their positions,
+    ascending. All of them are test rows, without features.
 
     All hospitals are included, even hospitals with none of these rows.
     """

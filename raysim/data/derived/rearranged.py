@@ -31,11 +31,11 @@ class Added:
 
 
 def rearranged(federation: Federation, trained: NDArray[np.bool_], added: Added, folder: Path) -> Federation:
-    """Store in ``folder``, which must exist, a federation whose hospitals train on the rows where ``trained`` is true.
+    """Store a federation whose hospitals train on the rows where ``trained`` is true; ``folder`` must exist.
 
     ``trained [N + k]`` is a mask of the ``N`` rows of ``federation``, followed by the ``k`` rows of ``added``.
-    Validation rows stay validation rows. All other rows are test rows. ``source_rows`` of the result are positions
-    among the ``N + k`` rows.
+    Validation rows stay validation rows. All other rows are test rows. The result's ``source_rows`` are positions among
+    the ``N + k`` rows.
     """
     people = _people(federation)
     rows, bounds = _order(federation, trained, added.hospital)
@@ -100,9 +100,7 @@ def trained_on(federation: Federation) -> NDArray[np.bool_]:
 
 
 def _extended(name: str, values: NDArray[Any], k: int) -> NDArray[Any]:
-    """Extend the values of a patient attribute by ``k`` rows. Each added row is of a new patient with unknown
-    attributes.
-    """
+    """Extend the values of a patient attribute by ``k`` rows of new patients, whose attributes are unknown."""
     if values.dtype.kind == "f":
         return np.append(values, np.full(k, np.nan))
     if values.dtype.kind in "iu":

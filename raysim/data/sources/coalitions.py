@@ -5,11 +5,11 @@ hospitals of a group ``g`` have the same weights ``w_g ~ N(0, I)`` of the linear
 ``y = w_g.x + N(0, 25)`` in regression. In classification it is ``y = [w_g.x > 0]``, without noise, so that the classes
 are separable.
 
-The paper does not state how means and covariances are sampled. Here ``μ_i = 0.5 N(0, I)``, and ``Σ_i`` is either
+The paper does not say how means and covariances are sampled. Here ``μ_i = 0.5 N(0, I)``, and ``Σ_i`` is either
 ``B B' / F`` with a standard normal matrix ``B [F, F]`` for ``F`` features (``wishart``), or ``I`` (``identity``). The
 choice of ``Σ_i`` decides the result in the paper's figure, see ``docs/coalitions.md``. A Wishart matrix with as many
 degrees of freedom as dimensions is nearly singular. In some directions of the feature space a hospital's patients
-hardly differ, while those of other hospitals do. The hospital's model learns nothing about these directions.
+hardly differ, unlike those of other hospitals. The hospital's model learns nothing about these directions.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def coalition_sets(
     test_rows: int = 100,
     covariance: Covariance = "wishart",
 ) -> CoalitionSets:
-    """Sample the data sets of ``hospitals`` hospitals in ``groups`` groups, each of at least one hospital.
+    """Sample the data sets of hospitals, which are divided into groups of at least one hospital.
 
     The number of rows of a training set is uniformly distributed: 50 to 150 in regression, 100 to 200 in
     classification. Raises ``ValueError`` if there are more groups than hospitals.
@@ -132,8 +132,8 @@ class Coalitions(BaseModel):
         return iter(())
 
     def reserve(self, by: str | None, column: str | None) -> Coalitions:
-        """Return this source unchanged. Raises ``DataError`` if ``by`` is given, or if ``column`` is another column
-        than ``PART``, which names the sampled training and test sets.
+        """Return this source unchanged. Raises ``DataError`` if ``by`` is given, or if ``column`` is neither None nor
+        ``PART``, the column that tells training rows from test rows.
         """
         if by is not None:
             raise DataError(f"data.split.by: '{by}', but these rows have no groups; use row")

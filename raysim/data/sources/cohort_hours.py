@@ -2,8 +2,7 @@
 without a time.
 
 A time stored as a duration has a unit; a time stored as a number has none. If the user does not name the unit of such
-numbers, it is assumed to be the shortest of second, minute and hour in which all times are whole hours. A note reports
-the assumption.
+numbers, a unit is assumed: the first of second, minute and hour with which all times are whole hours.
 """
 
 from __future__ import annotations
@@ -51,10 +50,10 @@ def read_hours(
     unit: Unit | None,
 ) -> Hours:
     """Return how many units of the column ``time`` make an hour in each file of a cohort. ``kinds`` has the type of
-    this column by the name of the file's view, for the files that have the column.
+    this column for each file that has it; its keys are the names of the files' views.
 
-    ``unit`` is the unit of times that are numbers; with None it is assumed. Raises ``DataError`` for times between full
-    hours, and for a unit that cannot be right.
+    ``unit`` is the unit of times that are numbers; with None a unit is assumed. Raises ``DataError`` for times between
+    full hours, and for a unit that cannot be right.
     """
     times = {name: _Times.read(connection, name, file) for name, file in files.items() if name in kinds}
     length = {name: hour for name, kind in kinds.items() if (hour := _of_duration(kind)) is not None}
@@ -79,7 +78,7 @@ def _of_duration(kind: pa.DataType) -> int | None:
 
 
 def _assumed(times: NDArray[Any]) -> Unit:
-    """Return the shortest unit in which all times are whole hours; ``hours`` if there is none, or all times are 0."""
+    """Return the shortest unit with which all times are whole hours; ``hours`` if there is none, or all times are 0."""
     fits = (unit for unit, hour in _HOUR.items() if times.any() and not (times % hour).any())
     return next(fits, "hours")
 

@@ -50,7 +50,7 @@ def data_section(frame: pd.DataFrame, keys: Mapping[str, Any]) -> dict[str, Any]
 
 
 def check_index(frame: pd.DataFrame, name: Any, field: str) -> None:
-    """Raise ``DataError`` if ``name`` is not a column but an index of the data frame, which is not stored."""
+    """Raise ``DataError`` if ``name`` is not a column of the data frame but an index. Indexes are not stored."""
     named = isinstance(name, str) and name in getattr(getattr(frame, "index", None), "names", ())
     if named and name not in frame.columns:
         raise DataError(f"{field}: '{name}' is the data frame's index; make it a column: frame.reset_index()")
@@ -74,8 +74,8 @@ def stored(frame: pd.DataFrame, field: str = "data") -> Path:
 
 
 def arrow_table(frame: pd.DataFrame, field: str, columns: Collection[str] | None = None) -> pa.Table:
-    """Return the data frame as an Arrow table, with categories as dictionaries of texts. If ``columns`` is given, other
-    columns are left out.
+    """Return the data frame as an Arrow table, with categories in Arrow's dictionary type. If ``columns`` is given,
+    other columns are left out.
 
     Raises ``DataError`` naming ``field`` if ``frame`` is not a data frame, has several columns of one name, or contains
     values without an Arrow type.

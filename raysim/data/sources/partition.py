@@ -4,7 +4,7 @@ Dirichlet: M. Yurochkin et al., *Bayesian Nonparametric Federated Learning of Ne
 of Q. Li et al., *Federated Learning on Non-IID Data Silos*, ICDE 2022. Similarity: S. P. Karimireddy et al.,
 *SCAFFOLD*, ICML 2020. Both are used by D. M. Jimenez-Gutierrez et al., *Clust-PSI-PFL*, 2025.
 
-The functions take labels and a seed and return the hospital of each row. Every row goes to exactly one hospital.
+The functions take labels and a seed and return the hospital of each row.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ def dirichlet(labels: Ids, hospitals: int, alpha: float, seed: int, *, min_size:
     """Return the hospital of each row, ``[n]``. The hospitals' shares of each class are sampled from a symmetric
     Dirichlet distribution with parameter ``alpha``.
 
-    Each class of ``labels [n]`` in turn is shuffled and divided among the hospitals in shares that are sampled for this
-    class. A hospital that already has ``n / hospitals`` rows gets no rows of later classes. Small ``alpha`` gives
-    hospitals of few classes. With large ``alpha`` all hospitals have about the class shares of the whole data set.
+    For each class of ``labels [n]`` in turn, the hospitals' shares are sampled and the shuffled rows of the class are
+    divided accordingly. A hospital that already has ``n / hospitals`` rows gets no rows of later classes. Small
+    ``alpha`` gives hospitals of few classes. With large ``alpha`` all hospitals have about the class shares of the
+    whole data set.
 
     Sampling is repeated up to 1000 times, until every hospital has at least ``min_size`` rows. Raises ``DataError`` if
-    all tries fail, for more hospitals than the rows allow, and for an ``alpha`` that is too large to sample with.
+    all tries fail, if there are too many hospitals for the number of rows, or if ``alpha`` is too large for sampling.
     """
     _check(labels, hospitals)
     if not np.isfinite(2 * alpha * hospitals):  # sampling would divide by a sum of about alpha * hospitals
@@ -66,16 +67,16 @@ def dirichlet(labels: Ids, hospitals: int, alpha: float, seed: int, *, min_size:
 
 
 def similarity(labels: Ids, hospitals: int, share: float, seed: int) -> Ids:
-    """Return the hospital of each row, ``[n]``: a ``share`` of all rows is divided at random, and the other rows are
-    divided in order of their labels.
+    """Return the hospital of each row, ``[n]``. A ``share`` of all rows is divided at random, and the others in order
+    of their labels.
 
     Rows are shuffled. The first ``round(share n)`` rows stay in random order; the remaining rows are sorted by label.
     Both sets are divided in the same way: of ``m`` rows, hospital ``j`` of ``H`` gets positions ``floor(j m / H)`` to
     ``floor((j + 1) m / H) - 1``. With a share of 1, all hospitals have about the same class shares. With a share of 0,
     each hospital has only one or a few classes.
 
-    Raises ``DataError`` if a hospital would get no row. This is possible only if there are fewer random rows than
-    hospitals, and also fewer sorted rows.
+    Raises ``DataError`` if a hospital would get no row. This is possible only if random rows and sorted rows are both
+    fewer than hospitals.
     """
     _check(labels, hospitals)
     order = stream(seed, "similarity").permutation(len(labels))
@@ -122,8 +123,8 @@ def holdout(labels: Ids, home: Ids, seed: int) -> NDArray[np.int8]:
 
 
 def _draw(of_class: Ids, hospitals: int, alpha: float, rng: np.random.Generator) -> Ids | None:
-    """Sample the number of rows of each class at each hospital, ``[C, H]``. Return None if a class cannot be divided
-    because the sampled shares of all hospitals that can get more rows are 0.
+    """Sample the number of rows of each class at each hospital, ``[C, H]``. Return None if a class cannot be divided:
+    all hospitals that can get more rows have a sampled share of 0.
     """
     held = np.zeros(hospitals, dtype=np.int64)
     even = of_class.sum() / hospitals
@@ -140,8 +141,8 @@ def _draw(of_class: Ids, hospitals: int, alpha: float, rng: np.random.Generator)
 
 
 def _dealt(codes: Ids, parts: Ids, seed: int, attempt: int) -> Ids:
-    """Return the hospital of each row, ``[n]``: the rows of each class are shuffled, and hospitals get ``parts [C, H]``
-    of them.
+    """Return the hospital of each row, ``[n]``. The rows of each class are shuffled; ``parts [C, H]`` is the number of
+    them that each hospital gets.
     """
     # Shuffles have a separate stream, so that rejected samples need no shuffle.
     rng = stream(seed, "dirichlet rows", attempt)

@@ -82,7 +82,7 @@ class PatientTypes(BaseModel):
 
 def _sizes(rows: int, hospitals: int) -> list[int]:
     """Compute the number of rows of hospitals 1, 2, 3, ...: proportional to 1, 1/sqrt(2), 1/sqrt(3), ..., and at least
-    one.
+    one row.
 
     The sizes are rounded, so that their sum may differ a little from ``rows``.
     """

@@ -2,7 +2,7 @@
 
 For each of these data sets, the configuration gives the number of clients and the partition, which decides how much
 clients differ. Each client's rows are divided 80/20 into training and test, stratified by class. The split
-``data.split: {column: part}`` uses this division; another split may be configured.
+``data.split: {column: part}`` uses this division.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Alternatives(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     def idle(self) -> tuple[str, tuple[str, ...]]:
-        """Return the name of the deciding key, and the names of the keys that have no effect at its present value."""
+        """Return the name of the deciding key, and the names of the keys that have no effect with its present value."""
         raise NotImplementedError
 
     @model_validator(mode="after")
@@ -76,7 +76,7 @@ class Partition(Alternatives):
         return "name", ("share",) if self.name == "dirichlet" else ("alpha", "min_size")
 
     def home(self, labels: NDArray[np.int64], clients: int, seed: int) -> NDArray[np.int64]:
-        """Return the client of each row, ``[N]``, by the rows' class indices ``labels [N]``."""
+        """Return the client of each row, ``[N]``. ``labels [N]`` are the class indices of the rows."""
         if self.name == "similarity":
             return similarity(labels, clients, self.share, seed)
         return dirichlet(labels, clients, self.alpha, seed, min_size=self.min_size)
@@ -114,8 +114,8 @@ class Pooled(BaseModel):
         raise NotImplementedError
 
     def reserve(self, by: str | None, column: str | None) -> Pooled:
-        """Return this source unchanged. Raises ``DataError`` if ``by`` is given, or if ``column`` is another column
-        than ``PART``, the stratified holdout.
+        """Return this source unchanged. Raises ``DataError`` if ``by`` is given, or if ``column`` is neither None nor
+        ``PART``, the column of the stratified holdout.
         """
         if by is not None:
             raise DataError(f"data.split.by: '{by}', but these rows have no groups; use row")
@@ -228,7 +228,7 @@ def pixels(images: NDArray[np.uint8]) -> pd.DataFrame:
 
 
 def read_csv(file: Path, wrong: str, **options: Any) -> pd.DataFrame:
-    """Read a CSV file. Raises ``DataError`` for an unreadable file, with the file's name and the words ``wrong``."""
+    """Read a CSV file. Raises ``DataError`` for an unreadable file; in its message, ``wrong`` follows the name."""
     try:
         table: pd.DataFrame = pd.read_csv(file, **options)
         return table
@@ -265,7 +265,7 @@ def check_homes(names: pd.Series, silo: str, what: str) -> None:
     """Raise ``DataError`` if the name of a row's hospital is empty. The error names the data set ``what`` and the first
     such row, counted from 1.
 
-    If ``silo`` is ``partition``, a partition assigns hospitals; the names are then not used and not checked.
+    If ``silo`` is ``partition``, names are not checked, because a partition assigns hospitals.
     """
     if silo == "partition":
         return

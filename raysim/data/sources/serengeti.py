@@ -4,10 +4,10 @@ A. Swanson, M. Kosmala, C. Lintott, R. Simpson, A. Smith, C. Packer: *Snapshot S
 camera trap images of 40 mammalian species in an African savanna*, Scientific Data 2, 2015, in the layout that LILA BC
 publishes: ``SnapshotSerengeti_v2_1_annotations.csv``, a row for each species in each capture.
 
-The task is tabular: the number of animals, their behaviour (as shares of the volunteers), the time of day and of year,
-and the position of the camera. The paper of Clust-PSI-PFL reports 286,586 rows of 13 classes, but not how the rows were
-selected. Here rows are the captures of a single species, and classes are the 13 species with the most captures;
-``blank``, ``empty`` and ``human`` do not count as species. The volunteers' agreement
+The features are tabular: the number of animals, their behaviour (as shares of the volunteers), the time of day and of
+year, and the position of the camera. The paper of Clust-PSI-PFL reports 286,586 rows of 13 classes, but not how the
+rows were selected. Here rows are the captures of a single species, and classes are the 13 species with the most
+captures; ``blank``, ``empty`` and ``human`` do not count as species. The volunteers' agreement
 (``p_users_identified_this_species``, ``pielous_evenness_index``) is not a feature, because it is known only once the
 label is known.
 """

@@ -12,10 +12,10 @@ A row of hospital ``h`` is generated as follows; names in code style such as ``s
    from the range ``prevalence``. A share ``label_noise`` of labels is sampled from the prevalence without regard to the
    patient. With ``task: regression`` the label is the logit itself, a score of risk, plus ``noise * N(0, 1)``.
 4. The recorded value is ``z_j`` plus a shift of the hospital (by ``case_mix``) and one of its group (by
-   ``group_shift``), converted to the feature's unit. The scale is linear, logarithmic (creatinine, lactate ...) or a
-   flag.
-5. The probability that a value is missing depends on the feature, and on the practice of group and hospital. It is
-   higher for less sick patients.
+   ``group_shift``), converted to the feature's unit. The unit's scale is linear or logarithmic (creatinine, lactate
+   ...), or the feature is a flag.
+5. The probability that a value is missing depends on the feature, the hospital and its practice group. It is higher for
+   less sick patients.
 
 Each hospital has separate random streams. Its patients therefore do not depend on the number of hospitals. If it gets
 more rows, its first patients stay the same.
@@ -105,8 +105,8 @@ class Synthetic(BaseModel):
         return self
 
     def _refuse_idle(self, idle: bool, why: str, *names: str) -> None:
-        """Raise ``ValueError`` if one of the keys ``names`` is set to another value than its default although it has no
-        effect. ``idle`` says whether the keys have no effect.
+        """Raise ``ValueError`` if ``idle`` is true and one of the keys ``names`` differs from its default. ``idle``
+        says that these keys have no effect.
         """
         fields = type(self).model_fields
         for name in names if idle else ():
@@ -123,9 +123,7 @@ class Synthetic(BaseModel):
         return iter(())
 
     def read(self) -> Records:
-        """Generate the rows of all hospitals. Random numbers of patients are in memory for about ``CHUNK`` rows at a
-        time.
-        """
+        """Generate the rows of all hospitals."""
         import pandas as pd
 
         self._check_memory()
@@ -175,8 +173,8 @@ class Synthetic(BaseModel):
 
 
 class _Sites:
-    """The values that are sampled for each of ``H`` hospitals before its patients: its size ``[H]``, and its
-    coefficients and shifts of the ``F`` features, ``[H, F]``.
+    """The values that are sampled for hospitals before their patients. Each of ``H`` hospitals has a size, and
+    coefficients and shifts of the ``F`` features; the latter are arrays ``[H, F]``.
     """
 
     def __init__(self, config: Synthetic) -> None:
@@ -265,7 +263,7 @@ class _Sites:
     def ethnicity_bounds(self, first: int, last: int) -> Floats:
         """Compute the cumulative shares ``[h, 4]`` of ethnicities at the hospitals ``first`` to ``last - 1``.
 
-        All ``SHARES`` but the first are multiplied by a random factor from 0.4 to 2, one for each hospital. Then the
+        Each hospital has a random factor from 0.4 to 2, by which all ``SHARES`` but the first are multiplied. Then the
         shares are normalised to a sum of 1.
         """
         tilt = self._chance[first:last, 3:4]
@@ -313,7 +311,9 @@ def _generate(config: Synthetic, site: _Sites, first: int, last: int, X: Floats,
 
 
 def _normal(chance: Floats) -> Floats:
-    """Transform uniform values ``[n]`` in [0, 1), which are multiples of 2**-24, into standard normal values."""
+    """Transform uniform values ``[n]`` into standard normal values. They are at least 0, below 1 and multiples of
+    2**-24.
+    """
     from scipy.special import ndtri
 
     return np.asarray(ndtri(chance.astype(np.float64) + 2.0**-25))

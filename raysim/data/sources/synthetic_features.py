@@ -65,7 +65,7 @@ def descriptions(count: int, seed: int) -> list[Description]:
 
 
 def _further(seed: int, j: int) -> Description:
-    """Describe feature ``j``, which is not a clinical one: it has a linear scale and a small effect on the label, and
+    """Describe feature ``j``, which is not a clinical one. It has a linear scale and a small effect on the label, and
     is missing about as often as laboratory values.
     """
     loading, weight = stream(seed, "synthetic-feature", j).standard_normal(2)

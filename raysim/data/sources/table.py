@@ -152,8 +152,9 @@ class Table(BaseModel):
         }
 
     def reserve(self, by: str | None, column: str | None) -> Table:
-        """Return this source, changed so that rows with one value of the column ``by`` are never divided between parts,
-        and so that ``column`` names the part of each row. A column that is None changes nothing.
+        """Return this source, changed to divide rows by two columns. Rows with one value of the column ``by`` are never
+        divided between parts. The column ``column`` names the part of each row. An argument that is None changes
+        nothing.
         """
         group = self.group if by is None or (by == "patient" and self.group) else by
         changed = {"group": group, "part": column or self.part}

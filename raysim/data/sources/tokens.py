@@ -2,8 +2,8 @@
 
 Words are hashed (K. Weinberger, A. Dasgupta, J. Langford, A. Smola, J. Attenberg: *Feature Hashing for Large Scale
 Multitask Learning*, ICML 2009) rather than looked up in a list of the most frequent words. For such a list, words would
-have to be counted over all hospitals' texts, test rows included, before the first round. With hashing, hospitals count
-and send nothing. The cost is that some words share an id.
+have to be counted over all hospitals' texts, test rows included, before the first round. With hashing, hospitals need
+not count words or send counts. The cost is that some words share an id.
 """
 
 from __future__ import annotations

@@ -56,8 +56,8 @@ class Yaib(BaseModel):
 
     Measurements of the first ``hours`` become their last value, mean, minimum, maximum, and number of hours with a
     value. A stay has one label. If every hour has a label, the label of the hour after the first ``hours`` is the
-    stay's label; stays without it are left out. A label of truth values, or of 0 and 1, has two classes; decimal
-    numbers are a real label. Rows before admission are left out, and a note counts them.
+    stay's label; stays without it are left out. A label of truth values, or of 0 and 1, has two classes. A label of
+    decimal numbers is predicted as a number. Rows before admission are left out, and a note counts them.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -24,7 +24,7 @@ def in_years(
 
     ``unit`` is the unit of ``ages``; with None the ages must be in years. ``rows [N]`` is the position of each row in
     the file; None: the rows are the whole file. Raises ``DataError`` for ages below 0 or above :data:`OLDEST`. If
-    ``unit`` is None, it is also raised for a column whose name suggests months or days.
+    ``unit`` is None, the error is also raised for a column whose name suggests months or days.
     """
     if unit is None and _OTHER.search(name):
         raise DataError(

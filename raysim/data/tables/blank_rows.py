@@ -36,8 +36,8 @@ def without_blank(table: pa.Table, left_out: Sequence[int] = ()) -> tuple[pa.Tab
 
 
 def without_blank_rows(frame: pd.DataFrame, name: str) -> tuple[pd.DataFrame, tuple[str, ...]]:
-    """Return the rows of a data frame that have a value, with their index, and remarks on its blank rows. ``name`` is
-    the frame's name in a remark.
+    """Return the rows of a data frame that have a value, with their index, and remarks on the other rows, which are
+    blank. ``name`` is the frame's name in a remark.
     """
     blank = np.ones(len(frame), np.bool_)
     for k in range(frame.shape[1]):
@@ -50,8 +50,8 @@ def without_blank_rows(frame: pd.DataFrame, name: str) -> tuple[pd.DataFrame, tu
 
 
 def blank_row_remark(rows: NDArray[np.int64] | None, several: int) -> str:
-    """Return a remark on the blank rows among the ``several`` rows of a table; ``rows`` are the positions of the rows
-    that are not blank. The text is empty without blank rows.
+    """Return a remark on the blank rows of a table. ``rows`` are the positions of the rows that are not blank, and
+    ``several`` is the number of all rows. If ``rows`` is None, no row is blank and the remark is empty.
     """
     if rows is None:
         return ""

@@ -29,8 +29,8 @@ def numbers(
     """Read the column ``name`` as float64 ``[N]``, with NaN for empty values. Raises ``DataError`` naming ``field`` for
     a value that is not a finite float32 number.
 
-    ``remedy`` is the advice in the error for a text among numbers. ``rows [N]`` is the position of each row in the
-    file; None: the rows are the whole file.
+    ``remedy`` is the advice in the error message if a text is among the numbers. ``rows [N]`` is the position of each
+    row in the file; None: the rows are the whole file.
     """
     column = table.column(name)
     if is_text(column.type):
@@ -117,7 +117,8 @@ def plain_text(table: pa.Table, name: str, field: str) -> pa.ChunkedArray:
 
 
 def number_texts(column: pa.ChunkedArray, numbers: pa.ChunkedArray, name: str, field: str) -> pa.ChunkedArray:
-    """Return the texts ``column``, which are all numbers, in canonical form; ``numbers`` are the values of the texts.
+    """Return the texts ``column``, which are all numbers, in canonical form. ``numbers`` are the same numbers as an
+    array.
 
     Raises ``DataError`` for infinite numbers.
     """

@@ -47,8 +47,8 @@ def with_points(
     usual: Mark | None = None,
     numeric: Collection[str] = (),
 ) -> tuple[pa.Table, Mark, str]:
-    """Return the table with plain numbers, the decimal mark it had, and a remark on its thousands separators (empty if
-    it had none).
+    """Return the table with plain numbers, the decimal mark it had, and a remark on thousands separators (empty if it
+    had none).
 
     - ``named``: the configured decimal mark; None: the mark is recognised from the text columns that are mostly
       numbers.
@@ -102,8 +102,8 @@ def _mark(
     usual: Mark | None,
     numeric: Collection[str],
 ) -> Mark:
-    """Recognise the decimal mark of the columns ``texts``. ``odd`` are those of these columns that contain texts other
-    than plain numbers.
+    """Recognise the decimal mark of the columns ``texts``. ``odd`` is a subset of them: columns that also contain texts
+    other than plain numbers.
     """
     decimals = {}
     for name, column in odd.items():
@@ -158,8 +158,8 @@ def _plain(column: pa.ChunkedArray, mark: Mark) -> pa.ChunkedArray:
 
 
 def _is_number(column: pa.ChunkedArray, count: int) -> bool:
-    """Whether a column is mostly numbers; ``count`` of its texts are numbers with a decimal comma or thousands
-    separators.
+    """Whether a column is mostly numbers. ``count`` is how many of its texts are numbers with a decimal comma or
+    thousands separators.
     """
     return 2 * count > len(column) - column.null_count or find(column).kind in ("mixed", "number")
 

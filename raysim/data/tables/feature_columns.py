@@ -42,8 +42,8 @@ _NAMED = 12
 
 @dataclass(frozen=True)
 class Wanted:
-    """The names of the columns to use as numeric and as categorical features. None, or a list that contains ``...``,
-    includes all columns of this kind that no list names.
+    """The names of the columns to use as numeric and as categorical features. If a list is None or contains ``...``,
+    columns of its kind that neither list names are also used.
     """
 
     numeric: Sequence[str] | None
@@ -56,7 +56,7 @@ class Wanted:
         return "categorical" if name in (self.categorical or ()) else None
 
     def further(self, kind: Literal["numeric", "categorical"]) -> bool:
-        """Whether columns of this kind that are not listed are features."""
+        """Whether columns of this kind are features even if they are not listed."""
         listed = self.numeric if kind == "numeric" else self.categorical
         return listed is None or FURTHER in listed
 
@@ -76,7 +76,7 @@ def feature_columns(
     """Read the columns ``names`` of a table as features, one for each column, with the rows in the table's order.
 
     ``rows [N]`` is the position of each row in the file; None: the rows are the whole file. Raises ``DataError`` for
-    columns that are neither numbers nor categories; the message describes the first and names the others.
+    columns that are neither numbers nor categories.
     """
     import pandas as pd
 
@@ -143,7 +143,7 @@ def number_column(
     as features, with NaN for empty values.
 
     ``rows`` is as in :func:`feature_columns`. Raises ``DataError`` for texts that are not numbers. The error begins
-    with ``field`` and names the configuration keys that define how such texts are read.
+    with ``field``.
     """
     alone = limited(table, name, reading)
     if is_texts(alone.column(name).type):
@@ -161,7 +161,7 @@ def _typed(
     table: pa.Table, name: str, asked: Literal["numeric", "categorical"] | None, reading: Reading
 ) -> tuple[pa.ChunkedArray, Finding | None, list[str]]:
     """Return the column ``name`` as numbers, truth values or texts. Also return what was found in its texts (None if
-    the column's kind is certain without it), and notes on values with a unit or beyond a limit.
+    its kind is certain), and notes on values with a unit or beyond a limit.
 
     ``asked`` is the kind that the configuration asks for. A column of Arrow's dictionary type is categorical unless
     ``asked`` is ``numeric``.

@@ -117,8 +117,8 @@ def _zipped(path: Path) -> str:
 
 
 def _converted(path: Path, reading: str, package: str = "", also: str = "") -> str:
-    """Return a shell command that converts the file at ``path`` to a CSV file in the same folder. The Python expression
-    ``reading`` gives the data frame to write.
+    """Return a shell command that converts the file at ``path`` to a CSV file in the same folder. ``reading`` is a
+    Python expression for the data frame to write.
     """
     out = path.with_suffix(".csv")
     out = path.with_suffix(".converted.csv") if out == path else out
@@ -135,8 +135,8 @@ def _quoted(program: str) -> str:
 
 
 def _one_of(tables: Callable[[Path], list[str]], path: Path) -> str:
-    """Return the name of the only table of a database. If there is no table, or several, or its name is not plain,
-    return the placeholder ``TABLE``.
+    """Return the name of the only table of a database. Return the placeholder ``TABLE`` if there is no table, if there
+    are several, or if its name is not an identifier.
     """
     names = tables(path)
     return names[0] if len(names) == 1 and names[0].isidentifier() else "TABLE"

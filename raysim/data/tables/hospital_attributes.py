@@ -21,8 +21,8 @@ UNKNOWN, MIXED = "unknown", "mixed"
 def hospital_attributes(
     given: Sequence[str] | Mapping[str, Mapping[str, str]], table: pa.Table, silo: NDArray[Any]
 ) -> tuple[dict[str, dict[str, str]], list[str]]:
-    """Return ``{hospital: {attribute: value}}``, and warnings about attributes that have several values within a
-    hospital or one value in several spellings. Both are empty if no attribute is ``given``.
+    """Return ``{hospital: {attribute: value}}`` and warnings. An attribute causes a warning if it has several values
+    within a hospital, or one value in several spellings. Both results are empty if ``given`` is empty.
 
     ``given`` are the names of columns, or a mapping from each attribute to the value of each hospital. ``silo [N]`` is
     the hospital of each row of ``table``. Raises ``DataError`` if the mapping names a hospital without rows.

@@ -1,8 +1,8 @@
 """Recognise the kind of a column of texts: numbers, truth values, dates, categories, or numbers with a few other marks.
 
 A column's kind follows from its values, in the same way for a CSV file, a Parquet file and a data frame. A column of
-numbers with a few other texts is not categorical: otherwise one stray ``<0.3`` would turn each different number into a
-feature.
+numbers with a few other texts is not categorical. If it were, one stray ``<0.3`` would turn each different number into
+a category.
 """
 
 from __future__ import annotations
@@ -76,14 +76,14 @@ _SHOWN, _LONGEST = 5, 20
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found in a column of ``rows`` texts: its kind, and counts of its texts.
+    """What was found in a column of texts: its kind, and counts of its texts.
 
     - ``kind``: the kind of the column; ``mixed`` means numbers with a few other texts among them.
-    - ``recorded``: number of rows with a value.
+    - ``rows``, ``recorded``: number of rows, and of rows with a value.
     - ``numbers``, ``different``: number of rows with a number, and number of different numbers.
     - ``categories``: number of different texts, numbers included.
     - ``marks``: number of rows with each mark, a text that is not a number; the most frequent first.
-    - ``forms``: number of rows with a mark of each form, such as the form ``limit`` for ``<0.3``.
+    - ``forms``: number of rows with a mark of each form; ``<0.3``, for example, has the form ``limit``.
     - ``first``: the first row with a mark, counted from 1 in the column.
     - ``zeros``: whether some numbers have leading zeros, which suggests codes.
     """
@@ -112,8 +112,8 @@ class Finding:
 
     @property
     def censored(self) -> dict[str, str]:
-        """How to read values beyond a limit of measurement, such as ``<0.3``: the proposed rule, one of
-        :data:`raysim.data.tables.rules.RULES`, for each sign (``<``, ``>``) that occurs.
+        """A proposal of how to read values beyond a limit of measurement, such as ``<0.3``. Each sign (``<``, ``>``)
+        that occurs has one of the rules in :data:`raysim.data.tables.rules.RULES`.
         """
         signs = {mark.strip()[0] for mark in self.of("limit", "unit")}
         return {sign: rule for sign, alike, rule in _LIMITS if signs & set(alike)}
@@ -124,8 +124,8 @@ class Finding:
         return list(dict.fromkeys(_AMOUNT.sub("", mark.strip()) for mark in self.of("unit")))
 
     def keys(self, name: str) -> tuple[str, ...]:
-        """Return the keys of the configuration's section ``data``, as YAML, that can define how the texts among the
-        numbers of the column ``name`` are read.
+        """Return lines of YAML for the configuration's section ``data``, to choose from. They define how to read the
+        texts among the numbers of the column ``name``.
         """
         settling = []
         if units := self.units if self.one_unit else ():

@@ -40,8 +40,8 @@ class Labels:
 
     - ``y [N]``: indices into ``classes``, or real numbers if there are no classes.
     - ``described``: a text that names the classes, or the range of the numbers.
-    - ``warnings``: warnings about an event (positive class) that may be the wrong one, and about classes of a single
-      row.
+    - ``warnings``: warnings about a class that may wrongly be the event (positive class), and about classes with a
+      single row.
     """
 
     y: NDArray[Any]
@@ -152,8 +152,8 @@ def event_of(classes: Sequence[str]) -> str | None:
 
 
 def _event_doubted(name: str, classes: Sequence[str]) -> tuple[str, ...]:
-    """Return a warning if the last of two classes becomes the event (the positive class), although the name of the
-    first suggests that it is the event.
+    """Return a warning if the last of two classes becomes the event (the positive class), although the first has a name
+    that suggests an event.
     """
     if list(classes) == ["1", "2"]:
         doubt = f"the event of label '{name}' is '2', because it is the later of 1 and 2"

@@ -18,8 +18,8 @@ def without_marks(
     """Return the table with nulls for the texts and numbers that the configuration declares as missing values (marks).
     Also return a warning for each mark that occurs in no row.
 
-    Marks that are declared for all columns are not replaced in the columns ``skipped``. Raises ``DataError`` if such a
-    mark occurs in a column of ``protected``, which maps the column's name to its role in messages.
+    Marks that are declared for all columns are not replaced in the columns ``skipped``. ``DataError`` is raised if they
+    occur in another column that is in ``protected``, a mapping from columns to their roles.
     """
     by_column = isinstance(reading.na_values, Mapping)
     columns, met = {}, set[tuple[str, str]]()
@@ -39,8 +39,8 @@ def without_marks(
 
 
 def _idle(na_values: tuple[str, ...] | Mapping[str, tuple[str, ...]], met: Collection[tuple[str, str]]) -> list[str]:
-    """Return a warning for each configured mark of missing values that does not occur. ``met`` are the pairs of a
-    column and a mark that occur.
+    """Return a warning for each configured mark of missing values that does not occur. ``met`` are the marks that do
+    occur, each as a pair of a column and the mark.
     """
     if isinstance(na_values, Mapping):
         return [

@@ -70,17 +70,18 @@ class Choice:
 
 @dataclass(frozen=True)
 class Proposal:
-    """The proposed roles of the columns of a table of ``rows`` rows.
+    """The proposed roles of a table's columns; ``rows`` is its number of rows.
 
     - ``attributes``: the columns of the patient's sex, age and ethnicity, by the attribute's configuration key.
     - ``drop``: the columns that should not be features, each with the reason.
     - ``numbers``, ``categories``: how many of the remaining columns are of each kind.
     - ``event``: the class to propose for the key ``positive``. None: the key is not needed, because the last of two
       classes is the event (the positive class) by default.
-    - ``classes``: the classes of the label with their numbers of rows; empty for a real label.
+    - ``classes``: the classes of the label with their numbers of rows; empty for a real-valued label.
     - ``censored``: the proposed rule for reading values beyond a limit, such as ``<0.3``, by sign (``<``, ``>``).
-    - ``na_values``, ``units``: by column, the texts that mean a missing value, and the units that follow numbers.
-    - ``marks``: for each column of numbers with other texts in it, these texts as one text for a reader.
+    - ``na_values``, ``units``: for each column, the texts that mean a missing value, or the units that follow numbers.
+    - ``marks``: for each column of numbers with other texts in it, the most frequent of these texts, joined into one
+      text.
     """
 
     rows: int
@@ -102,8 +103,8 @@ class Proposal:
 
 @dataclass(frozen=True)
 class _Column:
-    """A column and its properties: what was found in its texts, the number of rows with each value if there are few
-    different values, and the number of different values.
+    """A column and its properties: what was found in its texts, the number of different values and, if these are few,
+    the number of rows with each value.
 
     - ``whole``: whether the values are whole numbers.
     - ``dense``: whether the values are whole numbers that fill at least half of their range.
@@ -132,8 +133,8 @@ class _Column:
 
 
 def propose(table: pa.Table, named_after: bool = False) -> Proposal:
-    """Propose the roles of the columns of ``table``. ``named_after`` says whether hospitals are named by the table's
-    files.
+    """Propose the roles of the columns of ``table``. ``named_after`` says whether the names of the table's files name
+    the hospitals.
     """
     columns = _columns(table)
     attributes = _attributes(columns)
@@ -172,8 +173,8 @@ def propose(table: pa.Table, named_after: bool = False) -> Proposal:
 
 
 def _settled(found: Finding) -> bool:
-    """Whether a column contains numbers, and its other texts are clear: values beyond a limit (``<0.3``), numbers with
-    one and the same unit, or texts for missing values.
+    """Whether a column contains numbers and other texts with a clear meaning: values beyond a limit (``<0.3``), numbers
+    with a single unit, or texts for missing values.
     """
     return (
         found.kind == "mixed"

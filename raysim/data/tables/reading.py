@@ -53,7 +53,7 @@ def filled_table(table: pa.Table, names: Collection[str] = ()) -> pa.Table:
 def filled(column: pa.ChunkedArray, marks: Sequence[str] = MISSING) -> pa.ChunkedArray:
     """Replace the texts ``marks``, with or without blanks around them, by nulls.
 
-    If all texts begin with blanks, as some programs write them, these blanks are removed.
+    If all texts begin with blanks, which some programs add, these blanks are removed.
     """
     if pa.types.is_string_view(column.type):
         column = pc.cast(column, pa.string())
@@ -151,7 +151,7 @@ def limited(table: pa.Table, name: str, reading: Reading) -> pa.Table:
 
 def typed(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, Finding | None]:
     """Convert a column of texts to numbers or truth values if all texts are numbers or all are truth values. Otherwise
-    return it unchanged, and what was found in it.
+    return the column unchanged, and what was found in it.
     """
     numbers = cast(column, pa.float64())
     if numbers is None:

@@ -36,7 +36,7 @@ class Reading:
     - ``na_values``: texts that mean a missing value, in addition to :data:`raysim.data.tables.rules.MISSING`; either
       for all columns, or by column.
     - ``censored``: the rule for values beyond a limit such as ``<0.3``, one of :data:`RULES`, by sign (``<``, ``>``).
-    - ``decimal``: the decimal mark, if it is a comma or was configured; None: it is recognised from the file.
+    - ``decimal``: the decimal mark, if it is a comma or was configured; otherwise None.
     - ``separator``, ``encoding``: the form of the file, for programs that read another file without raysim.
     - ``units``: by column, the spellings of the unit that follows its numbers.
     """
@@ -105,7 +105,7 @@ def canonical_number(text: str) -> str:
     """Return the canonical text of a number: no plus sign, no superfluous zeros, no minus before 0.
 
     All digits of a number are kept. A whole number with an exponent is read as a float64, because programs write
-    float64 numbers in this form. The canonical form has an exponent only for numbers of more than 22 digits, and below
+    float64 numbers in this form. The canonical form has an exponent only for numbers of more than 22 digits or below
     .0000001.
 
     >>> [canonical_number(each) for each in ("1.50", "-0.0", "+1e16", "9007199254740993.0", "1E-30")]

@@ -24,8 +24,8 @@ _CUT = re.compile(r"\d(?:[.,]\d+)?E\+\d{2,3}")  # rounded numbers as spreadsheet
 def twins(names: Iterable[str]) -> list[tuple[str, ...]]:
     """Group the names that differ only in blanks, case or the composition of accents.
 
-    Single letters count as codes, so that ``a`` and ``A`` differ, unless all of them are usual answers such as ``Y``,
-    ``y`` and ``N``.
+    Single letters such as ``a`` and ``A`` count as different codes, unless all single letters among the names are usual
+    answers such as ``Y``, ``y`` and ``N``.
 
     >>> twins(["dead", "alive", "Dead", "dead "]), twins(["a", "A"]), twins(["ward  1", "ward 1"]), twins("FMm")
     ([('dead', 'Dead', 'dead ')], [], [('ward  1', 'ward 1')], [('M', 'm')])

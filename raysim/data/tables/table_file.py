@@ -43,8 +43,8 @@ class Read:
     - ``form``: the form of a text file (such as its separator and encoding); None: the file is Parquet.
     - ``decimal``: the decimal mark of the file's numbers.
     - ``thousands``: whether numbers had thousands separators, which also determine the decimal mark.
-    - ``remarks``: the unusual properties of the file, each as the rest of a sentence about it:
-      ``is read with a decimal comma``. The caller puts the file's name before each.
+    - ``remarks``: the unusual properties of the file, each as the end of a sentence that begins with the file's name,
+      such as ``is read with a decimal comma``.
     - ``rows [N]``: the position of each row in the file, from 0, if blank rows were skipped; None: no row was skipped.
     - ``blank``: the number of blank rows.
     """
@@ -89,8 +89,8 @@ def read_table(
     Blank rows are skipped. Texts that mean a missing value (:data:`raysim.data.tables.rules.MISSING`) become nulls; in
     the columns ``names`` only empty texts do. Decimal commas become points, except in the columns ``as_text``. The
     columns ``numeric`` count as numbers, whatever other texts they contain. ``keys`` are the separator, decimal mark
-    and encoding of a text file; a key that is None is recognised from the file. ``usual`` are the values that are
-    assumed if a file can be read in two ways; remarks do not report them.
+    and encoding of a text file; a key that is None is recognised from the file. If a file can be read in two ways, the
+    values ``usual`` are assumed; remarks do not report them.
 
     Raises ``DataError`` naming ``field`` if the file cannot be read as a table.
     """
@@ -148,7 +148,6 @@ def _names_again(table: pa.Table) -> int:
 
 
 def _remarks(path: Path, form: Form | None, decimal: Mark, keys: Keys, usual: Keys, nameless: int) -> tuple[str, ...]:
-    """Return remarks on the unusual properties that were recognised in a file."""
     remarks = []
     plain_name = path.name.lower().removesuffix(".gz")
     if form is None and not plain_name.endswith((".parquet", ".pq")):
@@ -186,7 +185,9 @@ def _parquet(path: Path, field: str) -> pa.Table:
 
 
 def _categories(table: pa.Table, written: pa.Schema, field: str) -> pa.Table:
-    """Restore the dictionary columns of the schema ``written``: Parquet itself stores only dictionaries of texts."""
+    """Restore the dictionary columns of the schema ``written``, because Parquet itself stores only dictionaries of
+    texts.
+    """
     for k, column in enumerate(table.schema):
         as_written = written.field(column.name).type if written.get_all_field_indices(column.name) else column.type
         if pa.types.is_dictionary(as_written) and not pa.types.is_dictionary(column.type):
@@ -203,8 +204,8 @@ def _parquet_names(path: Path, field: str) -> Sequence[str]:
 
 
 def _csv(path: Path, form: Form, field: str) -> tuple[pa.Table, list[int]]:
-    """Read a text file. Also return the positions of blank rows that were left out because their number of fields
-    differs.
+    """Read a text file. Blank rows are left out if their number of fields differs; their positions are also
+    returned.
     """
     left_out: list[int | None] = []
 

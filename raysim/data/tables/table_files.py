@@ -52,7 +52,7 @@ class Files:
     def with_hospitals(self, column: str, field: str = "data.path") -> pa.Table:
         """Return the table with an added ``column`` that contains the hospital after which each row's file is named.
 
-        Raises ``DataError`` if there already is such a column and, naming ``field``, if two files have the same name.
+        Raises ``DataError`` if there already is such a column, or if two files name the same hospital.
         """
         if column in self.table.column_names:
             raise DataError(
@@ -129,11 +129,10 @@ def read_files(
 ) -> Files:
     """Read the tables of ``files`` and append their rows to one table.
 
-    If a file lacks a column, the column's values are missing in the file's rows. A remark reports the absent column
-    unless it is in ``dropped``. ``keys``, ``usual`` and ``numeric`` are as in
-    :func:`raysim.data.tables.table_file.read_table`. With ``named_after``, an added column :data:`HOSPITAL` contains
-    the hospital after which each row's file is named. Raises ``DataError`` naming ``field`` for files that cannot be
-    read, and for column names that differ only in spelling.
+    If a file lacks a column, its rows have missing values there. A remark reports the absent column unless it is in
+    ``dropped``. ``keys``, ``usual`` and ``numeric`` are as in :func:`raysim.data.tables.table_file.read_table`. With
+    ``named_after``, an added column :data:`HOSPITAL` contains the hospital after which each row's file is named. Raises
+    ``DataError`` naming ``field`` for files that cannot be read, and for column names that differ only in spelling.
     """
     read = [read_table(file, as_text, field, keys, usual, numeric) for file in files]
     apart = _typed_apart(read)  # a column's kind follows from the values of all files
@@ -157,7 +156,7 @@ def read_files(
 
 
 def _not_blank(read: Sequence[Read]) -> NDArray[np.int64] | None:
-    """Return the position of each row among all rows of all files, blank rows included; None if no row is blank."""
+    """Return the position of each row that is not blank among all rows of all files; None if no row is blank."""
     if all(each.rows is None for each in read):
         return None
     ends = np.cumsum([each.table.num_rows + each.blank for each in read]).tolist()
@@ -189,7 +188,7 @@ def _as_texts(table: pa.Table, names: Collection[str], field: str) -> pa.Table:
 
 
 def _check_last(file: Path, table: pa.Table, rows: NDArray[np.int64] | None, field: str) -> None:
-    """Raise ``DataError`` if the last row of a file is called ``total`` or the like, and no other row is."""
+    """Raise ``DataError`` if the last row of a file, and no other row, is called ``total`` or the like."""
     if table.num_rows < 2:
         return
     for column in table.columns:

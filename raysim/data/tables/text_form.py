@@ -84,8 +84,8 @@ class Form:
 
 
 def form_of(path: Path, zipped: bool, keys: Keys, field: str, usual: Keys = NO_KEYS) -> Form:
-    """Return the encoding, separator and column names of the text file at ``path``. What ``keys`` do not name is
-    recognised from the text; if it is not clear, ``usual`` is assumed.
+    """Return the encoding, separator and column names of the text file at ``path``. Properties that ``keys`` leave open
+    are recognised from the text. If two values are possible, the value in ``usual`` is assumed.
 
     Raises ``DataError`` naming ``field`` or a key if the text cannot be decoded, or if two separators fit.
     """
@@ -194,7 +194,7 @@ def _western(file: IO[bytes], path: Path, field: str) -> str:
 
 
 def _or(field: str, key: str, other: str) -> str:
-    """Return the end of an error message: the remedy ``key`` if ``field`` is a configuration key, else the remedy
+    """Return the remedy with which an error message ends: ``key`` if ``field`` is a configuration key, else
     ``other``.
     """
     return f", or {key}" if field.startswith("data.") else other
@@ -266,7 +266,8 @@ def _titles(rows: Sequence[tuple[int, list[str]]]) -> int:
 
 
 def holds_values(names: Sequence[str]) -> bool:
-    """Whether a line that should contain column names contains values: several numbers that are not years or positions.
+    """Whether a line that should contain column names seems to contain values: several numbers other than years or
+    positions.
 
     >>> holds_values(["63.0", "1.0", "1.0", "145.0"]), holds_values(["hospital", "2019", "2020", "2021"])
     (True, False)

@@ -3,13 +3,13 @@
 Three questions:
 
 - Does a model reveal whose rows it was trained on? The loss-threshold attack compares training rows with test rows.
-  LiRA trains ``shadows`` more models, each on a random half of the rows, and compares a row's confidence between models
-  that were trained with it and without it.
+  LiRA trains ``shadows`` more models, each on a random half of the rows, and compares the models trained with a row to
+  those trained without it.
 - How large is epsilon at least? A fair coin decides whether each canary, an artificial row or hospital, is added. The
   number of coins that an auditor guesses right gives a lower bound (:mod:`raysim.audit.one_run`). For a run with a
-  privacy guarantee, the auditor knows as much as the guarantee's adversary
-  (:mod:`raysim.experiment.audits.canary_audit`). For a run without a guarantee, canaries are rows of random signs with
-  random labels, and the auditor sees only the last model.
+  privacy guarantee, the auditor knows as much as the adversary that the guarantee assumes
+  (:mod:`raysim.experiment.audits.canary_audit`). For a run without a guarantee, each canary is a row whose features are
+  random signs and whose label is random, and the auditor sees only the last model.
 - What does the update of one row reveal? For a linear model, the row itself (:mod:`raysim.audit.inversion`).
 """
 
@@ -102,7 +102,7 @@ EXACT = 1e-6
 
 
 def reading(inverted: pd.DataFrame, *, protected: bool) -> dict[str, Any]:
-    """Return, for ``audit.json``, how far the row reconstructed from an update is from the patient's row.
+    """Return, for ``audit.json``, the largest deviation of a reconstructed row from the patient's row.
 
     ``inverted`` is the content of ``inversion.csv``. ``protected``: whether the run adds noise to updates, or sums them
     securely.

@@ -1,7 +1,4 @@
-"""Run one job on variants of its federation, and attack the results.
-
-:mod:`raysim.experiment.audits.audit` lists the questions that the attacks answer.
-"""
+"""Run one job on variants of its federation, and attack the results."""
 
 from __future__ import annotations
 
@@ -90,8 +87,8 @@ class Auditor:
     ) -> tuple[NDArray[Any], NDArray[Any], Outcome]:
         """Train on the rows marked in ``trained [N]`` of the federation's ``N`` rows, and on the ``k`` rows ``added``.
 
-        Returns the headline model's outputs for all rows ``[N + k]``, their labels, and the outcome. ``name`` is the
-        subfolder for the data of this training.
+        Returns the headline model's outputs and the labels, both for all ``N + k`` rows, and the outcome of the
+        training. ``name`` is the subfolder for the training's data.
         """
         folder = self._folder / name
         folder.mkdir()
@@ -123,7 +120,7 @@ class Auditor:
         return scores, members
 
     def _tested(self, members: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return which of the federation's rows a membership attack is evaluated on, ``[N]``: all except validation
+        """Return a mask of the federation's ``N`` rows that a membership attack is evaluated on: all except validation
         rows.
 
         ``members [N]`` marks the training rows.
@@ -164,8 +161,8 @@ class Auditor:
     def _table(
         self, attack: str, scores: NDArray[np.float64], members: NDArray[np.bool_], judged: NDArray[np.bool_]
     ) -> pd.DataFrame:
-        """Evaluate how well ``scores [..., N]`` separate ``members`` from other rows, among the rows marked in
-        ``judged``.
+        """Evaluate how well ``scores [..., N]`` separate ``members`` from other rows. ``judged`` marks the rows to
+        evaluate.
 
         Returns one row per hospital, then one row for all hospitals together. ``attack`` is the attack's name in the
         table.
@@ -200,8 +197,8 @@ class Auditor:
         } | {f"found_at_{share:g}": caught for share, caught in detected.at.items()}
 
     def _of_sums(self) -> dict[str, Any] | None:
-        """Count the rows that can be reconstructed from the sums over rows that hospitals send for a two-class
-        regression.
+        """Count the training rows that can be reconstructed from what hospitals send for a two-class regression: sums
+        over their rows.
 
         Returns None if the strategy sends no such sums, or if the label does not have two classes.
         """
@@ -255,7 +252,7 @@ class Auditor:
 
 
 def _federation_figures(rows: pd.DataFrame) -> dict[str, Any]:
-    """Return the figures of a membership attack over all rows, and how they depend on hospital size.
+    """Return how well a membership attack succeeds over all rows, and how this depends on hospital size.
 
     ``rows`` has one row per hospital, then one row for all hospitals together.
     """

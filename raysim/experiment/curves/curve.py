@@ -6,9 +6,9 @@ The configuration is a configuration for ``compare`` with one more section:
 
     curve: {field: clusters, values: [3, 4, 5], figure: log_loss}
 
-The example varies the number of clusters. Each strategy that has the setting ``field`` and does not set it itself is
-run with each of the values, and becomes a curve. Every other strategy is run once, and becomes a horizontal line. The
-plot shows the mean and the variance of the metric ``figure`` over hospitals.
+The example varies the number of clusters. A strategy that has the setting ``field``, and leaves it unset, is run with
+each of the values, and becomes a curve. Every other strategy is run once, and becomes a horizontal line. The plot shows
+the mean and the variance of the metric ``figure`` over hospitals.
 """
 
 from __future__ import annotations
@@ -86,7 +86,8 @@ def begin(
     """Run a comparison over the values of a curve, and write ``curve.csv`` and the plot. Returns the comparison's
     folder.
 
-    With ``of``, nothing is run: the table and the plot are made from the finished comparison in the folder ``of``.
+    ``of`` names the folder of a finished comparison. If it is given, nothing is run: the table and the plot are made
+    from that comparison.
     """
     from raysim.experiment import scores
     from raysim.experiment.unseen.folds import refuse
@@ -104,7 +105,8 @@ def begin(
 
 
 def go_on(folder: Path, config: Config, console: Console, *, in_process: bool, verbose: bool) -> Path:
-    """Resume the stopped curve in ``folder``; ``config`` configures its comparison. Returns the folder."""
+    """Resume the stopped curve in ``folder``; ``config`` is the configuration of the curve's comparison. Returns the
+    folder."""
     config = reading.resolve(config, reads=reading.COMPARISON)
     curve, lines = _begun(folder / SECTION)
     return _play(config, curve, lines, folder, console, in_process=in_process, verbose=verbose, again=True)
@@ -164,7 +166,7 @@ def _play(
 def figures_of(task: TaskKind, part: str) -> list[str]:
     """Return the columns of ``hospitals.csv`` that a curve can show, for a kind of label.
 
-    They are metrics, and counts such as ``n_test``, whose names end in the evaluated ``part``.
+    They are metrics and counts. The names of counts end in the evaluated ``part``, as in ``n_test``.
     """
     return [f"{name}_{part}" if name in ("n", *task.counts) else name for name in task.figures]
 
@@ -256,10 +258,10 @@ def _finished(folder: Path, curve: Curve, lines: Lines, part: str) -> pd.DataFra
 
 
 def curve_table(hospitals: pd.DataFrame, curve: Curve, lines: Lines) -> pd.DataFrame:
-    """Return one row per line of the plot, value and seed: ``mean`` and ``variance`` of the figure over hospitals.
+    """Return the ``mean`` and ``variance`` of the metric over hospitals, with one row per strategy, value and seed.
 
     Every hospital has equal weight. A strategy that uses several models is represented by its last model, the headline
-    model. Hospitals at which the figure is undefined are left out; the column ``hospitals`` counts the others.
+    model. Hospitals at which the metric is undefined are left out; the column ``hospitals`` counts the others.
     """
     rows = []
     for label, (line, value) in lines.items():

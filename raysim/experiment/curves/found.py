@@ -146,9 +146,9 @@ def found(
     lines: Mapping[str, tuple[str, float | None]],
     names: Mapping[str, str],
 ) -> Found:
-    """Compare the values of the hyper-parameter ``field`` by the metric ``name`` of ``hospitals``.
+    """Compare the values of a hyper-parameter by a metric of hospitals.
 
-    - ``hospitals``: the content of ``hospitals.csv``.
+    - ``hospitals``: the content of ``hospitals.csv``. ``field`` and ``name``: the hyper-parameter and the metric.
     - ``lines``: for each strategy label, the name of its line in the plot, and its value (None for a horizontal line).
     - ``names``: the readable name of each line.
 
@@ -202,8 +202,8 @@ def _mean(point: Point) -> float:
 
 
 def _digits(means: Sequence[float]) -> int:
-    """Return with how many decimals to print ``means``: 3 if none exceeds 1, else as many as show three digits of the
-    largest."""
+    """Return with how many decimals to print ``means``: 3 if none exceeds 1. Otherwise the largest is printed with
+    three significant digits."""
     largest = max((abs(mean) for mean in means if math.isfinite(mean)), default=0.0)
     return 3 if largest <= 1 else max(0, 2 - math.floor(math.log10(largest)))
 

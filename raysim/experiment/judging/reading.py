@@ -42,8 +42,8 @@ def read(path: Path) -> tuple[pd.DataFrame, tuple[str, ...]]:
 
 
 def _column(name: str, column: pa.ChunkedArray) -> pd.Series[Any]:
-    """Convert a column to pandas. A column of texts becomes numbers if all its texts are numbers, unless it has
-    names."""
+    """Convert a column to pandas. A column of texts becomes numbers if all its texts are numbers; columns of names
+    remain texts."""
     if name == "hospital" and is_text(column.type):
         column = whole_names(column)
     elif name not in NAMES and is_text(column.type):

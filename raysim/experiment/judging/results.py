@@ -40,8 +40,8 @@ def results_of(
 ) -> list[Result]:
     """Make a comparison's result for each model and seed in a table of predictions.
 
-    The evaluated rows are written to ``rows_in``, which must exist as long as the results. ``folder_of(model, seed)``
-    is the folder for the result's files.
+    The evaluated rows are written to the folder ``rows_in``, which must exist as long as the results.
+    ``folder_of(model, seed)`` is the folder for the result's files.
     """
     results = []
     hospitals = tuple(predictions.frame["hospital"].unique())

@@ -12,7 +12,8 @@ columns:
 - ``learner``: the family of the model. The order in which families first occur is taken as their order of complexity.
 - ``group_*``: attributes of patients.
 
-The table that a comparison writes has a column ``strategy``; its column ``model`` names one of the strategy's models.
+The table that a comparison writes also has a column ``strategy``, and its column ``model`` names one of the models that
+this strategy uses.
 
 An error message is one line. It names the first wrong row, counted from 1 below the header, and the remedy.
 """
@@ -301,10 +302,11 @@ def _numbers(values: pd.Series, within: pd.Series | None = None) -> NDArray[np.i
 
 
 def _pair_seeds(frame: pd.DataFrame, reference: str, warnings: list[str]) -> None:
-    """Replace the seeds that only a model has, and not ``reference``, by those that only the reference has, in order.
+    """Pair each model's seeds with those of ``reference``, in order, if they are different seeds.
 
-    The pairing is arbitrary, because runs with different seeds are independent. The variance of the difference over
-    seeds therefore contains the variance of both models.
+    A seed that only the model has is replaced by a seed that only the reference has. The pairing is arbitrary, because
+    runs with different seeds are independent. The variance of the difference over seeds therefore contains the variance
+    of both models.
     """
     theirs = sorted(set(frame.loc[frame["model"] == reference, "seed"]))
     for model, of in frame.groupby("model", sort=False):

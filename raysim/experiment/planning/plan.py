@@ -55,7 +55,7 @@ WORKING_COPIES = 2
 
 @dataclass(frozen=True)
 class PlannedTraffic:
-    """Bytes of one round: those between hospitals and server that are simulated, and those that Ray moves."""
+    """Bytes of one round: those of the simulated messages between hospitals and server, and those that Ray moves."""
 
     cohort: int
     """Number of hospitals that take part."""
@@ -118,7 +118,7 @@ class PlannedActor(NamedTuple):
 def make_plan(config: Config, nodes: str | None) -> Plan:
     """Return the plan of a run of ``config``. Raises ``RaysimError`` if ``config`` cannot be run.
 
-    ``nodes`` describes the machines in the form of the option ``--nodes``; None stands for those that exist.
+    ``nodes`` describes the machines in the form of the option ``--nodes``; None stands for the existing machines.
     """
     source = plugins.build_source(config.data)
     seed = (config.seeds or (config.seed,))[0]
@@ -153,8 +153,8 @@ def _job(entry: Entry, federation: Federation, seed: int) -> Job:
 
 
 def _planned_configs(config: Config) -> tuple[Config, ...]:
-    """Return the configuration of each planned strategy: of ``strategy`` if only this key is set, else of
-    ``strategies``."""
+    """Return the configuration of each planned strategy. They are those of the key ``strategies``, unless only
+    ``strategy`` is set."""
     if "strategy" in config.model_fields_set and "strategies" not in config.model_fields_set:
         return (resolve(config),)
     return compared(config)
@@ -209,7 +209,7 @@ def weigh(job: Job, placement: Placement) -> PlannedTraffic:
 
 
 def memory(federation: Federation, served: Ids, traffic: Sequence[PlannedTraffic], *, torch: bool, pooled: bool) -> int:
-    """Estimate the bytes of memory that an actor needs for the hospitals ``served`` and for a round.
+    """Estimate the bytes of memory that an actor needs for its hospitals and for a round. ``served`` has their ids.
 
     ``pooled``: whether the actor also holds the training rows of all other hospitals.
     """
@@ -257,8 +257,8 @@ class _DryRunPool:
         return LocalPool(self._placement, "cpu")
 
     def partial(self, plan: RoundPlan, served: Ids, pools: bool) -> PartialResult:
-        """Return an actor's reply to a round for the hospitals ``served``, with small numbers in place of training
-        results.
+        """Return an actor's reply to a round, with small numbers in place of training results. ``served`` has the ids
+        of its hospitals.
 
         ``pools``: whether this actor also trains on the pooled rows of all hospitals, if the round does.
         """

@@ -134,7 +134,7 @@ def _of(table: pd.DataFrame, key: Key) -> pd.DataFrame:
 def _joining(table: pd.DataFrame, models: Mapping[Key, str], styles: Mapping[Key, Style]) -> Sequence[Figure]:
     """Plot how performance at a new hospital improves with the number of its labelled rows.
 
-    The means are over the hospitals that have enough rows for every number.
+    The means are over the hospitals that have enough rows for every plotted number.
     """
     steps = list(dict.fromkeys(table["k"].astype(str)))
     table = table.assign(
@@ -177,12 +177,11 @@ def _joining(table: pd.DataFrame, models: Mapping[Key, str], styles: Mapping[Key
 def _means(
     table: pd.DataFrame, ways: Mapping[Key, str], column: str, steps: Sequence[str]
 ) -> tuple[dict[str, pd.Series], int]:
-    """Return for each model the mean of ``column`` over hospitals, by number of labelled rows, and the number of
-    hospitals.
+    """Return the means of ``column`` over hospitals, by model and number of labelled rows, and the number of hospitals.
 
-    ``ways`` maps models to their names, and ``steps`` lists the numbers of labelled rows. A number at which a model is
-    undefined at all hospitals is left out for this model. Means are over the hospitals at which every model is defined
-    for all its other numbers.
+    ``ways`` maps models to their names, and ``steps`` lists the numbers of labelled rows. If a model has no value at
+    any hospital for one of these numbers, this number is left out for the model. Means are over the hospitals at which
+    every model has a value for each number that remains.
     """
     wide = {}
     for key, name in ways.items():

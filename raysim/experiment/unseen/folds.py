@@ -87,7 +87,7 @@ def refuse(config: Config, command: str) -> None:
 
 
 def cost(folds: Sequence[Fold], strategies: int, seeds: int) -> str:
-    """Return a line for the user on the number of additional runs that leaving hospitals out in turn takes."""
+    """Return a line for the user: how many additional runs are needed to leave hospitals out in turn."""
     runs = len(folds) * strategies * seeds
     line = f"hospitals are left out in {counted(len(folds), 'fold')}: {runs:,} more runs"
     if len(folds) <= MANY:
@@ -150,7 +150,7 @@ def folds_of(section: UnseenSection, federation: Federation, seed: int) -> list[
 
 
 def _with_class(federation: Federation) -> NDArray[np.bool_]:
-    """Return whether each of ``H`` hospitals has training rows of each of ``C`` classes, ``[H, C]``."""
+    """Return which classes occur in each hospital's training rows: one row per hospital, one column per class."""
     present = np.zeros((len(federation.hospitals), len(federation.classes)), np.bool_)
     if federation.classes:
         for h in range(len(present)):

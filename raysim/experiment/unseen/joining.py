@@ -58,11 +58,11 @@ class Joined(NamedTuple):
 def joined(
     run: LeftOut, served: str, h: int, rows: NDArray[np.int64], how: str, *, defined: bool = True
 ) -> Joined | None:
-    """Return hospital ``h``'s predictions after the model ``served`` was adapted to the hospital's labelled ``rows``.
+    """Return hospital ``h``'s predictions by a model that was adapted to the hospital's labelled ``rows``.
 
     If hospitals train alone, a model is trained on these rows; if they have their own heads, a head is fitted.
-    Otherwise the model is fine-tuned if ``how`` is ``fine_tune``. ``defined``: whether ``served`` can be used at the
-    hospital without labelled rows. Returns None if there is no adapted model.
+    Otherwise the model is fine-tuned if ``how`` is ``fine_tune``. ``served`` names the model; ``defined``: whether it
+    can be used at the hospital without labelled rows. Returns None if there is no adapted model.
     """
     if run.result.alone:
         return trained_alone(run, served, h, rows)
@@ -72,10 +72,11 @@ def joined(
 
 
 def trained_alone(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> Joined | None:
-    """Train hospital ``h``'s own model on its test rows ``joined``, as a participant trains alone.
+    """Train hospital ``h``'s own model as a participant trains alone. ``joined`` has the indices of its labelled test
+    rows.
 
-    There are no validation rows, so training does not stop early. Returns None for rows of one class, or if the
-    strategy has no model ``served`` for hospitals that train alone.
+    There are no validation rows, so training does not stop early. Returns None if the rows have only one class, or if
+    the strategy has no model ``served`` for hospitals that train alone.
     """
     config, federation, seed = run.config, run.result.federation, run.result.seed
     rows = np.arange(len(federation.y))[federation.rows(h, "test")]
@@ -97,11 +98,11 @@ def trained_alone(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) 
 
 
 def with_head(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> Joined | None:
-    """Fit the model head of hospital ``h`` to its test rows ``joined``; the shared body of the model does not change.
+    """Fit the model head of hospital ``h`` to its labelled test rows; the shared body of the model does not change.
 
-    The head's inputs are standardised over these rows, and its weights have an L2 penalty of :data:`RIDGE`. Returns
-    None for rows of one class and for more than two classes. Also returns None if the model's output is not linear in
-    the head, for example if the head has several layers.
+    ``joined`` has the indices of these rows. The head's inputs are standardised over them, and the head's weights have
+    an L2 penalty of :data:`RIDGE`. Returns None if these rows have only one class, or if the label has more than two.
+    Also returns None if the model's output is not linear in the head, for example if the head has several layers.
     """
     row, private, classes = _row(run, served, h), run.result.outcome.private, run.result.federation.classes
     model, X, y = _bound(run, h, "float64")
@@ -147,8 +148,8 @@ def _outputs_of_body(
 
     The first array, ``[n]``, has the model's outputs if all parameters of the head are zero. The second, ``[n, d]``,
     has the head's inputs, each of which is multiplied by a parameter; equal inputs are returned once. It is None if the
-    model's output is not linear in the head. ``head [q]`` has the indices of the head's parameters in the vector
-    ``body``.
+    model's output is not linear in the head. ``body`` has all parameters, with zeros for the head; ``head [q]`` has the
+    indices of the head's parameters.
     """
     constant = model.logits(body, X)
 
@@ -173,11 +174,11 @@ def _differ(y: NDArray[Any]) -> bool:
 
 
 def fine_tuned(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> Joined | None:
-    """Fine-tune the model ``served`` for hospital ``h`` on its test rows ``joined``.
+    """Fine-tune a model for hospital ``h`` on its labelled test rows. ``served`` names the model.
 
     Epochs and learning rate are taken from the strategy's fine-tuning, or are the defaults if the strategy has none.
-    Returns None without such rows, if the hospital does not use a single model of the server, or if its model was
-    recalibrated.
+    ``joined`` has the indices of the rows. Returns None if it is empty, if the hospital does not use a single model of
+    the server, or if its model was recalibrated.
     """
     row = _chosen(run, served, h, joined)
     if row is None or not len(joined):
@@ -198,9 +199,9 @@ def fine_tuned(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> 
 
 
 def in_cluster(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> Joined | None:
-    """Choose a cluster for hospital ``h`` with its labelled test rows ``joined``, and return its model's predictions.
+    """Choose a cluster for hospital ``h`` by its labelled test rows, and return the predictions of the cluster's model.
 
-    Returns None if the chosen model is the one that the hospital uses without labels.
+    ``joined`` has the indices of these rows. Returns None if the hospital uses the chosen model also without labels.
 
     A strategy with a rule for new hospitals applies this rule. If the rule needs more labels, the global model is used,
     if there is one. Other strategies choose the cluster whose model has the lowest mean loss on the labelled rows. The
@@ -218,13 +219,13 @@ def in_cluster(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> 
 def name_of(served: str, row: int) -> str:
     """Return the name of a model for the column ``served_by``.
 
-    ``row`` is its index among the server's models: 0 is the global model, and clusters, numbered from 0, follow.
+    ``row`` is its index among the server's models: 0 is the global model, and ``k + 1`` is the model of cluster ``k``.
     """
     return f"{served} {row - 1}" if row else "global"
 
 
 def _chosen(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> int | None:
-    """Return which of the server's models hospital ``h`` uses once its test rows ``joined`` are labelled.
+    """Return which of the server's models hospital ``h`` uses, given the indices ``joined`` of its labelled test rows.
 
     The result is the index of the model; None if there is none.
     """
@@ -250,7 +251,8 @@ def _row(run: LeftOut, served: str, h: int) -> int | None:
     """Return the index of the server's model that hospital ``h`` uses; None if it does not use a single model of the
     server.
 
-    In strategies with clusters, the index 0 of the global model replaces a hospital's own model that was not trained.
+    If the strategy has clusters and the hospital would use a model of its own, which was not trained, the result is 0,
+    the index of the global model.
     """
     outcome = run.result.outcome
     serve = outcome.serve.get(served)

@@ -24,7 +24,7 @@ from raysim.strategies.base import Floats
 
 @dataclass(frozen=True, eq=False)
 class Unseen:
-    """The results of one model and seed at every hospital, each left out of training once, with ``k`` labelled rows."""
+    """The results of one model and seed at the hospitals, each of which was left out of training once."""
 
     strategy: str
     model: str
@@ -56,10 +56,10 @@ class Unseen:
 def measured(
     left_out: Sequence[Judged], task: TaskKind, clinical: ClinicalSection | None, federation: Federation
 ) -> list[Unseen]:
-    """Evaluate every strategy, model and seed at left-out hospitals, for every number of labelled rows.
+    """Evaluate every strategy, model and seed at left-out hospitals, for every number of labelled rows that join.
 
     Existing scores are evaluated once, because labelled rows do not change them. ``federation`` has the rows of all
-    hospitals, which decide whether a score is a probability.
+    hospitals: a score is a probability only if all their values are between 0 and 1.
     """
     groups: dict[tuple[str, str, int, Joins], list[JudgedRows]] = {}
     for each in left_out:
@@ -72,7 +72,7 @@ def measured(
 def on_rows_of(
     score: str, each: Unseen, left_out: Sequence[Judged], task: TaskKind, clinical: ClinicalSection | None
 ) -> Unseen:
-    """Evaluate the model of ``each`` again, only on the rows that have a value of the existing score ``score``."""
+    """Evaluate the model of ``each`` again, only on the rows that have a value of an existing score."""
     runs = [run for run in left_out if (run.strategy, run.seed) == (each.strategy, each.seed)]
     rows = [of.those(np.isfinite(of.scores[score])) for run in runs for of in run.rows[each.model, each.k]]
     return of_rows(each.strategy, each.model, each.seed, each.k, rows, task, clinical)
@@ -81,7 +81,7 @@ def on_rows_of(
 def _scores(
     left_out: Sequence[Judged], task: TaskKind, clinical: ClinicalSection | None, federation: Federation
 ) -> Iterator[Unseen]:
-    """Evaluate each existing score with each seed, on the rows of left-out hospitals that have a value."""
+    """Evaluate each existing score with each seed, on those rows of left-out hospitals that have a value of it."""
     runs: dict[int, dict[int, Judged]] = {}
     for each in left_out:
         runs.setdefault(each.seed, {}).setdefault(each.fold.number, each)
@@ -110,7 +110,7 @@ def of_rows(
 ) -> Unseen:
     """Evaluate a model's predictions on ``rows``, which has the test rows of each hospital.
 
-    Without ``risks``, the predictions are no probabilities, and only their ranking is evaluated.
+    If ``risks`` is false, the predictions are not probabilities, and only their ranking is evaluated.
     """
     rows = sorted(rows, key=lambda each: each.place)
     offsets = np.concatenate([[0], np.cumsum([len(each.y) for each in rows])]).astype(np.int64)

@@ -36,8 +36,8 @@ them."""
 def host_of(entry: Entry, entries: Sequence[Entry]) -> Entry:
     """Return the strategy whose runs also serve to evaluate ``entry`` at hospitals that are left out of training.
 
-    It is ``entry`` itself, unless its hospitals train alone. Training alone needs no run of its own: the run of another
-    strategy with the same preparation of data has already prepared the rows of the left-out hospitals.
+    If hospitals train alone, this is another strategy with the same preparation of data, if there is one: its runs have
+    already prepared the rows of the left-out hospitals. In all other cases it is ``entry`` itself.
     """
     alike = (
         each

@@ -190,7 +190,8 @@ def _joining(
     """Return the random order in which the rows of hospital ``h`` join as labelled rows, and how many join at each
     step.
 
-    The steps are the configured numbers of labelled rows. All rows of a patient join together, so fewer may join.
+    The steps are the configured numbers of labelled rows. All rows of a patient join together, so fewer rows than
+    configured may join.
     """
     people = federation.identities[federation.rows(h, "test")]
     present, turn = np.unique(people, return_inverse=True)

@@ -141,7 +141,7 @@ def _pooled_figures(of: Sequence[Unseen], part: pd.DataFrame, thresholds: Sequen
 
 
 def _benefits(of: Sequence[Unseen], thresholds: Sequence[float]) -> dict[str, Pooled]:
-    """Pool over hospitals how much the model's net benefit exceeds that of the better default, for each threshold.
+    """Return, for each threshold, the pooled difference of net benefit between the model and the better default.
 
     The default is to act on everyone or on no one. A hospital at which no decision differs from the default has no
     variance. If there are many of them, the mean of the other hospitals would mislead, and the result is NaN.
@@ -160,8 +160,7 @@ def _benefits(of: Sequence[Unseen], thresholds: Sequence[float]) -> dict[str, Po
 
 
 def _loss_variances(scored: Sequence[Groups]) -> NDArray[np.float64]:
-    """Return the sampling variance of each hospital's mean log loss, due to its patients, ``[H]``, one entry per
-    hospital.
+    """Return the sampling variance of each hospital's mean log loss.
 
     NaN for hospitals with fewer rows than :data:`FEWEST_ROWS`.
     """
@@ -173,7 +172,7 @@ def _loss_variances(scored: Sequence[Groups]) -> NDArray[np.float64]:
 
 
 def _skill(each: Unseen) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return each hospital's skill and its sampling variance, each ``[H]``, one entry per hospital.
+    """Return each hospital's skill, and the sampling variance of this skill.
 
     Skill is 1 minus the ratio of the model's log loss to the log loss of predicting the event rate in training. The
     variance is from the delta method. Both are NaN for hospitals with fewer rows than :data:`FEWEST_ROWS`.
@@ -252,7 +251,7 @@ def _sums(of: Mapping[int, Unseen]) -> list[NDArray[np.float32]]:
 def _seen_less_unseen(
     results: Sequence[Result], left_out: Sequence[Judged], strategy: str, model: str
 ) -> Paired | None:
-    """Return the AUROC on each hospital's test rows of the run with the hospital, minus that of the run without it.
+    """Return the paired difference of hospitals' AUROC, on the same test rows: taking part in training minus left out.
 
     Returns None if a run is missing.
     """
@@ -285,7 +284,7 @@ def _seen_less_unseen(
 
 
 def _without(federation: Federation, h: int, without: AllRows, model: str) -> tuple[NDArray[Any], ...]:
-    """Return the predictions of the run without hospital ``h`` for the hospital's test rows in the run with it.
+    """Return predictions for hospital ``h`` by the run that left it out, on the hospital's test rows of the main run.
 
     Returns outputs before the sigmoid, labels and patient ids.
     """

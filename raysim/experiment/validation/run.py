@@ -125,7 +125,7 @@ def validate(model: str, source: Source, overrides: Sequence[str] = (), out: Pat
 
 
 def _margins(exported: Exported, config: Config, federation: Federation) -> tuple[NDArray[np.float64], list[str]]:
-    """Return an exported model's log-odds for each row of the federation, ``[N]``.
+    """Return an exported model's log-odds for each row of the federation.
 
     Also returns remarks on how the rows differ from the rows that the model was trained on.
     """
@@ -139,8 +139,7 @@ def _margins(exported: Exported, config: Config, federation: Federation) -> tupl
 
 
 def _rows(federation: Federation, name: str, margins: NDArray[np.float64], test: bool) -> Iterator[JudgedRows]:
-    """Iterate over hospitals with the rows that have a prediction, among all rows or (with ``test``) among test
-    rows."""
+    """Yield the rows of each hospital that have a prediction. With ``test``, only test rows are included."""
     for h, hospital in enumerate(federation.hospitals):
         rows = np.arange(federation.bounds[h, 2 if test else 0], federation.bounds[h, 3])
         rows = rows[~np.isnan(margins[rows])]

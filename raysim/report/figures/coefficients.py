@@ -62,7 +62,7 @@ def plots(results: Sequence[Result], first: Sequence[str] = ()) -> list[Figure]:
 
 
 def having(file: str, results: Sequence[Result], first: Sequence[str]) -> Iterator[tuple[Result, str]]:
-    """Iterate over the runs whose folder has this ``file``, each with its name for captions.
+    """Iterate over the runs whose folder contains ``file``; each comes with its name for captions.
 
     Runs with a label in ``first`` come first, and reference strategies last. The name is empty if ``results`` has only
     one run.
@@ -73,7 +73,7 @@ def having(file: str, results: Sequence[Result], first: Sequence[str]) -> Iterat
 
 
 def of_table(table: pd.DataFrame, name: str = "") -> Figure | None:
-    """Plot the coefficients of the global model; None if none has a standard error.
+    """Plot the coefficients of the global model; None if no coefficient has a standard error.
 
     ``table`` has the columns of ``coefficients.csv``. ``name`` is the caption; empty: no caption.
     """

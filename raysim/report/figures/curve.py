@@ -22,10 +22,10 @@ def curve_figure(
     """Plot a metric against the values of a hyper-parameter: one panel for its mean over hospitals, one for its
     variance.
 
-    ``table`` has the columns ``line`` (the strategy), ``<field>`` (the value), ``seed``, ``mean`` and ``variance``.
-    Each strategy has a line, its mean over seeds, and a band of one standard deviation over seeds. The lines of
-    strategies without the hyper-parameter ``field`` are horizontal. The horizontal axis is logarithmic if the values
-    are spaced logarithmically; ``scale`` sets the vertical axes. ``names`` are display names by ``line``.
+    ``table`` has the columns ``line`` (the strategy), ``<field>`` (the value), ``seed``, ``mean`` and ``variance``. A
+    strategy's line is the mean over its seeds, and the band around it is one standard deviation over seeds. The lines
+    of strategies without the hyper-parameter ``field`` are horizontal. The horizontal axis is logarithmic if the values
+    are spaced logarithmically; ``scale`` sets the vertical axes. ``names`` maps labels to display names.
     """
     lines = list(dict.fromkeys(table["line"]))
     titles = {line: (names or {}).get(line, line) for line in lines}
@@ -70,7 +70,7 @@ def curve_figure(
 def _over_seeds(rows: pd.DataFrame, field: str, column: str) -> pd.DataFrame:
     """Return the mean over seeds at each value of the hyper-parameter, with the limits ``low`` and ``high`` of a band.
 
-    Values ascend. A strategy without the hyper-parameter has one row with the value NaN.
+    Rows are in ascending order of the value. A strategy without the hyper-parameter has one row with the value NaN.
     """
     over = rows.groupby(field, dropna=False)[column].agg(["mean", "std"]).fillna({"std": 0.0}).sort_index()
     return over.assign(low=over["mean"] - over["std"], high=over["mean"] + over["std"])

@@ -1,7 +1,8 @@
 """The forest of a comparison: one line for each method, with its differences of the mean and of the worst decile.
 
 A method is a strategy with one of its models. On the page, the figure is a table in which each cell has a dot with its
-interval; it also fits a phone. In separate files, it is one chart for the mean and one for the worst decile.
+interval. The table also fits the screen of a phone. In separate files, it is one chart for the mean and one for the
+worst decile.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Row:
     reference: bool
 
     def differences(self, columns: int) -> tuple[Difference, ...]:
-        """Return the difference of the mean from the reference and, if ``columns`` is 2, that of the worst decile."""
+        """Return the difference from the reference in the mean and, if ``columns`` is 2, also in the worst decile."""
         return (self.mean, self.worst)[:columns]
 
 
@@ -107,8 +108,8 @@ def _between(evidence: Evidence, i: int) -> Difference:
 def _of(differences: pd.DataFrame, key: Key, figure: str, larger: bool, level: float = float("nan")) -> Difference:
     """Return the difference of one metric between a strategy's model (``key``) and the reference strategy.
 
-    It is read from the table ``differences``. Its interval is cut to values that are possible, given the reference's
-    metric ``level``; NaN if unknown.
+    It is read from the table ``differences``. ``level`` is the reference's metric, NaN if unknown; the interval is cut
+    to the differences that this metric allows.
     """
     rows = differences[(differences["strategy"] == key[0]) & (differences["model"] == key[1])]
     rows = rows[rows["figure"] == figure]
@@ -119,7 +120,7 @@ def _of(differences: pd.DataFrame, key: Key, figure: str, larger: bool, level: f
 
 
 def _caption(evidence: Evidence, worst: bool, empty: int) -> str:
-    """Return the caption that explains the intervals; ``empty`` is the number of uninformative ones (too wide)."""
+    """Return the caption that explains the intervals; ``empty`` says how many are too wide to be informative."""
     parts = equal_sentences(evidence)
     if empty:
         wide = f"{counted(empty, 'interval')} of the mean {'is' if empty == 1 else 'are'} wider than {WIDEST:g}"

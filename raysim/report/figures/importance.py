@@ -25,7 +25,7 @@ LOOK: Final = Style(0, "circle")
 
 
 def plots(results: Sequence[Result], first: Sequence[str] = ()) -> list[Figure]:
-    """Return the importance figures of the first run that has them; empty if no run has.
+    """Return the importance figures of the first run that has any; empty if there is no such run.
 
     Runs with a label in ``first`` are preferred.
     """

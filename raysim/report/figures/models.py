@@ -35,8 +35,9 @@ def by_size(
 ) -> list[svg.Figure]:
     """Plot each hospital's main metric (AUROC or MAE) by its number of rows (stays), with one panel for each model.
 
-    A dot is a hospital's mean over seeds. A line has the slope on hospital size (size bias) from ``table``
-    (:func:`raysim.report.tables.comparison`), the mean over seeds. Panels of models not in ``first`` are collapsed.
+    A dot is a hospital's mean over seeds. A line shows how the metric depends on hospital size. Its slope (size bias)
+    is the mean over seeds, from ``table`` (:func:`raysim.report.tables.comparison`). Panels of models not in ``first``
+    are collapsed.
     """
     if hospitals is None or hospitals.empty:
         return []
@@ -105,7 +106,7 @@ def _of_sizes(here: pd.DataFrame, row: Mapping[Hashable, object], kind: TaskKind
 
 
 def trade_offs(table: pd.DataFrame, names: Names, looks: Looks) -> list[svg.Figure]:
-    """Plot pairs of fairness metrics for all models, with one standard deviation over seeds.
+    """Plot pairs of fairness metrics for all models, with error bars of one standard deviation over seeds.
 
     The metrics are the mean over hospitals, the worst decile, the absolute size bias and the Gini coefficient.
     """
@@ -235,12 +236,11 @@ def curves(
 def from_reference(
     values: pd.DataFrame, figure: str, word: str, reference: Key, names: Names, looks: Looks
 ) -> list[svg.Figure]:
-    """Plot each hospital's difference of a metric from the reference, in sorted order: a line for each strategy and
-    model.
+    """Plot hospitals' differences in a metric from the reference, in sorted order, as one line for each model.
 
-    ``values`` has the columns ``strategy, model, hospital`` and the metric ``figure``, a mean over seeds; ``word``
-    names the metric in text. Differences are paired by hospital, so two models with equal distributions over hospitals
-    can have different lines.
+    ``values`` has the columns ``strategy, model, hospital`` and a column with the metric, the mean over seeds.
+    ``figure`` is the name of this column, and ``word`` is the metric's name in text. Differences are paired by
+    hospital, so two models with equal distributions over hospitals can have different lines.
     """
     wide = values.pivot(index="hospital", columns=KEYS, values=figure)
     if reference not in wide:

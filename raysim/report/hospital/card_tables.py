@@ -113,7 +113,7 @@ def left(
 def _ends(runs: Sequence[Mapping[str, NDArray[np.int64]]]) -> dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]]:
     """Return the fewest and most bytes that each hospital sent in any run, by kind of message.
 
-    Arrays are ``[H]``, one entry per hospital. A run without a kind of message counts as 0 bytes.
+    Arrays are ``[H]``, one entry per hospital. If a kind of message was not sent in a run, it counts as 0 bytes.
     """
     kinds = dict.fromkeys(kind for totals in runs for kind in totals)
     ends = {}

@@ -69,7 +69,7 @@ def plots(served: Sequence[ClinicalRows], part: str = "test", first: Sequence[st
 
 
 def shared(served: Sequence[ClinicalRows], part: str = "test", first: Sequence[str] = ()) -> list[Figure]:
-    """Return the figures of :func:`plots` for a page that may be shared: nothing based on too few patients.
+    """Return the figures of :func:`plots` for a page that may be shared, without values based on too few patients.
 
     Metrics, bins and parts of curves based on fewer than :data:`LEAST` patients are removed. If ``first`` has labels,
     only models with these labels are shown.
@@ -158,7 +158,7 @@ def _cell(each: ClinicalRows, name: str, at: float | None, digits: int) -> Marku
 
 
 def _calibration(served: Sequence[ClinicalRows], of: str, suffix: str = "") -> Figure:
-    """Plot the observed share of events by predicted risk in bins, with one panel for each model."""
+    """Plot the observed share of events in bins of the predicted risk, with one panel for each model."""
     most = max(float(np.nanmax(each.calibration[["predicted", "observed"]].to_numpy())) for each in served)
     charts = []
     for i, each in enumerate(served):
@@ -246,7 +246,7 @@ def worth_using(curve: pd.DataFrame) -> str:
 
 
 def _ranges(at: NDArray[np.float64], holds: NDArray[np.bool_]) -> str:
-    """Format the thresholds ``at`` where ``holds`` is True, as ranges of neighbours.
+    """List the thresholds for which ``holds`` is True, with neighbouring ones as a range. ``at`` has all thresholds.
 
     >>> _ranges(np.array([0.1, 0.2, 0.3, 0.4]), np.array([True, True, False, True]))
     'between 10 % and 20 % and at 40 %'

@@ -1,6 +1,6 @@
 """The rows of clinical tables that a page shows, read from the folders of runs; several runs give means over seeds.
 
-Intervals of means are over patients and seeds (:mod:`raysim.statistics.over_seeds`).
+The interval of a mean allows for chance in both patients and seeds (:mod:`raysim.statistics.over_seeds`).
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class ClinicalRows:
 
 
 def of_runs(runs: Sequence[tuple[str, str, Path]], hospital: str = EVERYWHERE) -> list[ClinicalRows]:
-    """Return the clinical metrics of each strategy's main model, at one ``hospital``, or by default over all.
+    """Return the clinical metrics of each strategy's main model, at one ``hospital``, by default at all together.
 
     ``runs`` has the label, the display name and the folder of each run; runs of one strategy are averaged over seeds.
     Runs without clinical tables are left out.
@@ -139,7 +139,7 @@ def of_run(label: str, folder: Path, hospital: str = EVERYWHERE) -> list[Clinica
 
 
 def read_rows(paths: Sequence[Path], **wanted: Set[str]) -> pd.DataFrame:
-    """Read clinical tables, and concatenate their rows; ``wanted`` has the accepted texts of each named column.
+    """Read clinical tables, and concatenate the rows in which each column of ``wanted`` has one of the given texts.
 
     The tables have many rows, of which few are needed, so Arrow filters them before pandas converts them.
     """
@@ -178,8 +178,7 @@ def _models(folder: Path) -> list[str]:
 
 
 def _about(hospital: str, folders: Sequence[Path], models: Set[str]) -> list[pd.DataFrame]:
-    """Return the rows on a hospital and ``models`` from three files: clinical metrics, calibration bins and net
-    benefit.
+    """Return the rows on ``models`` at one hospital, from three files: clinical metrics, calibration and net benefit.
 
     The rows of all ``folders`` are concatenated.
     """
@@ -217,7 +216,7 @@ def over_runs(stacked: pd.DataFrame, keys: Sequence[str], value: str = "value") 
     """Average rows of clinical tables over runs that differ only in their seed.
 
     Rows with equal ``keys`` are averaged. Returns the first row of each group, and the mean of the column ``value`` in
-    each group with its interval. The intervals of single runs are in the columns ``low`` and ``high``.
+    each group with its interval. In ``stacked``, the columns ``low`` and ``high`` have the intervals of single runs.
     """
     groups = stacked.groupby(list(keys), sort=False, dropna=False)
     group, seed = groups.ngroup().to_numpy(), groups.cumcount().to_numpy()
@@ -230,7 +229,7 @@ def over_runs(stacked: pd.DataFrame, keys: Sequence[str], value: str = "value") 
 
 
 def _means(stacked: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """Average the rows of several seeds with equal ``keys``; intervals are over patients and seeds."""
+    """Average the rows of several seeds with equal ``keys``; intervals allow for chance in patients and in seeds."""
     if not stacked.duplicated(keys).any():
         return stacked
     value = next(name for name in ("value", "observed") if name in stacked)

@@ -32,7 +32,7 @@ GAIN, LOSS = svg.Style(4, "triangle"), svg.Style(11, "down")
 
 @dataclass(frozen=True, eq=False)
 class Gains:
-    """The gain of each of ``H`` hospitals from one model over another, in AUROC or error."""
+    """What each of ``H`` hospitals gains by using one model instead of another, in AUROC or error."""
 
     value: Floats
     """The figure under ``better`` minus the figure under ``against``, the mean over seeds, ``[H]``."""
@@ -98,10 +98,7 @@ class Gains:
 
 
 def served(results: Sequence[Result], key: Key) -> OverSeeds:
-    """Return each hospital's main metric (AUROC or MAE) under the model ``key``, with an interval if one is available.
-
-    ``key`` is a strategy and its model; ``results`` may also contain runs of other strategies, which are ignored.
-    """
+    """Return each hospital's main metric (AUROC or MAE) under the model ``key``, with an interval if available."""
     runs = [result for result in results if result.label == key[0] and key[1] in result.outcome.figures]
     each = [_of_seed(result.outcome, key[1], result.federation.task) for result in runs]
     bounds = (0.0, 1.0) if runs[0].federation.task.larger else (0.0, np.inf)
@@ -109,8 +106,9 @@ def served(results: Sequence[Result], key: Key) -> OverSeeds:
 
 
 def between(results: Sequence[Result], key: Key, base: Key, names: tuple[str, str]) -> Gains:
-    """Return each hospital's gain from the model ``key`` over the model ``base``, averaged over the seeds that both
-    have.
+    """Return what each hospital gains by using the model ``key`` instead of the model ``base``.
+
+    Gains are averaged over the seeds with which both were trained.
 
     ``names`` are the display names of ``key`` and ``base``; ``results`` contains the runs of all strategies and seeds.
     """
@@ -150,8 +148,8 @@ def compared_with(
 ) -> Key | None:
     """Return the model that hospitals' gains are measured against, as strategy and model.
 
-    It is the model of training alone, or else of the strategy ``reference``; None if neither was run, or if it is the
-    recommended model itself. If models were trained alone by several strategies, ``by_itself`` is the one to use.
+    It is the model of training alone; if there are several, ``by_itself``. If training alone was not run, it is the
+    model of the strategy ``reference``. The result is None if neither was run, or if it would be the recommended model.
     """
     alones = [result for result in results if result.alone]
     alone = next((each for each in alones if by_itself and each.label == by_itself[0]), alones[0] if alones else None)
@@ -226,7 +224,7 @@ def standing(figures: OverSeeds, kind: TaskKind, model: str) -> list[svg.Figure]
 
 
 def figure(gains: Gains) -> list[svg.Figure]:
-    """Plot each hospital's gain with its interval, with title, caption and legend; empty if no gain is defined."""
+    """Return the plot of hospitals' gains and their intervals, with caption and legend; empty if no gain is defined."""
     chart = caterpillar(gains)
     if chart is None:
         return []

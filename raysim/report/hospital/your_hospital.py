@@ -54,7 +54,7 @@ def cards(
     hospitals: pd.DataFrame,
     by_itself: Key | None = None,
 ) -> dict[str, Any]:
-    """Return what the report says about each hospital (its card) as data.
+    """Return what the report says about each hospital (its card) as data with two fields.
 
     - ``hospitals``: one card for each hospital, in the federation's order, with its ``name``, the sentences of its
       ``lead``, its ``facts`` and the rows of its ``tables``. Its ``counts`` are the lowest and highest numbers of rows
@@ -62,8 +62,8 @@ def cards(
     - ``tables``: captions and columns of the tables.
 
     ``results`` contains the runs of all strategies and seeds; the argument ``hospitals`` is the table of their metrics
-    by hospital. The recommended model is compared with the model of training alone; if there are several, with
-    ``by_itself``.
+    by hospital. The recommended model is compared with the model of training alone. If there are several, ``by_itself``
+    names one.
     """
     first = [result for result in results if result.seed == results[0].seed]
     trained = len({result.seed for result in results})
@@ -186,9 +186,7 @@ def _in_sentence(name: str) -> str:
 
 
 def _rows(results: Sequence[Result], part: str) -> list[tuple[float, float]]:
-    """Return the fewest and most rows of each hospital in one part (such as test), because seeds may split rows
-    differently.
-    """
+    """Return each hospital's lowest and highest number of rows over seeds, in one part such as test."""
     each = np.stack([federation.sizes(part) for federation in {r.seed: r.federation for r in results}.values()])
     return list(zip(each.min(axis=0).tolist(), each.max(axis=0).tolist(), strict=True))
 
@@ -257,7 +255,7 @@ def _clinical(results: Sequence[Result], main: Key) -> dict[str, list[list[str]]
 def _strategies(first: Sequence[Result], names: Mapping[Key, str]) -> dict[str, str]:
     """Return the display name of each strategy, by label.
 
-    ``first`` has one run of each strategy. On the page of a single run, it is the run's title.
+    ``first`` has one run of each strategy. On the page of a single run, the name is the run's title.
     """
     if len(first) == 1:
         return {first[0].label: first[0].title or first[0].label}
@@ -267,8 +265,8 @@ def _strategies(first: Sequence[Result], names: Mapping[Key, str]) -> dict[str, 
 def _clusters(result: Result, name: str, trained: int) -> tuple[str, list[str]] | None:
     """Return the strategy's ``name``, and one text per hospital on its cluster; None if the run has no clusters.
 
-    The text states attributes that are more frequent among the cluster's hospitals than elsewhere. With several
-    training seeds (``trained``), the returned name also says which seed the clusters are from.
+    The text states attributes that are more frequent among the cluster's hospitals than elsewhere. ``trained`` is the
+    number of training seeds; if it is above 1, the returned name says which seed the clusters are from.
     """
     rows = result.outcome.cluster
     if rows is None:

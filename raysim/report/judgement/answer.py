@@ -141,10 +141,9 @@ def _references(evidence: Evidence) -> list[str]:
 
 
 def _between_hospitals(noise: Noise) -> list[str]:
-    """Return sentences on whether hospitals differ by more than chance, and on how performance depends on hospital
-    size.
+    """Return sentences on whether hospitals differ by more than chance, and on the effect of hospital size.
 
-    Further sentences name groups of patients that attend hospitals with different performance.
+    Further sentences name groups of patients that attend hospitals where the model performs better or worse.
     """
     sentences = [noise.floor.sentence()]
     if np.isfinite(noise.slope.low):

@@ -43,9 +43,7 @@ def read_out(inversion: Mapping[str, Any]) -> str:
 
 
 def from_sums(sums: Mapping[str, Any]) -> str:
-    """Return a sentence on patient rows that an attack reconstructed from the sums that hospitals send for a
-    regression.
-    """
+    """Return a sentence on patient rows that an attack reconstructed from sums sent for a regression."""
     if not sums["read"]:
         return (
             f"No row was read from the sums of a hospital: each has more rows ({sums['fewest_rows']} or more) than the "
@@ -127,7 +125,7 @@ def _refuted(bound: Mapping[str, Any]) -> bool:
 
 
 def _bare(inversion: Mapping[str, Any]) -> bool:
-    """Whether an attack reconstructed a row exactly from an update that no protection hides from its receiver."""
+    """Whether an attack reconstructed a row exactly from an update that reaches its receiver without protection."""
     return bool(inversion["exact"]) and not inversion["protected"]
 
 

@@ -2,8 +2,9 @@
 
 A user names the reference strategy before any result is known, so it is recommended unless another method is better. A
 method is better if the joint confidence intervals of all pairs demonstrate it. Two methods are equivalent if the joint
-interval of their difference lies within :data:`EQUIVALENT`; not merely because no difference was found. Traffic decides
-only between equivalent methods. A model (learner) is recommended over a simpler one only if it is better.
+interval of their difference lies between minus and plus :data:`EQUIVALENT`. That no difference was found is not
+sufficient. Traffic decides only between equivalent methods. A model (learner) is recommended over a simpler one only if
+it is better.
 
 A method is unbeaten if no other method is better. The rules apply in this order:
 
@@ -12,8 +13,8 @@ A method is unbeaten if no other method is better. The rules apply in this order
   is no such method or no reference, choose the method with the best mean among all unbeaten methods.
 - If an unbeaten method has a simpler model than the chosen one, only the unbeaten methods with the simplest model
   remain. Choose the reference if it is one of them, else the method with the best mean.
-- Consider unbeaten methods that are equivalent to the chosen one, send at most :data:`LESS` of its bytes, and have no
-  more complex model. If there are any, choose the one that sends the fewest bytes.
+- Consider unbeaten methods that are equivalent to the chosen one, send at most :data:`LESS` times as many bytes, and
+  have no more complex model. If there are any, choose the one that sends the fewest bytes.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def choose(
 
     - ``means [E]``: each method's main metric, with a sign such that larger is better.
     - ``better [E, E]``: whether the row's method is demonstrably better than the column's method.
-    - ``equal [E, E]``: whether two methods are equivalent; symmetric, and False where either is better.
+    - ``equal [E, E]``: whether two methods are equivalent. It is symmetric, and False where one of them is better.
     - ``traffic [E]``: the bytes that each method sends.
     - ``reference``: the index of the reference strategy's method; None if it was not run.
     - ``complexity [E]``: each model's rank, the simplest first; None if all methods have the same model.

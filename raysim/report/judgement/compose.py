@@ -76,7 +76,7 @@ def comparison_card(
 
     - ``evidence``: the paired differences between strategies, with labels as names; None if the main metric (AUROC or
       MAE) is undefined at every hospital.
-    - ``results``: the source of calibration, net benefit and harm to single hospitals; may be empty.
+    - ``results``: the runs, from which calibration, net benefit and harm to single hospitals are read; may be empty.
     - ``hospitals``: the metrics of each hospital, as described in :mod:`raysim.report.tables`.
     - ``names``: display names of the models.
     - ``noise``: by model, the part of the differences between hospitals that chance alone explains, for the first seed.
@@ -148,8 +148,8 @@ def alone_is_taken(federates: Federate, own: Calibration | None, alone: Calibrat
     """Return whether training alone is recommended.
 
     It is recommended if it demonstrably has the better main metric. It is also recommended if both are equivalent and
-    only the federated method's risks are wrong. ``own`` is the calibration of the federated method, ``alone`` of
-    training alone; None if it was not measured.
+    only the federated method's risks are wrong. ``own`` is the calibration of the federated method, ``alone`` that of
+    training alone. Each is None if it was not measured.
     """
     right_alone = alone is not None and own is not None and alone.state != "warn" and own.state == "warn"
     return federates == "no" or (federates == "equal" and right_alone)

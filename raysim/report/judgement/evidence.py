@@ -1,14 +1,14 @@
 """The evidence of a comparison: paired differences between strategies, and claims that hold jointly.
 
-- Differences are between the main metric (AUROC or MAE) of two models at the same hospitals, weighted by test rows.
-  Their intervals allow for other hospitals of the same kind, other patients and other training seeds
+- Two models are compared by their main metric (AUROC or MAE) at the same hospitals, weighted by test rows. The interval
+  of their difference allows for other hospitals of the same kind, other patients and other training seeds
   (:mod:`raysim.statistics.differences.paired`).
 - A method is called better only if intervals that hold jointly for all pairs of strategies demonstrate it
   (:mod:`raysim.statistics.differences.simultaneous`), and only with more than one training seed.
 - Strategies with equal final models form one method (:class:`Entry`). A recalibrated model takes the place of its
   original model.
-- References (``yardstick``), such as training alone, are not federated methods and are left out of these pairs.
-  Training alone is compared with every method separately, with intervals that hold jointly for all methods.
+- References (``yardstick``), such as training alone, are not federated methods and are left out of the pairs. Training
+  alone is compared with every method separately, with intervals that hold jointly for all methods.
 - :mod:`raysim.report.judgement.choice` decides which method is recommended.
 """
 
@@ -131,10 +131,10 @@ class Evidence:
 
     @property
     def dominated(self) -> frozenset[Key]:
-        """The strategies and models that another method dominates: it is better on one of two metrics and worse on
-        neither.
+        """The strategies and models that another method dominates.
 
-        The metrics are the main one and the worst decile. Sentences, ``comparison.csv`` and figures all use this set.
+        The other method is then better in the main metric or the worst decile, and worse in neither. Sentences,
+        ``comparison.csv`` and figures all use this set.
         """
         return frozenset(key for k in np.flatnonzero(~self.front) for key in self.entries[k].members)
 
@@ -171,7 +171,7 @@ class Evidence:
     def alone_less(self, i: int) -> tuple[float, Limits]:
         """Return the difference of training alone minus the method ``entries[i]``, with its interval as it is printed.
 
-        The interval is joint over all methods and cut to possible values; an uninformative one is
+        The interval is joint over all methods and cut to possible values. If it is too wide to be informative, it is
         :data:`raysim.report.possible.NOTHING`. The comparison must contain training alone.
         """
         assert self.alone is not None
@@ -197,7 +197,7 @@ def evidence_from(
     sent: Sent | None = None,
     alone: Collection[str] = (),
 ) -> Evidence | None:
-    """Compute the differences between strategies of a comparison; None if the main metric is undefined everywhere.
+    """Compute the differences between strategies of a comparison; None if the main metric is defined nowhere.
 
     - ``per_seed`` and ``hospitals``: tables as in :mod:`raysim.report.tables`.
     - ``reference``: the strategy that the others are compared with.
@@ -279,8 +279,8 @@ def evidence_from(
 def _at_two_classes(hospitals: pd.DataFrame, sent: Sent | None, taken: Key, alone: Key) -> tuple[int, AtSome] | None:
     """Compare two models, leaving out the hospitals at which one of them was trained on one class only.
 
-    Returns the number of these hospitals, and the difference ``taken - alone`` at all others; None if there are no such
-    hospitals. The arguments are as in :func:`_at_small`.
+    Returns the number of hospitals left out, and the difference ``taken - alone`` at the others. Returns None if no
+    hospital is left out. The arguments are as in :func:`_at_small`.
     """
     if "trained" not in hospitals:
         return None
@@ -382,8 +382,8 @@ def _names_of(keys: Sequence[Key]) -> tuple[str, ...]:
 def _bytes(rows: pd.DataFrame, keys: list[Key]) -> dict[Key, float]:
     """Return the bytes that each model's strategy exchanges, including set-up, as the mean over seeds.
 
-    They are 0 if the table ``rows`` has no bytes. Predictions of other programs come only with ``bytes``, the sum of
-    both directions.
+    They are 0 if the table ``rows`` has no bytes. For predictions of other programs, the only column is ``bytes``, the
+    sum of both directions.
     """
     known = ("bytes_down", "bytes_up", "bytes_setup_down", "bytes_setup_up", "bytes")
     columns = [name for name in known if name in rows]

@@ -20,7 +20,7 @@ CANNOT = "gaps within hospitals cannot be judged"
 def sentences(gaps: Sequence[WithinGap]) -> list[str]:
     """Describe the gaps between groups of patients within hospitals, for each attribute that defines groups.
 
-    Further sentences name groups that attend hospitals with different performance.
+    Further sentences name groups that attend hospitals where the model performs better or worse.
     """
     lines = [
         f"Within hospitals, by {gap.attribute}, the model {ranking(gap)}: {figures(gap)}."
@@ -75,12 +75,12 @@ def interval(gap: WithinGap) -> str:
 
 
 def chance(gap: WithinGap) -> str:
-    """Format the p-value of a gap: how often equally treated groups differ as much. It is never printed as 0."""
+    """Format the p-value of a gap: how often chance alone gives one at least as large. It is never printed as 0."""
     return words.chance(gap.p)
 
 
 def treated(gap: WithinGap) -> str:
-    """Return a sentence if groups of patients demonstrably attend hospitals with different performance; else empty."""
+    """Return a sentence if one group demonstrably attends hospitals where the model performs better; else empty."""
     of = gap.composition
     if not of.low * of.high > 0:
         return ""

@@ -116,13 +116,13 @@ def _scores(results: Sequence[Result], key: Key) -> list[ScoreCounts]:
 
 
 def useful_of(results: Sequence[Result], key: Key, clinical: ClinicalSection | None) -> Usefulness | None:
-    """Measure whether acting on a model has a net benefit; None if no run counted predicted risks by threshold."""
+    """Measure whether acting on a model has a net benefit; None if no run has counts of predicted risks."""
     counts = _scores(results, key)
     return None if clinical is None or not counts else usefulness(counts, clinical.counted_at, clinical.act_at)
 
 
 def calibration_of(results: Sequence[Result], key: Key) -> Calibration | None:
-    """Return the calibration of a model, averaged over seeds; None if no run counted predicted risks."""
+    """Return the calibration of a model, averaged over seeds; None if no run has counts of predicted risks."""
     counts = _scores(results, key)
     if not counts:
         return None
@@ -146,7 +146,9 @@ def calibration_of(results: Sequence[Result], key: Key) -> Calibration | None:
 
 
 def most_seeds(p: Sequence[float]) -> float:
-    """Combine the p-values of one test over several seeds, whose models share many test rows; NaN if there are none.
+    """Combine the p-values that one test has under several seeds; NaN if there are none.
+
+    They are dependent, because seeds share many test rows.
 
     Returns twice the (upper) median, at most 1, which is valid under any dependence (Meinshausen, Meier and Buehlmann
     2009). For one or two p-values, the larger one is returned, which is also valid.
@@ -182,8 +184,8 @@ def level_interval(kind: TaskKind, level: Paired, data: Data | None = None) -> t
     """Return the interval of a model's mean main metric, and whether it covers other hospitals of the same kind.
 
     If an interval that covers other hospitals includes an AUROC of 0.5, the interval for these hospitals and trained
-    models is tried. It is returned if it excludes 0.5, because a wide interval from a few dissimilar hospitals, or from
-    two seeds, is no evidence against the model.
+    models is tried. This narrower interval is returned if it excludes 0.5, because a wide interval from a few
+    dissimilar hospitals, or from two seeds, is no evidence against the model.
     """
     if kind.larger and level.difference in (0.0, 1.0) and data is not None:
         return _without_spread(level.difference, data), True
@@ -197,7 +199,7 @@ def level_interval(kind: TaskKind, level: Paired, data: Data | None = None) -> t
 
 
 def _without_spread(auroc: float, data: Data) -> Limits:
-    """Return the score interval of a mean AUROC that is exactly 0 or 1, because its estimated variance is then 0.
+    """Return the score interval of a mean AUROC that is exactly 0 or 1 and whose estimated variance is therefore 0.
 
     The interval uses Hanley and McNeil's variance for each hospital, with the weights of the mean.
     """
@@ -216,8 +218,8 @@ def _without_spread(auroc: float, data: Data) -> Limits:
 def visible_sizes(evidence: Evidence) -> list[float]:
     """Return the smallest differences from the recommended method that this comparison detects with 80 % power.
 
-    There is one value for each method that does not demonstrably differ from the recommended one; none with a single
-    seed. A value is infinite if such a large difference is impossible, because AUROC is at most 1.
+    There is one value for each method that does not demonstrably differ from the recommended one. With a single seed
+    there are no values. A value is infinite if such a large difference is impossible, because AUROC is at most 1.
     """
     if evidence.one_seed:
         return []

@@ -28,7 +28,9 @@ FEW = 10
 
 
 def rarer(events: ArrayLike, rows: ArrayLike) -> NDArray[np.float64]:
-    """Return how many rows of the rarer of two classes each hospital has; ``events`` and ``rows`` are by hospital.
+    """Return each hospital's number of rows of the rarer class.
+
+    ``events`` and ``rows`` are the numbers of events and of all rows, by hospital.
 
     >>> rarer([23, 0, 5], [25, 9, 100]).tolist()
     [2.0, 0.0, 5.0]
@@ -60,7 +62,7 @@ def _has_events(table: pd.DataFrame) -> bool:
 
 
 def _means(tables: Sequence[pd.DataFrame], column: str) -> NDArray[np.float64]:
-    """Return each hospital's mean of a ``column`` of counts over seeds."""
+    """Return the mean over seeds of each hospital's count in ``column``."""
     stacked = pd.concat([table[["hospital", column]] for table in tables])
     return stacked.groupby("hospital", sort=False)[column].mean().to_numpy(np.float64)
 
@@ -108,7 +110,7 @@ def sentence(hospitals: pd.DataFrame, part: str) -> str:
 
 
 def marks(hospitals: pd.DataFrame) -> dict[str, str]:
-    """Return, by hospital, a phrase on its rows of the rarer class, if it has fewer than :data:`FEW` of these."""
+    """Return a phrase for each hospital with fewer than :data:`FEW` rows of the rarer class; it states how many."""
     if not _has_events(hospitals):
         return {}
     tables = _of_seeds(hospitals)
@@ -169,7 +171,7 @@ def number_of(rows: float) -> str:
 
 
 def events_figure(hospitals: pd.DataFrame, part: str) -> list[svg.Figure]:
-    """Plot hospitals by their number of rows of the rarer class (means over seeds), as bars; empty without events."""
+    """Plot a histogram of hospitals by their rows of the rarer class (means over seeds); empty without events."""
     if not _has_events(hospitals):
         return []
     tables = _of_seeds(hospitals)

@@ -84,10 +84,7 @@ def slope_of(sums: PairSums, sizes: Sequence[int]) -> SizeSlope:
 
 
 def draws_for(hospitals: int) -> int:
-    """Return how many federations are simulated for each true spread between hospitals.
-
-    The number is smaller for many hospitals, to limit the time.
-    """
+    """Return how many federations are simulated for each true spread; fewer for many hospitals, to limit the time."""
     return max(FEWEST_DRAWS, min(DRAWS, MOST_HOSPITALS // max(hospitals, 1)))
 
 
@@ -96,7 +93,7 @@ def noise(results: Sequence[Result], minimum_events: int) -> dict[tuple[str, str
 
     For numeric labels the metric is the mean absolute error; there is then no slope on hospital size, and gaps between
     groups of patients have no intervals. Measures of dispersion use only hospitals with at least ``minimum_events``
-    rows of each class (for a numeric label: with as many rows).
+    rows of each class (for a numeric label, with at least this many rows in all).
     """
     if not results:
         return {}
@@ -152,9 +149,9 @@ def _of_errors(results: Sequence[Result], minimum_rows: int) -> dict[tuple[str, 
 
 
 def _gaps(outcome: Outcome, model: str) -> tuple[Mapping[str, WithinGap], Mapping[str, float]]:
-    """Return the main model's gaps between groups of patients: within hospitals, and over all rows.
+    """Return the gaps between groups of patients under ``model``: within hospitals, and over all rows.
 
-    Both are empty for other models.
+    Both are empty unless it is the strategy's main model.
     """
     if model != list(outcome.figures)[-1]:
         return {}, {}

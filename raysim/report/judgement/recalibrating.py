@@ -95,7 +95,7 @@ def caution(results: Sequence[Result], key: Key) -> tuple[str, ...]:
 
 
 def proposal(results: Sequence[Result], key: Key, spread: float) -> Proposal | None:
-    """Decide whether to propose recalibrating the model ``key``; None if no run counted predicted risks.
+    """Decide whether to propose recalibrating the model ``key``; None if no run has counts of predicted risks.
 
     ``spread`` is the p-value of the hypothesis that calibration is equal at all hospitals.
     """
@@ -164,7 +164,7 @@ def _mean(figures: NDArray[np.float64], rows: int, column: int) -> float:
 
 
 def _needed(tested: Sequence[ScoreCounts]) -> int:
-    """Return how many rows contain :data:`ENOUGH_ROWS` rows of the rarer class if its share is that among test rows."""
+    """Return how many rows are needed for :data:`ENOUGH_ROWS` of the rarer class, given its share of test rows."""
     events = sum(int(counts.events.sum()) for counts in tested)
     rows = sum(int(counts.rows.sum()) for counts in tested)
     share = min(events, rows - events) / rows if rows else 0.0

@@ -59,7 +59,8 @@ def comparison_page(
     - ``results``: the runs; without them the page has nothing on single hospitals.
     - ``first``: the first figures of the page.
     - ``supplement``: further figures, tables and links of the page.
-    - ``noise``: how much chance alone explains under the first seed, from :func:`raysim.report.judgement.noise.noise`.
+    - ``noise``: how differences between hospitals compare with chance, for the first seed, from
+      :func:`raysim.report.judgement.noise.noise`.
     - ``part``: the evaluated part of the rows, such as ``test``.
     """
     nobody = pd.DataFrame(columns=[*tables.KEYS, "seed", "hospital", "n_test", reporting(per_seed).headline])
@@ -176,7 +177,7 @@ def run_page(
     - ``supplement``: further figures, tables and links of the page.
     - ``training``: a sentence on convergence.
     - ``sizes``: sentences on how each model's performance depends on hospital size.
-    - ``noise``: how much chance alone explains, from :func:`raysim.report.judgement.noise.noise`.
+    - ``noise``: differences between hospitals compared with chance, from :func:`raysim.report.judgement.noise.noise`.
     - ``part``: the evaluated part of the rows, such as ``test``.
     """
     table = tables.comparison(per_model)

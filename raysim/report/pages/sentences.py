@@ -57,8 +57,8 @@ def undefined_sentence(hospitals: pd.DataFrame | None, table: pd.DataFrame, part
 def worst_served(hospitals: pd.DataFrame | None, part: str = "test") -> dict[str, Any]:
     """Return a table of the tenth of hospitals with the worst main metric under the last listed model, worst first.
 
-    With a single seed, metrics have intervals over patients if ``hospitals`` has these. The table is empty without
-    hospitals.
+    With a single seed, metrics have intervals over patients if ``hospitals`` has these. The result is empty without
+    ``hospitals``.
     """
     if hospitals is None or hospitals.empty:
         return {}

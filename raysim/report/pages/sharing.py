@@ -195,7 +195,7 @@ def _card(card: Mapping[str, Any], pseudonym_of: Mapping[str, str]) -> dict[str,
 
 
 def _without_lists(text: str, names: Iterable[str]) -> str:
-    """Remove the parentheses that contain one of the ``names``.
+    """Remove each parenthesis whose text contains one of the ``names``.
 
     >>> _without_lists("At least 2 of 9 lose (7 and Mary), by .1 (.05 to .2)", ["7", "Mary"])
     'At least 2 of 9 lose, by .1 (.05 to .2)'

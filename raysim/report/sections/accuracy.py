@@ -64,8 +64,8 @@ def accuracy_rows(per_seed: pd.DataFrame, names: Sequence[str]) -> list[Row]:
 def local_accuracy(hospitals: pd.DataFrame) -> pd.DataFrame:
     """Return each hospital's accuracy under each model, averaged over seeds, for hospitals with test rows.
 
-    The columns are ``strategy, model, hospital, accuracy``; ``hospitals`` has these, ``n_test`` and optionally
-    ``seed``. There are no rows if accuracy was not measured.
+    The columns are ``strategy, model, hospital, accuracy``; ``hospitals`` has the same columns, ``n_test``, and
+    optionally ``seed``. There are no rows if accuracy was not measured.
     """
     if "accuracy" not in hospitals:
         return pd.DataFrame(columns=[*KEYS, "hospital", "accuracy"])

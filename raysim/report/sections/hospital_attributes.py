@@ -31,10 +31,10 @@ def table(hospitals: pd.DataFrame, federation: Federation, sent: Sent) -> pd.Dat
     """Return each model's mean main metric (AUROC or MAE) over the hospitals that share a value of an attribute.
 
     Columns are ``strategy, model, attribute, value, hospitals``, the metric, ``low`` and ``high``. There is one row for
-    each model and value of a hospital attribute; attributes with one value or more than :data:`MOST` are left out. The
-    mean is over seeds, and over the ``hospitals`` with a defined metric, weighted by test rows. ``low`` and ``high``
-    are the 95 % interval for hospitals of the same kind, NaN for one hospital. The arguments ``hospitals`` and ``sent``
-    are as in :meth:`raysim.report.panel.Panel.of`.
+    each model and value of a hospital attribute. Attributes with only one value, or with more than :data:`MOST` values,
+    are left out. The mean is over seeds, and over the ``hospitals`` with a defined metric, weighted by test rows.
+    ``low`` and ``high`` are the 95 % interval for hospitals of the same kind, NaN for one hospital. The arguments
+    ``hospitals`` and ``sent`` are as in :meth:`raysim.report.panel.Panel.of`.
     """
     panel = Panel.of(hospitals, sent)
     place = {name: h for h, name in enumerate(federation.hospitals)}

@@ -35,8 +35,7 @@ as text."""
 
 
 def clusters(results: Sequence[Result], names: Names) -> list[svg.Figure]:
-    """Plot which hospitals are in which cluster, as heat maps, for each strategy that clusters hospitals; first seed
-    only.
+    """Plot heat maps of the clusters of each strategy that clusters hospitals, for the first seed.
 
     One heat map shows the attributes of each cluster's hospitals. If hospitals sent signatures (statistics of their
     training rows), another shows their means over each cluster.
@@ -118,9 +117,10 @@ def _alike(results: Sequence[Result]) -> list[list[Result]]:
 def _shares(
     federation: Federation, rows: NDArray[np.int64], clusters: NDArray[np.int64]
 ) -> tuple[list[str], NDArray[np.float64]]:
-    """Return the share of each cluster's hospitals that have a value of an attribute, with names of the rows.
+    """Return how frequent each value of each attribute is among the hospitals of each cluster.
 
-    The shares ``[R, K]`` have a row for each value of each attribute, and a column for each cluster.
+    The result is the names of the rows and an array of shape ``[R, K]``. It has one row for each value of an attribute,
+    and one column for each cluster.
     """
     row_names, shares = [], []
     for attribute, values in federation.attributes.items():

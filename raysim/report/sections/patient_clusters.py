@@ -39,8 +39,8 @@ def protocol(
     - ``<metric>_improved``: the number of hospitals where the model's metric is strictly better than the reference's.
       Metrics are averaged over the seeds that define both.
 
-    Columns ``overlap_<k>`` follow: the overlap of the k most important features between the models of two clusters,
-    from ``overlap``, the ``feature_overlap.csv`` of all runs. ``per_seed`` and ``hospitals`` are as in
+    Columns ``overlap_<k>`` follow: how far the k most important features of two clusters' models overlap. ``overlap``
+    has the rows of ``feature_overlap.csv`` of all runs. ``per_seed`` and ``hospitals`` are as in
     :mod:`raysim.report.tables`.
     """
     groups, figures, against = per_seed.groupby(KEYS, sort=False), _figures(per_seed), baseline_of(per_seed, reference)
@@ -60,10 +60,10 @@ def protocol(
 def improved(
     hospitals: pd.DataFrame, candidate: tuple[str, str], against: tuple[str, str], figure: str
 ) -> tuple[int, int]:
-    """Count the hospitals where a metric is strictly better under ``candidate`` than under ``against``, and all
-    compared ones.
+    """Count the hospitals where a metric is strictly better under ``candidate`` than under ``against``.
 
-    ``figure`` is the metric. A hospital is compared if the metric is defined under both models in the same seed.
+    ``figure`` is the metric. Also returns the number of hospitals compared: those where it is defined under both models
+    in the same seed.
     """
     sides = []
     for strategy, model in (candidate, against):

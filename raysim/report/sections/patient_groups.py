@@ -39,8 +39,9 @@ def gaps(per_seed: pd.DataFrame) -> pd.DataFrame:
 
     There is one row for each strategy, model and attribute. Patients whose attribute is unknown are left out.
 
-    - ``gap``: the largest difference between groups over all hospitals; ``gap_std``: its standard deviation over seeds.
-    - ``within``, with ``within_std``: the largest difference between groups at a hospital, as the mean over hospitals.
+    - ``gap``: the largest difference between groups over the rows of all hospitals; ``gap_std``: its standard deviation
+      over seeds.
+    - ``within``, with ``within_std``: the largest difference between groups within a hospital, averaged over hospitals.
     - ``undefined``: the number of pairs of hospital and group without a defined metric; the maximum over seeds.
     """
     rows = []

@@ -54,7 +54,7 @@ def protections(config: Config, results: Sequence[Result] = ()) -> Rows:
 
 
 def sent_in(result: Result) -> dict[str, NDArray[np.int64]]:
-    """Return the bytes that each hospital sent in one run, by kind of message; ``[H]``, one entry per hospital."""
+    """Return the bytes sent in one run, by kind of message: an array with one entry for each hospital."""
     totals: dict[str, NDArray[np.int64]] = {}
     count = len(result.federation.hospitals)
     for entry in result.outcome.ledger.entries:

@@ -98,8 +98,8 @@ def _stopped(how: Stopped | None) -> str:
 def losses_by_round(results: Sequence[Result]) -> pd.DataFrame:
     """Return the training losses of all runs, one row per round.
 
-    Columns are ``strategy, model, seed, round, training_loss``; round 0 is before training, and ``model`` has
-    empty texts.
+    Columns are ``strategy, model, seed, round, training_loss``; round 0 is before training, and ``model`` is always
+    empty.
     """
     return pd.DataFrame(
         [
@@ -137,7 +137,7 @@ def plots(results: Sequence[Result]) -> list[svg.Figure]:
 
 
 def _verdicts(results: Sequence[Result]) -> dict[str, list[tuple[int, Convergence]]]:
-    """Return the convergence of each run with a measured training loss, paired with its seed, by strategy label."""
+    """Return, by strategy label, the seed and the convergence of each run whose training loss was measured."""
     verdicts: dict[str, list[tuple[int, Convergence]]] = {}
     for result in results:
         convergence = result.outcome.convergence

@@ -23,8 +23,8 @@ MARKED = 6
 class Chart(Frame):
     """A chart: shapes on two axes, drawn in the order in which they are added.
 
-    Values that an axis cannot show, such as NaN, are left out. In all methods, ``of`` is the number of a hospital on
-    the page, by which a script marks the hospital that a reader selects.
+    Values that an axis cannot show, such as NaN, are left out. In all methods, ``of`` has the numbers of hospitals on
+    the page. With them, a script marks the hospital that a reader selects.
     """
 
     def dots(
@@ -54,7 +54,7 @@ class Chart(Frame):
         of: Sequence[int] | None = None,
         class_: str = "whisker",
     ) -> None:
-        """Draw a line from ``low`` to ``high`` at each position ``at`` of the other axis, cut at the axis limits.
+        """Draw lines from ``low`` to ``high``, cut at the axis limits. ``at`` has their positions on the other axis.
 
         Lines are vertical if ``upright``, otherwise horizontal. ``of`` has the number of each line's hospital.
         """
@@ -141,7 +141,7 @@ class Chart(Frame):
         of: Sequence[int] | None = None,
         class_: str = "bar",
     ) -> None:
-        """Draw bars from ``low`` to ``high`` at the positions ``at`` of the other axis.
+        """Draw bars from ``low`` to ``high``. ``at`` has their positions on the other axis.
 
         ``thick`` is the thickness of a bar, as a share of one unit of the other axis. Bars are vertical if ``upright``,
         otherwise horizontal. ``of`` has the number of each bar's hospital.
@@ -210,7 +210,7 @@ class Chart(Frame):
 
 
 def spread(positions: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Move ``positions`` as little as possible so that neighbours are ``gap`` apart, in order, within ``low..high``.
+    """Move ``positions`` within ``low..high``, as little as possible, so that neighbours are ``gap`` or more apart.
 
     If there are too many positions for that, they are spaced evenly.
     """

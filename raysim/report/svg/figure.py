@@ -188,7 +188,7 @@ def figure(
 
 
 def sign_of(style: Style, lines: bool) -> Markup:
-    """Draw the marker of a legend entry in a box of 24 by 16 units; with ``lines``, it is on a piece of its line."""
+    """Draw the marker of a legend entry in a box of 24 by 16 units; with ``lines``, a line runs through it."""
     mark = style.marker(12.0, 8.0, 4.5)
     if not lines:
         return mark
@@ -196,7 +196,7 @@ def sign_of(style: Style, lines: bool) -> Markup:
 
 
 def legend(entries: Sequence[tuple[str, Style]], *, lines: bool = False) -> Legend:
-    """Build a legend that lists names with their markers. With ``lines``, each marker is on a piece of its line."""
+    """Build a legend that lists names with their markers. With ``lines``, a line runs through each marker."""
     items = []
     for name, style in entries:
         sign = element("svg", sign_of(style, lines), viewBox="0 0 24 16", class_="sign", aria_hidden="true")

@@ -72,7 +72,7 @@ def linear(
     signed: bool = False,
     whole: bool = False,
 ) -> Axis:
-    """Build an axis that contains all finite ``values`` and the values ``include``, with a ``margin`` at both ends.
+    """Build an axis that contains all finite ``values`` and those in ``include``, with a ``margin`` at both ends.
 
     - ``within``: the limits that the axis does not exceed.
     - ``count``: the approximate number of ticks.

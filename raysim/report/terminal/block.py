@@ -65,8 +65,9 @@ class Block:
 def lines(block: Block, width: int = WIDTH, most: int = MOST) -> list[str]:
     """Return the lines of a block, none wider than ``width`` unless a single word is.
 
-    If there are more than ``most`` lines, parts are left out in this order until the rest fits: table rows except two,
-    warnings that forbid nothing, notes, one more row. One line says how much was left out, and names ``--details``.
+    If there are more than ``most`` lines, parts are left out in this order until the rest fits: all table rows but two,
+    warnings that do not forbid a use, notes, one more table row. One line says how much was left out, and names
+    ``--details``.
     """
     width = max(20, min(width, WIDEST))
     rows, notes, warnings = list(block.rows), list(block.notes), list(block.warnings)

@@ -197,7 +197,7 @@ class RunProgress:
             self._say(f"{line}; {left}" if left else line)
 
     def _running_rounds(self) -> int:
-        """Count the rounds that have ended in runs that have not ended."""
+        """Count the completed rounds of all unfinished runs."""
         return sum(job.played for job in self._at_work.values())
 
     def _left(self, played: float) -> str:

@@ -41,7 +41,8 @@ class Unlikeness:
 def unlikeness(federation: Federation, epsilon: Smoothing = EPSILON) -> Unlikeness:
     """Measure how much hospitals' training rows differ in labels, features and number.
 
-    ``epsilon`` smooths the shares of values from which the population stability index (PSI) is computed.
+    ``epsilon`` is added to each share of rows before the population stability index (PSI) is computed. If it is
+    ``counts``, half a row is added to each count instead.
     """
     rows, words = [], []
     sizes = federation.sizes("train")

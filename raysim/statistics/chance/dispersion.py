@@ -42,8 +42,8 @@ class Dispersion:
         return LEVELS if self.larger else ERROR_LEVELS
 
     def figures(self, values: Floats) -> dict[str, Floats]:
-        """Compute figures of dispersion over hospitals, the last axis of ``values [..., M]``. Each figure is an array
-        ``[...]``, by name.
+        """Compute figures of dispersion over the hospitals, which are the last axis of ``values [..., M]``. The result
+        maps the name of each figure to an array ``[...]``.
 
         - ``std`` (population) and ``gini``: for at least two hospitals;
         - ``lowest``: the lowest value among the ``listed`` hospitals, if there are any;

@@ -23,8 +23,9 @@ class FigureAndFloor:
     - ``p``: the share of simulations under equal service in which the figure is at least as bad; for ``size_bias``, the
       share in which it is at least as far from the floor, on either side.
     - ``true``: the figure of these hospitals without noise, as implied by the estimated true spread (standard
-      deviation) between hospitals. Its interval reflects the uncertainty of this spread, and the chance differences
-      between hospitals with this spread; for a figure on the scale of AUROC, also the uncertainty of the common AUROC.
+      deviation) between hospitals. Its interval reflects the uncertainty of this spread, and the variation between
+      simulated federations with this spread. On the scale of AUROC, it also reflects the uncertainty of the common
+      AUROC.
     - ``excess``: the part of the figure that is due to the true spread.
 
     ``true`` and ``excess`` are NaN for ``size_bias``, the slope of hospitals' performance on size, because a spread
@@ -52,9 +53,9 @@ def compared_with_floor(
 ) -> FigureAndFloor:
     """Compare a figure of dispersion with its noise floor, that is, its distribution if hospitals do not differ.
 
-    ``value`` is the figure on the test rows. ``observed [T, B]`` are ``B`` simulated values of it at each of the ``T``
-    true spreads ``taus`` between hospitals, of which the first is 0. ``true`` is the estimate of the figure without
-    noise, and ``tau`` that of the spread. ``worse_when_lower`` says whether lower values of the figure are worse.
+    ``value`` is the figure on the test rows. ``taus`` are ``T`` true spreads between hospitals, the first of them 0.
+    ``observed [T, B]`` are ``B`` simulated values of the figure at each of them. ``true`` is the estimate of the figure
+    without noise, and ``tau`` the estimate of the spread. ``worse_when_lower`` says whether lower values are worse.
     """
     equal = observed[0]
     floor = float(equal.mean())
@@ -72,16 +73,16 @@ def compared_with_floor(
 def noise_free_figure(
     true: Floats, level: Floats | float, level_se: float, tau: Estimate, taus: Sequence[float], most: float
 ) -> Estimate:
-    """Estimate a figure of dispersion of these hospitals without noise. ``true [T, B]`` are its noise-free values in
-    ``B`` simulated federations at each of the ``T`` true spreads ``taus``.
+    """Estimate the noise-free value of a figure of dispersion. ``true [T, B]`` are its noise-free values in ``B``
+    simulated federations at each of the ``T`` true spreads ``taus``.
 
     ``tau`` is the estimated spread, at which simulated values are interpolated. ``level [T, B]`` is the weighted mean
     of the hospitals' true figures in each simulation; its standard error is ``level_se``. Both are 0 for the standard
     deviation and the Gini index.
 
-    Each half-width of the interval is the root of the sum of three squares: of the uncertainty due to ``tau``, of 1.96
-    times the standard deviation over simulations of the figure minus ``level``, and of 1.96 times ``level_se``. The
-    limits are clipped to between 0 and ``most``.
+    Each half-width of the interval is the root of the sum of three squared terms. They are the uncertainty due to
+    ``tau``; 1.96 times the standard deviation over simulations of the difference between figure and ``level``; and 1.96
+    times ``level_se``. The limits are clipped to between 0 and ``most``.
     """
     apart = true - level
     low, centre, high = at(tau, taus, apart.mean(axis=1))
@@ -96,7 +97,7 @@ def noise_free_figure(
 
 
 def share_as_extreme(extreme: NDArray[np.bool_]) -> float:
-    """Return the p-value of the observed figure: the share of simulations in which the figure is as ``extreme`` as
-    observed. The observed federation counts as one of the simulations.
+    """Return the p-value of the observed figure: the share of simulations whose figure is at least as extreme, which
+    are marked in ``extreme``. The observed federation counts as one of the simulations.
     """
     return float((1 + extreme.sum()) / (extreme.size + 1))

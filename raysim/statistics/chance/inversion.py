@@ -53,7 +53,7 @@ def at(tau: Estimate, taus: Sequence[float], values: Floats) -> Estimate:
 
 def visible(simulated: Floats, taus: Sequence[float]) -> float:
     """Return the smallest true spread at which the interval of the spread excludes 0 in 80 % of simulations. It is
-    infinite if this is the case for none of the spreads ``taus [T]``.
+    infinite if none of the spreads ``taus [T]`` reaches 80 %.
 
     ``simulated [T, B]`` are ``B`` simulated values of the statistic at each of ``taus``.
     """

@@ -1,10 +1,10 @@
 """The noise floor: differences between hospitals under equal service, and the true spread beyond it.
 
-Hospitals with few events differ in AUROC by chance. raysim simulates federations in which every hospital has the same
-true AUROC and ROC shape, with the same numbers of rows as the tested hospitals. In each simulation it computes figures
-of dispersion over hospitals. The test uses Q, the weighted sum of squares of hospitals' AUROCs around their mean.
-Inverting this test over true spreads, the standard deviations between hospitals, gives an interval of the spread. The
-noise-free value of every figure is derived from this one interval, so that figures cannot contradict each other.
+Hospitals with few events differ in AUROC by chance. raysim simulates federations with the same numbers of rows, in
+which every hospital has the same true AUROC and ROC shape. In each simulation it computes figures of dispersion over
+hospitals. The test uses Q, the weighted sum of squares of hospitals' AUROCs around their mean. The true spread is the
+standard deviation between hospitals. Its interval contains the spreads that this test does not reject. The noise-free
+value of every figure is derived from this one interval, so that figures cannot contradict each other.
 
 The floor assumes one ROC shape for all hospitals; prevalence and the level of scores may differ. The interval assumes
 that hospitals' true AUROCs are normal on the logit scale and unrelated to size. Definitions and coverage:
@@ -47,7 +47,7 @@ STAGE = 3
 
 @dataclass(frozen=True, eq=False)
 class NoiseFloor:
-    """How much a model's AUROC or error differs between hospitals, compared with equal service: simulations in which
+    """How much a model's AUROC or error differs between hospitals, compared with simulations of equal service, in which
     all hospitals have the same true value.
 
     - ``figure``: the name of the figure, AUROC or an error. ``common``: its true value at every hospital under equal
@@ -55,12 +55,12 @@ class NoiseFloor:
     - ``q``: the statistic Q, the weighted sum of squares of hospitals' figures around their mean. ``p``: twice the
       share of simulations under equal service with a Q at least as large (twice, because the interval of ``tau`` has
       two sides).
-    - ``tau``: the true standard deviation over hospitals of the figure's logit (of an error: its logarithm). Its
-      ``high`` is infinite if every spread of the grid is compatible with the data.
+    - ``tau``: the true standard deviation over hospitals of the figure's logit (for an error: of its logarithm). Its
+      ``high`` is infinite if even the largest simulated spread is not too large for the data.
     - ``demonstrated``: whether a difference between hospitals is demonstrated, that is, the interval of ``tau``
       excludes 0.
     - ``visible``: the smallest tau that would be demonstrated in 80 % of simulated federations; infinite if it is above
-      the grid.
+      the largest simulated spread.
     - ``figures``: the figures of :class:`raysim.statistics.chance.dispersion.Dispersion`, by name.
     - ``larger``: whether larger values of the figure are better; False for an error.
 
@@ -107,7 +107,7 @@ class NoiseFloor:
         return f"{apart}; {excluded}" if excluded else apart
 
     def _range(self, tau: float) -> tuple[str, str]:
-        """Return the range of the true figure at 95 % of hospitals as two texts, which are empty if the range is
+        """Return the range of the true figures of 95 % of hospitals as two texts. Both are empty if the range is
         undefined.
         """
         if not np.isfinite([self.common, tau]).all() or (self.larger and not 0 < self.common < 1):
@@ -129,10 +129,10 @@ def noise_floor(
     """Compare the differences between ``H`` hospitals' AUROCs with differences by chance, from the sums that each
     hospital sends.
 
-    ``sizes [H]`` are the numbers of all rows of each hospital (for ``size_bias``). ``minimum_events`` is the number of
-    rows of the rarer class that a hospital needs to be reported as the lowest. The test and the spread use every
-    hospital with a defined AUROC. ``taus``, the true spreads that are simulated, ascend from 0. Several strategies
-    share simulations if they use the same :class:`Chance`.
+    ``sizes [H]`` are the total numbers of rows of the hospitals, on which ``size_bias`` depends. ``minimum_events`` is
+    the number of rows of the rarer class that a hospital needs to be reported as the lowest. The test and the spread
+    use every hospital with a defined AUROC. ``taus``, the true spreads that are simulated, ascend from 0. Several
+    strategies share simulations if they use the same :class:`Chance`.
     """
     curve = common_curve(sums)
     judged = curve.judged
@@ -167,12 +167,12 @@ def error_floor(
 
     Each hospital sends its mean absolute error and its root mean square error over ``rows [H]``. Hospitals without
     rows, or with an error that is not finite, are left out. ``errors_of_all [N]`` are the absolute errors of all rows
-    of the remaining hospitals, in any order, with the precision of a histogram. If hospitals do not differ, errors have
-    the same distribution everywhere. Every permutation of errors over hospitals is then as likely as the observed one,
-    for any distribution. If errors are constant within every hospital, nothing is tested.
+    of the remaining hospitals, in any order; they may be rounded to bins. If hospitals do not differ, errors have the
+    same distribution everywhere. Every permutation of errors over hospitals is then as likely as the observed one, for
+    any distribution. If errors are constant within every hospital, nothing is tested.
 
-    Other arguments are the same as for :func:`noise_floor`. Raises ``ValueError`` if the number of errors is not the
-    number of rows of the hospitals that are not left out.
+    Other arguments are as for :func:`noise_floor`. Raises ``ValueError`` if the remaining hospitals do not have ``N``
+    rows.
     """
     mae, rmse = np.asarray(mean_absolute, dtype=np.float64), np.asarray(root_mean_square, dtype=np.float64)
     n = np.asarray(rows, dtype=np.int64)
@@ -204,8 +204,8 @@ def _against(
     draw: Callable[[Sequence[float]], Iterable[SimulatedFederations]],
     taus: Sequence[float],
 ) -> NoiseFloor:
-    """Compare the differences between hospitals' ``values [M]``, which have the variances ``variance [M]``, with
-    differences by chance. ``draw`` simulates federations with the true spreads ``taus``.
+    """Compare the differences between hospitals with differences by chance. ``values [M]`` are the hospitals' figures,
+    and ``variance [M]`` the variances of these figures. ``draw`` simulates federations with the true spreads ``taus``.
     """
     if not len(taus) or taus[0] != 0 or np.any(np.diff(taus) <= 0):
         raise ValueError(f"taus: {tuple(taus)} do not ascend from 0")

@@ -32,8 +32,9 @@ NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(64)
 
 
 class SimulatedFederations(NamedTuple):
-    """Figures, such as AUROC, of ``H`` hospitals in ``b`` simulated federations at each of ``T`` true spreads (standard
-    deviations between hospitals), ``[T, b, H]``. ``observed`` is measured on simulated rows, ``true`` is without noise.
+    """Figures, such as AUROC, of hospitals in simulated federations. ``observed`` is measured on simulated rows,
+    ``true`` is without noise. Both have the shape ``[T, b, H]``, for ``T`` true spreads (standard deviations between
+    hospitals), ``b`` federations and ``H`` hospitals.
     """
 
     observed: Floats
@@ -105,9 +106,10 @@ class Scores(NamedTuple):
     """Standard normal scores of the rows of ``b`` simulated federations with ``H`` hospitals, sorted within each
     hospital.
 
-    ``commoner [b, C]`` are the scores of the ``C`` rows of the class with more rows at their hospital; :data:`GAP`
-    times the index of the hospital is added, so that hospitals do not overlap. ``rarer [b, R]`` are the scores of the
-    other ``R`` rows. ``hospital [b, H]`` is a normal number for each hospital, from which its true AUROC is computed.
+    At each hospital, one class has more rows than the other. ``commoner [b, C]`` are the scores of the rows of this
+    class, and ``rarer [b, R]`` those of the other class. :data:`GAP` times the index of the hospital is added to
+    ``commoner``, so that hospitals do not overlap. ``hospital [b, H]`` is a normal number for each hospital, from which
+    its true AUROC is computed.
     """
 
     commoner: Floats
@@ -140,8 +142,9 @@ class Chance:
         self._stored: list[Any] = []
 
     def scores(self, of_commoner: Ints, of_rarer: Ints, hospitals: int, draws: int, size: int) -> Iterator[Scores]:
-        """Yield normal scores for ``draws`` federations, ``size`` federations at a time. ``of_commoner`` and
-        ``of_rarer`` are the indices of the hospitals of the rows: of the class with more rows, and of the other class.
+        """Yield normal scores for ``draws`` federations, ``size`` federations at a time. ``of_commoner`` has the index
+        of the hospital for each row of the class with more rows at this hospital. ``of_rarer`` has it for each of the
+        other rows.
         """
 
         def block(rng: np.random.Generator, federations: int) -> Scores:
@@ -185,15 +188,14 @@ class Chance:
 def errors(
     rows: ArrayLike, pooled: ArrayLike, within: float, taus: ArrayLike, draws: int, rng: np.random.Generator | Chance
 ) -> Iterator[SimulatedFederations]:
-    """Simulate the mean absolute errors of hospitals with ``rows [H]``; the counterpart of :func:`federations`.
+    """Simulate the mean absolute errors of hospitals with ``rows [H]`` rows; the counterpart of :func:`federations`.
 
-    ``pooled [N]`` are the errors of all rows; they must not all be 0. At a spread of 0 they are permuted over
-    hospitals. If hospitals do not differ, every permutation is as likely as the observed one, for any distribution.
+    ``pooled [N]`` are the errors of all rows, not all of them 0. At a spread of 0 they are permuted over hospitals.
 
-    At every other spread ``tau`` in ``taus [T]``, a hospital's true error is log-normal: its mean is the mean of all
-    errors, and the standard deviation of its logarithm is ``tau``. The errors of its rows, divided by the true error,
-    have the shape of the pooled distribution. Their standard deviation is at most ``within``, the standard deviation
-    within a hospital.
+    At every other spread ``tau`` in ``taus [T]``, a hospital's true error is sampled from a log-normal distribution.
+    Its mean is that of all errors, and the standard deviation of the logarithm is ``tau``. The errors of its rows,
+    divided by the true error, have the shape of the pooled distribution. Their standard deviation is at most
+    ``within``, the standard deviation within a hospital.
     """
     chance = rng if isinstance(rng, Chance) else Chance(lambda: rng)
     n, every = np.asarray(rows, dtype=np.int64), np.asarray(pooled, dtype=np.float64)

@@ -38,10 +38,11 @@ AT_A_TIME = 256
 class HospitalCalibration(NamedTuple):
     """Calibration in the large of ``H`` hospitals under one model; with several training seeds, means over seeds.
 
-    - ``observed`` and ``expected`` numbers of events among ``rows``, ``[H]``; NaN if a prediction is NaN.
-    - ``ratio``: observed over expected, ``low`` to ``high`` its 95 % interval, ``[H]``; NaN if no event is expected.
-    - ``p``: two-sided p-value of the number of events if the predicted risks are right, ``[H]``; NaN without rows or if
-      a prediction is NaN. With several seeds, it is the largest of the seeds' p-values.
+    - ``observed [H]`` and ``expected [H]``: the numbers of events among ``rows [H]``; NaN if a prediction is NaN.
+    - ``ratio [H]``: observed over expected events, with 95 % interval ``low [H]`` to ``high [H]``; NaN if no event is
+      expected.
+    - ``p [H]``: the two-sided p-value of the hypothesis that the predicted risks are right; NaN without rows or if a
+      prediction is NaN. With several seeds, it is the largest of the seeds' p-values.
     - ``state [H]``: ``off`` if risks are demonstrably wrong, by Holm's procedure over hospitals; ``within`` if the
       interval lies in :data:`TOLERATED`; otherwise ``open``. The text is empty where ``p`` is NaN.
     """
@@ -69,7 +70,7 @@ class HospitalCalibration(NamedTuple):
 
 
 def calibration_by_hospital(counts: ScoreCounts) -> HospitalCalibration:
-    """Compute the calibration in the large of each hospital from ``counts``, its scores under one trained model."""
+    """Compute the calibration in the large of each hospital from ``counts`` of its scores under one trained model."""
     rows, observed = unless_broken(counts, counts.rows), unless_broken(counts, counts.events)
     expected = expected_events(counts)
     ratio = observed / np.where(expected > 0, expected, np.nan)
@@ -98,19 +99,19 @@ def calibration_over_seeds(seeds: Sequence[HospitalCalibration]) -> HospitalCali
 
 
 def events_p(observed: float, risks: ArrayLike, rows: ArrayLike) -> float:
-    """Return the two-sided p-value of ``observed`` events among ``B`` groups of ``rows [B]`` rows with the predicted
-    risks ``risks [B]``.
+    """Return the two-sided p-value of ``observed`` events if predicted risks are right.
 
-    It is twice the smaller of the two tail probabilities, at most 1. It is NaN without rows, or if ``observed`` or a
-    risk is NaN.
+    There are ``B`` groups of rows: ``rows [B]`` are their sizes, and ``risks [B]`` the predicted risk in each. The
+    p-value is twice the smaller of the two tail probabilities, at most 1. It is NaN without rows, or if ``observed`` or
+    a risk is NaN.
     """
     below, above = events_tails(observed, risks, rows)
     return float(min(1.0, 2.0 * min(below, above))) if below == below else below
 
 
 def events_tails(observed: float, risks: ArrayLike, rows: ArrayLike) -> tuple[float, float]:
-    """Return the probabilities of at most ``observed`` events, and of at least as many, among ``B`` groups of ``rows
-    [B]`` rows with the predicted risks ``risks [B]``.
+    """Return the probabilities of at most, and of at least, ``observed`` events. There are ``B`` groups of rows: ``rows
+    [B]`` are their sizes, and ``risks [B]`` the predicted risk in each.
 
     The probabilities are exact up to :data:`LARGE` rows, by the characteristic function. With more rows, the normal
     approximation with a continuity correction is used.
@@ -129,7 +130,7 @@ def events_tails(observed: float, risks: ArrayLike, rows: ArrayLike) -> tuple[fl
 
 
 def _events(risks: Floats, rows: NDArray[np.int64], total: int) -> Floats:
-    """Return the probability of each number of events from 0 to ``total``, the number of all rows, ``[total + 1]``."""
+    """Return the probabilities ``[total + 1]`` of 0 to ``total`` events, where ``total`` is the number of all rows."""
     frequency = np.exp(2j * np.pi * np.arange((total + 1) // 2 + 1) / (total + 1))
     size, turn = np.ones(len(frequency)), np.zeros(len(frequency))
     for start in range(0, len(risks), AT_A_TIME):

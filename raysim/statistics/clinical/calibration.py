@@ -43,8 +43,8 @@ BINNED_ROWS = 100
 
 
 class Groups(NamedTuple):
-    """``B`` groups of rows with the same prediction: its ``logit``, the number of ``rows`` and the number of
-    ``events``, ``[B]`` each.
+    """``B`` groups of rows. The rows of a group have the same prediction, whose logit is in ``logit [B]``. ``rows [B]``
+    and ``events [B]`` are the numbers of rows and of events.
     """
 
     logit: Floats
@@ -86,8 +86,7 @@ class Calibration:
 
 @dataclass(frozen=True)
 class CalibrationError:
-    """The expected calibration error with its 95 % interval, and the error of perfectly calibrated predictions by
-    chance.
+    """The expected calibration error with its 95 % interval, and the error that perfectly calibrated predictions have.
 
     - ``value``, ``low`` to ``high``: the error, and an interval for the error in other patients of the same population.
     - ``floor``, ``floor_high``: the mean and the 95th percentile of the error if predictions are perfectly calibrated,
@@ -104,8 +103,8 @@ class CalibrationError:
 
 
 def from_histogram(histogram: ScoreHistogram) -> Groups:
-    """Return the bins of a histogram of scores as groups of rows with the same prediction, the middle of the bin. It
-    differs from the probability of each row in the bin by less than .002.
+    """Return the bins of a histogram of scores as groups of rows. The prediction of a group is the middle of its bin,
+    which differs from the probability of each row in the bin by less than .002.
     """
     low, high = edges(histogram.bins)
     # The bin of an infinite margin has no other margins; its other end is not a number.
@@ -115,9 +114,7 @@ def from_histogram(histogram: ScoreHistogram) -> Groups:
 
 
 def edges(bins: NDArray[np.uint16]) -> tuple[Floats, Floats]:
-    """Return the lowest and the highest margin (log odds) in each of a histogram's ``bins [B]``, ``[B]`` each; NaN for
-    the bin of NaN margins.
-    """
+    """Return the lowest and highest margin (log odds) of each bin of a histogram; NaN for the bin of NaN margins."""
     first = bins.astype(np.uint32) << np.uint32(16)
     return _margin(first), _margin(first | np.uint32(0xFFFF))
 
@@ -128,7 +125,7 @@ def calibration(groups: Groups) -> Calibration:
 
     All three are NaN if only one class is present, or if a prediction is 0, 1 or NaN. Intercept and slope are NaN also
     if the predictions separate the classes or are all equal. Print the coefficients of a single hospital only if it has
-    at least :data:`ENOUGH` events and as many non-events.
+    at least :data:`ENOUGH` rows of each class.
     """
     rows, events = float(groups.rows.sum()), float(groups.events.sum())
     nothing = Coefficient(NAN, NAN)
@@ -141,8 +138,8 @@ def calibration(groups: Groups) -> Calibration:
 
 
 class Bins(NamedTuple):
-    """Sums that a hospital sends for its calibration error: for each of ``BINS`` bins of predicted probability, the
-    number of rows, the sum of predictions, and the number of events, ``[BINS]`` each.
+    """Sums that a hospital sends for its calibration error. They are the number of rows, the sum of predictions and the
+    number of events in each of ``BINS`` bins of predicted probability.
     """
 
     rows: Floats
@@ -169,11 +166,11 @@ def bin_of(probabilities: Floats, bins: int = BINS) -> NDArray[np.int64]:
 
 
 def calibration_error(bins: Bins, rng: np.random.Generator, draws: int = 1000) -> CalibrationError:
-    """Compute the expected calibration error with its interval and its value by chance. The error is the mean over
-    ``bins``, weighted by rows, of the distance between the mean prediction and the share of events.
+    """Compute the expected calibration error, its interval, and the error of perfectly calibrated predictions. The
+    error is the mean over ``bins``, weighted by rows, of the distance between mean prediction and share of events.
 
-    For the value by chance, each bin's events are sampled ``draws`` times with the predicted probability. The
-    half-width of the interval is the larger of two numbers: the 95th percentile of these simulated errors, and that of
+    Perfectly calibrated predictions are simulated: each bin's events are sampled ``draws`` times with the predicted
+    probability. The half-width of the interval is the larger of two 95th percentiles: of these simulated errors, and of
     the total deviation of all bins' events from their expectation (:func:`_missed`). By the triangle inequality, chance
     cannot change the error by more than this deviation.
     """
@@ -189,8 +186,7 @@ def calibration_error(bins: Bins, rng: np.random.Generator, draws: int = 1000) -
 
 
 def _missed(rows: Floats, events: Floats) -> float:
-    """Return the 95th percentile of the sum over bins of absolute deviations of the number of events from its
-    expectation.
+    """Return the 95th percentile of a sum over bins: how far each bin's number of events is from its expectation.
 
     Deviations are treated as normal, with the variance that follows from the observed share of events. To compute this
     share, half an event and half a row without the event are added to each of the bins ``rows [B]``. A bin without
@@ -209,11 +205,11 @@ def _distances(bins: int) -> Floats:
 
 
 def _fit(groups: Groups, columns: Floats, offset: Floats | float) -> list[Coefficient]:
-    """Fit a logistic regression on ``d`` ``columns [d, B]`` of ``B`` groups by Newton's method. Standard errors follow
-    from the information matrix.
+    """Fit a logistic regression of the events of ``B`` groups on ``columns [d, B]`` by Newton's method. Standard errors
+    follow from the information matrix.
 
-    With an extremely large margin, Newton's method started at coefficients of 0 can stop far from the optimum, because
-    its steps become tiny. This is recognised by the gradient, and the fit is repeated from a slope of 1.
+    With an extremely large margin, the steps of Newton's method from coefficients of 0 can become tiny far from the
+    optimum. The gradient shows this, and the fit is then repeated from a slope of 1.
     """
     for start in np.eye(len(columns))[[-1]] * np.arange(2)[:, None]:
         fitted = _fit_from(start, groups, columns, offset)

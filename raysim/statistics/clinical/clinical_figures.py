@@ -1,8 +1,9 @@
 """Clinical figures of predictions by hospital: calibration, decisions at a threshold, and net benefit.
 
 All figures are computed from hospitals' counts of their scores (:class:`raysim.metrics.score_counts.ScoreCounts`).
-Functions return one value for each hospital in the counts; :meth:`ScoreCounts.together` gives the counts of all
-hospitals as those of one. Undefined figures are NaN, with the reason in words. Definitions: ``docs/metrics.md``.
+Functions return one value for each hospital in the counts. :meth:`ScoreCounts.together` adds the counts of all
+hospitals, as if they were one hospital. Undefined figures are NaN, with the reason in words. Definitions:
+``docs/metrics.md``.
 """
 
 from __future__ import annotations
@@ -57,9 +58,9 @@ class ClinicalFigure(NamedTuple):
 
     - ``name``: the name of the figure. ``at``: the configured threshold, sensitivity or specificity to which it refers;
       NaN if there is none.
-    - ``threshold``: the lowest probability that is classified as positive; NaN if the figure has no threshold or it
-      could not be chosen.
-    - ``value [H]`` with its 95 % interval ``low [H]`` to ``high [H]``; NaN if undefined, or if there is no interval.
+    - ``threshold``: the lowest probability that is classified as positive; NaN if the figure has no threshold, or if
+      none could be chosen.
+    - ``value [H]``: the figure; NaN if undefined. ``low [H]`` to ``high [H]``: its 95 % interval; NaN if there is none.
     - ``of [H]``: the number of rows in the denominator. ``undefined [H]``: the reason if the value is NaN, otherwise
       empty.
     """
@@ -115,7 +116,7 @@ def calibration_metrics(counts: ScoreCounts, bins: int) -> dict[str, float]:
 
 
 def _coefficients(counts: ScoreCounts, scored: Sequence[Groups] | None = None) -> list[ClinicalFigure]:
-    """Compute the calibration in the large, intercept and slope of each hospital with enough events and other rows."""
+    """Compute the calibration in the large, intercept and slope of each hospital with enough rows of both classes."""
     events, rows = counts.events, counts.rows
     reason = _reasons(
         counts, {FEW_OF_A_CLASS: np.minimum(events, rows - events) < ENOUGH, ONE_CLASS: _one_class(counts)}
@@ -147,9 +148,8 @@ def _observed_over_expected(counts: ScoreCounts, scored: Sequence[Groups] | None
 
 
 def _calibration_errors(counts: ScoreCounts, bins: int, rng: np.random.Generator) -> list[ClinicalFigure]:
-    """Compute the expected calibration error of each hospital, and its value by chance.
-
-    The value by chance is the mean and the 95th percentile of the error of perfectly calibrated predictions.
+    """Compute the expected calibration error of each hospital, and the mean and the 95th percentile of the error of
+    perfectly calibrated predictions.
     """
     reason = _reasons(counts, {FEW_ROWS: counts.rows < BINNED_ROWS})
     sums = binned(counts, bins)
@@ -221,7 +221,7 @@ def _reasons(counts: ScoreCounts, why: dict[str, NDArray[np.bool_]]) -> Words:
     """Return the reason why a figure is undefined at each hospital, ``[H]``, or an empty text.
 
     ``why`` says for each reason at which hospitals it holds; the last one that holds is returned. If a hospital has no
-    rows or a NaN prediction, this is the reason instead.
+    rows or a NaN prediction, that reason is returned.
     """
     reason = np.full(len(counts.filled), "", dtype=object)
     for words, holds in [*why.items(), (NO_ROWS, counts.rows == 0), (BROKEN, counts.broken)]:

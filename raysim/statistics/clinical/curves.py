@@ -1,7 +1,7 @@
 """Curves of a clinical report by hospital: observed against predicted risk, and net benefit by threshold.
 
-Curves are computed from hospitals' counts of their scores; :meth:`ScoreCounts.together` gives the counts of all
-hospitals as those of one. Definitions: ``docs/metrics.md``.
+Curves are computed from hospitals' counts of their scores. :meth:`ScoreCounts.together` adds the counts of all
+hospitals, as if they were one hospital. Definitions: ``docs/metrics.md``.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ HOSPITAL_CURVE = CURVE[4::5]
 
 
 class CalibrationBins(NamedTuple):
-    """The calibration plot of ``H`` hospitals: their rows by predicted risk, in ``K`` bins of equal width between 0 and
-    1.
+    """The calibration plot of each of ``H`` hospitals. Rows are divided by predicted risk into ``K`` bins of equal
+    width between 0 and 1.
 
     All fields are ``[H, K]``: the numbers of ``rows`` and ``events``, the mean ``predicted`` risk, and the ``observed``
     share of events with its 95 % interval ``low`` to ``high``. In empty bins all except the numbers of rows and events

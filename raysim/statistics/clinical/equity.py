@@ -139,8 +139,8 @@ def _groups(counts: ScoreCounts) -> list[Groups]:
 
 
 def _binomial(figure: ClinicalFigure, rng: np.random.Generator) -> tuple[float, float, float]:
-    """Simulate hospitals with equal true shares. Return the mean over simulations of the standard deviation and of the
-    worst decile of hospitals' shares, and the p-value of equal shares.
+    """Simulate hospitals with equal true shares. Return the standard deviation and the worst decile of hospitals'
+    shares, each averaged over simulations, and the p-value of equal shares.
     """
     defined = np.isfinite(figure.value)
     of = figure.of[defined].astype(np.int64)

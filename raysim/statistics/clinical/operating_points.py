@@ -76,10 +76,10 @@ def with_the_threshold_chosen_again(
     """Return the 95 % bootstrap interval of a sensitivity or specificity, with the threshold chosen again in every
     sample.
 
-    Events and other rows are resampled separately. In a sample of ``n`` rows of the class from which the threshold is
-    chosen, the threshold is the ``k``-th score, where ``k / n`` is the required rate. This is the score of row ``n u``
-    of the sorted original rows, where ``u`` is the ``k``-th smallest of ``n`` uniform numbers, and therefore has a beta
-    distribution. The number of rows of the other class beyond the threshold is binomial.
+    Events and other rows are resampled separately. The threshold is chosen from the ``n`` rows of one class. In a
+    sample, it is the ``k``-th score, where ``k / n`` is the required rate. This is the score of row ``n u`` of the
+    sorted original rows. Here ``u`` is the ``k``-th smallest of ``n`` uniform numbers, which has a beta distribution.
+    The number of rows of the other class beyond the threshold is binomial.
     """
     judged, chosen = counts.positives, counts.negatives
     if not point.of_events:

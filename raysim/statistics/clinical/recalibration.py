@@ -2,9 +2,9 @@
 
 All methods compute the mode of the likelihood of a hospital's rows times normal priors on ``a`` and ``b``. Without
 priors, the mode is the maximum likelihood estimate. With a prior that is estimated from all hospitals, it is the
-empirical Bayes estimate: close to the prior mean at a hospital with few rows, and equal to it without rows. Sources:
-Vergouwe and others 2017 (the closed test); Laplace's approximation of the marginal likelihood. Definitions:
-``docs/statistics.md``.
+empirical Bayes estimate. This is close to the prior mean at a hospital with few rows, and equal to the prior mean at a
+hospital without rows. Sources: Vergouwe and others 2017 (the closed test); Laplace's approximation of the marginal
+likelihood. Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -71,7 +71,9 @@ class Rows(NamedTuple):
     hospitals: int
 
     def sums(self, values: Floats) -> Floats:
-        """Return the sum of ``values [n]``, one per row or group of rows, at each hospital, ``[H]``."""
+        """Return the sum of ``values`` at each hospital, ``[H]``. ``values [n]`` has one number for each row or group
+        of rows.
+        """
         return np.bincount(self.hospital, values, self.hospitals).astype(np.float64, copy=False)
 
     @property
@@ -121,7 +123,7 @@ def rows_of(margins: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> Rows:
 def grouped(margin: Floats, rows: Floats, events: Floats, hospital: Ints, hospitals: int) -> Rows:
     """Build groups of rows from their margins (logits of predictions), numbers of rows and events, and hospitals.
 
-    Groups whose margin is NaN are left out. Margins are clipped to the absolute value :data:`LARGEST`.
+    Groups whose margin is NaN are left out. Margins are clipped to an absolute value of at most :data:`LARGEST`.
     """
     defined = ~np.isnan(margin)
     limited = np.clip(margin[defined], -LARGEST, LARGEST)
@@ -129,8 +131,8 @@ def grouped(margin: Floats, rows: Floats, events: Floats, hospital: Ints, hospit
 
 
 def log_likelihood(of: Rows, intercept: Floats, slope: Floats) -> Floats:
-    """Return the log likelihood of each hospital's rows after recalibration with its ``intercept [H]`` and ``slope
-    [H]``, ``[H]``.
+    """Return the log likelihood of each hospital's rows after recalibration, ``[H]``. Hospitals have the coefficients
+    ``intercept [H]`` and ``slope [H]``.
     """
     eta = intercept[of.hospital] + slope[of.hospital] * of.margin
     with np.errstate(invalid="ignore"):  # for hospitals without a finite solution
@@ -144,8 +146,8 @@ def mode(
     hospitals; NaN if a mode is not finite.
 
     ``prior`` is the prior of ``a``; None means no prior. ``slope_variance`` is the variance of the prior of ``b``,
-    whose mean is 1: with 0, ``b`` is fixed at 1, and None means no prior. A hospital without rows has the prior's mean.
-    ``start [H]`` is the value of ``a`` at which the search starts.
+    which has the mean 1. If it is 0, ``b`` is fixed at 1; None means no prior. A hospital without rows has the prior's
+    mean. ``start [H]`` is the value of ``a`` at which the search starts.
     """
     mean = 0.0 if prior is None else prior.mean
     a, b = np.full(of.hospitals, mean) if start is None else start, np.ones(of.hospitals)
@@ -169,7 +171,7 @@ def mode(
 
 
 def _shift(of: Rows, prior: Prior | None, start: Floats) -> Floats:
-    """Return the posterior mode of each hospital's recalibration intercept ``a``, with the slope fixed at 1, ``[H]``;
+    """Return the posterior mode ``[H]`` of each hospital's recalibration intercept ``a``, with the slope fixed at 1;
     NaN if it is not finite.
 
     The derivative of the log posterior decreases in ``a``, so its sign tells on which side of ``a`` the mode lies. A
@@ -321,7 +323,7 @@ def _no_reason(of: Rows) -> Words:
 
 
 def _only(of: Rows, some: NDArray[np.bool_]) -> Rows:
-    """Return the rows ``of`` the hospitals marked in ``some [H]``; the other hospitals remain, but without rows."""
+    """Keep only the rows of hospitals that are marked in ``some [H]``; the other hospitals remain, but without rows."""
     selected = some[of.hospital]
     return Rows(of.margin[selected], of.rows[selected], of.events[selected], of.hospital[selected], of.hospitals)
 

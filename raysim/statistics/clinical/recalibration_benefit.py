@@ -43,15 +43,15 @@ class Benefit:
 
 
 def from_counts(counts: ScoreCounts) -> Rows:
-    """Return hospitals' counts of their scores as groups of rows whose prediction is the middle of their bin."""
+    """Convert histograms of scores to groups of rows: each bin is a group, and its middle is the group's prediction."""
     groups = from_histogram(counts.histogram)
     hospital = np.repeat(np.arange(len(counts.filled)), counts.filled)
     return grouped(groups.logit, groups.rows, groups.events, hospital, len(counts.filled))
 
 
 def benefit(counts: ScoreCounts, method: Method, rng: np.random.Generator) -> Benefit:
-    """Estimate the effect of recalibration by ``method``, from ``counts`` of the validation rows' scores under the
-    model that is to be recalibrated.
+    """Estimate the effect of recalibration by ``method``. ``counts`` are the counts of the validation rows' scores
+    under the model that is to be recalibrated.
 
     The rows are split at random into two halves. Each half is used once for the fit and once for the evaluation. A
     hospital without events in a half has no ratio of observed to expected events there.

@@ -25,8 +25,8 @@ ONE_ROW = 1 - 1e-9
 def net_benefits(
     true_positive: ArrayLike, false_positive: ArrayLike, events: ArrayLike, rows: ArrayLike, probability: ArrayLike
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """Compute the net benefit per row: true positives minus false positives times the odds of the threshold
-    ``probability``, which is between 0 and 1.
+    """Compute the net benefit per row: the number of true positives, minus the product of the number of false positives
+    and the odds of ``probability``, all divided by the number of rows. ``probability`` is the threshold.
 
     Returns the net benefit of acting on the model, the lower and upper limit of its 95 % interval, and the net benefit
     of acting on everyone. The net benefit of acting on no one is 0. The other arguments are arrays of numbers of rows.
@@ -72,9 +72,9 @@ def threshold_at_specificity(groups: Groups, specificity: float) -> float:
     """Return the smallest logit at which at least a share ``specificity`` of the non-events in ``groups`` is classified
     as negative.
 
-    With the groups of all hospitals it is one threshold for all. Choose it on validation rows: on test rows it is
-    optimistic. It is infinite if only a threshold that classifies no row as positive is specific enough. It is NaN if
-    the specificity would allow less than one false positive.
+    If ``groups`` has the rows of all hospitals, the threshold is the same for all. Choose it on validation rows: on the
+    rows from which it is chosen, results are optimistic. It is infinite if the specificity is reached only by
+    classifying no row as positive. It is NaN if the specificity would allow less than one false positive.
     """
     order = np.argsort(groups.logit)
     logits, misses = groups.logit[order], (groups.rows - groups.events)[order]
@@ -92,8 +92,8 @@ def threshold_at_sensitivity(groups: Groups, sensitivity: float) -> float:
     """Return the largest logit at which at least a share ``sensitivity`` of the events in ``groups`` is classified as
     positive.
 
-    Choose it on validation rows: on test rows it is optimistic. It is NaN if the sensitivity would allow less than one
-    false negative.
+    Choose it on validation rows: on the rows from which it is chosen, results are optimistic. It is NaN if the
+    sensitivity would allow less than one false negative.
     """
     m = float(groups.events.sum())
     if not m or m * (1 - sensitivity) < ONE_ROW:

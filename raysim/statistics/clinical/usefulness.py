@@ -23,11 +23,10 @@ class Usefulness(NamedTuple):
 
     - ``at``: the threshold. ``default``: whether acting on everybody or on nobody has the larger net benefit at this
       threshold.
-    - ``value`` and ``limits``: the net benefit of acting on the model minus that of ``default``, in true positives per
-      row, and its interval.
-    - ``worth``: the ranges of thresholds at which acting on the model has a larger net benefit over the rows of all
-      hospitals than both acting on everybody and acting on nobody. A range is a pair of the first and the last
-      threshold, in steps of .01.
+    - ``value``: the net benefit of acting on the model minus that of ``default``, in true positives per row.
+      ``limits``: its interval.
+    - ``worth``: the ranges of thresholds at which, over the rows of all hospitals, acting on the model has a larger net
+      benefit than either default. A range is a pair of the first and the last threshold, in steps of .01.
     - ``demonstrated``: the ranges of thresholds at which the interval of the gain is above 0. The intervals are not
       simultaneous.
     - ``seeds``: the number of seeds.
@@ -43,8 +42,8 @@ class Usefulness(NamedTuple):
 
 
 def usefulness(seeds: Sequence[ScoreCounts], thresholds: Sequence[float], at: float) -> Usefulness:
-    """Compute the gain in net benefit of acting on a model at the threshold ``at``, from the hospitals' counts of its
-    scores in each training seed.
+    """Compute the gain in net benefit of acting on a model. ``at`` is the threshold, and ``seeds`` are the hospitals'
+    counts of the model's scores in each training seed.
 
     ``thresholds`` are the probabilities at which rows were counted. Raises ``ValueError`` if ``at`` is not one of them.
     """

@@ -1,8 +1,8 @@
 """Power of a planned comparison to detect a difference between methods, a spread between hospitals, or a slope on size.
 
-Federations are simulated under a normal model and tested like real ones. A difference is tested by its interval for
-other hospitals, the spread by the statistic Q, and the slope of gains on size by regression. The model and its limits:
-``docs/design.md``.
+Federations are simulated under a normal model and tested like real ones. A difference is tested by its interval for a
+population of similar hospitals, the spread by the statistic Q, and the slope of gains on size by regression. The model
+and its limits: ``docs/design.md``.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ SLOPES = 400
 class Sites:
     """The ``H`` planned hospitals and the assumptions about them.
 
-    - ``events``, ``non_events`` ``[H]``: test rows of both classes, at least one each.
-    - ``auroc``: the true AUROC of both methods. ``correlation``: the correlation of two methods' chance errors on the
-      same rows.
+    - ``events [H]`` and ``non_events [H]``: the numbers of test rows of each class, at least 1.
+    - ``auroc``: the true AUROC of both methods. ``correlation``: the correlation of the sampling errors of two methods'
+      AUROCs on the same rows.
     - ``hospital_sd``: the standard deviation over hospitals of the true difference between two methods. ``seed_sd``:
       the standard deviation over training seeds of this difference.
     """
@@ -54,8 +54,8 @@ class Sites:
 
     @property
     def variance(self) -> Floats:
-        """The variance of the difference of two methods' AUROCs at each hospital that is due to its sample of patients,
-        ``[H]``.
+        """For each hospital, the part of the variance of the difference of two methods' AUROCs that is due to the
+        sample of patients, ``[H]``.
         """
         one: Floats = hanley_mcneil(self.auroc, self.events, self.non_events)
         return 2.0 * (1.0 - self.correlation) * one

@@ -39,11 +39,10 @@ class Harm(NamedTuple):
 
 
 class OneSided(NamedTuple):
-    """One-sided p-values of the difference in AUROC at each of ``H`` hospitals: ``loss`` for a ``difference [H]`` below
-    0 and ``gain`` for one above 0, ``[H]`` each.
+    """One-sided p-values of the ``difference [H]`` in AUROC at each of ``H`` hospitals.
 
-    A p-value is NaN if the difference is undefined, and 1 where ``few [H]`` says that there are too few rows for a
-    test.
+    ``loss [H]`` tests whether the difference is below 0, and ``gain [H]`` whether it is above 0. Both are NaN if the
+    difference is undefined. They are 1 at hospitals with too few rows for a test, which are marked in ``few [H]``.
     """
 
     difference: Floats
@@ -79,8 +78,8 @@ def one_sided(model: Sent, against: Sent) -> OneSided:
 
 
 def _tail(statistic: Floats, draws: float = np.inf) -> Floats:
-    """Return the probability of a value below ``statistic``, a difference divided by its standard error; 1 if it is
-    NaN, as for a difference of 0 with a variance of 0.
+    """Return the probability of a value below ``statistic``, which is a difference divided by its standard error. It is
+    1 if the statistic is NaN, as for a difference of 0 with a variance of 0.
 
     The distribution is normal. If the variance was estimated from ``draws`` numbers, it is Student's t with ``draws``
     degrees of freedom.

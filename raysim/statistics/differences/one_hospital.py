@@ -9,8 +9,7 @@ The variance over a hospital's patients is estimated in two ways, and the larger
   does not depend on a hospital's few patients. It is too small at a hospital at which the two models agree less than at
   other hospitals.
 
-An interval computed from the intervals of the two models could be several times as wide. Definitions and coverage:
-``docs/statistics.md``.
+Definitions and coverage: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ from raysim.statistics.over_seeds import OverSeeds, mean_of, squared_reach
 
 
 class Sent(NamedTuple):
-    """The messages of ``H`` hospitals about one model trained with one seed: ``pairs``, sums over pairs of rows that
-    give the AUROC, and ``sketches [H, B]``, ``B`` random sums over rows from which variances are estimated.
+    """The messages of ``H`` hospitals about one model trained with one seed. ``pairs`` are sums over pairs of rows,
+    which give the AUROC. ``sketches [H, B]`` are ``B`` random sums over rows, from which variances are estimated.
     """
 
     pairs: PairSums
@@ -77,12 +76,12 @@ def gain(models: Sequence[Sent], against: Sequence[Sent]) -> OverSeeds:
     ``models`` and ``against`` are the hospitals' messages about each model, with the same seeds and hospitals. The
     variances due to patients and to seeds are added, each multiplied by the square of its own t quantile. The variance
     due to patients is the larger of two estimates, one from the hospital alone and one averaged over hospitals.
-    Patients who are tested in several seeds count once: averaging over seeds reduces both estimates by the factor that
-    is found for the first.
+    Patients who are tested in several seeds count once. Averaging over seeds therefore reduces the first estimate by
+    some factor, and the second estimate is reduced by the same factor.
 
     Limits are clipped to between -1 and 1. The observed AUROC of ``against`` would imply a narrower range, but with few
-    events it is often 1 although the true AUROC is not. Limits are NaN at a hospital with one row of a class in a seed
-    in which no hospital has two rows of each class.
+    events it is often 1 although the true AUROC is not. If in some seed no hospital has two rows of each class, limits
+    are NaN at hospitals with one row of a class in that seed.
     """
     seeds = [one_seed(one, other) for one, other in zip(models, against, strict=True)]
     each = np.stack([seed.difference for seed in seeds])

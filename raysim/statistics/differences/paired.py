@@ -173,8 +173,8 @@ def paired(first: ArrayLike, second: ArrayLike, rows: ArrayLike, *, patients: Ar
     """Compute the mean difference in AUROC of two models, with its variances, over ``H`` hospitals and ``S`` training
     seeds.
 
-    ``first`` and ``second`` are the models' AUROCs, ``[S, H]``, and ``rows [S, H]`` the numbers of test rows of both. A
-    hospital is left out in a seed in which an AUROC is NaN or it has no rows. ``patients [H]`` are variances due to
+    ``first`` and ``second`` are the models' AUROCs, and ``rows`` the numbers of test rows, ``[S, H]`` each. A hospital
+    is left out in a seed in which it has no rows or one of its AUROCs is NaN. ``patients [H]`` are variances due to
     patients from :func:`raysim.statistics.discrimination.sketches.patient_part`. Every number is NaN if no hospital has
     both AUROCs. Raises ``ValueError`` for shapes that do not match.
     """

@@ -42,8 +42,8 @@ def adjusted_for(differences: Sequence[Paired], tried: int) -> tuple[Limits, ...
     """Return the intervals of the ``differences`` of ``K`` models from one reference, adjusted by Holm's procedure for
     all ``tried >= K`` candidates of a search.
 
-    The level of the reported models is divided by Holm's factors ``tried``, ``tried - 1``, ..., as if their p-values
-    were the smallest of all candidates'.
+    The p-values of the ``K`` models count as the smallest of all candidates. Holm's procedure divides the level by
+    ``tried`` for the smallest, by ``tried - 1`` for the next, and so on, until it does not reject.
     """
     tested = [k for k, pair in enumerate(differences) if pair.variance > 0]
     limits, rejecting, level = [pair.population() for pair in differences], True, ALPHA / tried
@@ -56,8 +56,8 @@ def adjusted_for(differences: Sequence[Paired], tried: int) -> tuple[Limits, ...
 
 
 def selection_gain(figures: NDArray[np.float64], rows: NDArray[np.float64]) -> float:
-    """Return how much better the best of ``K`` models looks because it was chosen, as a mean over bootstrap samples of
-    hospitals (with normal multipliers).
+    """Return how much better the best of ``K`` models looks because it was chosen. This gain is a mean over bootstrap
+    samples of hospitals (with normal multipliers).
 
     ``figures [K, H]`` are each model's difference from the reference at each of ``H`` hospitals, averaged over seeds;
     ``rows [H]`` are the hospitals' weights. Hospitals with a NaN for any model are left out. The gain is 0 for fewer

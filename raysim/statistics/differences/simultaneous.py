@@ -39,9 +39,9 @@ def adjusted(differences: Sequence[Paired]) -> list[Limits]:
 def not_dominated(better: ArrayLike) -> Flags:
     """Return for each of ``K`` strategies whether no other strategy dominates it, ``[K]``.
 
-    ``better[a, b, d]`` of ``better [K, K, D]`` is true if an interval demonstrates that strategy ``a`` is better than
-    ``b`` on objective ``d`` of ``D``. A strategy dominates another strategy if it is demonstrably better on at least
-    one objective, and demonstrably worse on none.
+    ``better`` has the shape ``[K, K, D]``, for ``D`` objectives: ``better[a, b, d]`` is true if an interval
+    demonstrates that strategy ``a`` is better than ``b`` on objective ``d``. A strategy dominates another strategy if
+    it is demonstrably better on at least one objective, and demonstrably worse on none.
     """
     some = np.asarray(better, dtype=bool).any(axis=2)
     return np.asarray(~(some & ~some.T).any(axis=0))

@@ -30,10 +30,10 @@ def worst_decile_difference(
     """Return the interval of the difference between two models' worst deciles (means over the worst tenth of ``H``
     hospitals), ``first`` minus ``second``.
 
-    ``first`` and ``second`` are the models' figures at each hospital, and ``rows`` the numbers of test rows, ``[S, H]``
-    for ``S`` training seeds. ``larger`` says whether larger figures are better. A hospital is left out in a seed in
-    which a figure is NaN or it has no rows. With one seed, the interval is for the trained models and does not cover
-    differences between seeds. It is NaN for fewer than two hospitals.
+    ``first`` and ``second`` are the models' figures at each hospital, and ``rows`` the numbers of test rows. All three
+    have the shape ``[S, H]``, for ``S`` training seeds. ``larger`` says whether larger figures are better. A hospital
+    is left out in a seed in which it has no rows or one of its figures is NaN. With one seed, the interval is for the
+    trained models and does not cover differences between seeds. Limits are NaN for fewer than two hospitals.
     """
     a, b, r = (np.atleast_2d(np.asarray(x, dtype=np.float64)) for x in (first, second, rows))
     defined = (r > 0) & np.isfinite(a) & np.isfinite(b)

@@ -27,7 +27,7 @@ from raysim.metrics.segments import Segments, cumulative, floating
 class Placements:
     """The influence of each row on the AUROC of its hospital, for ``K`` models on ``n`` rows of ``H`` hospitals.
 
-    - ``auroc [K, H]``: A, NaN with one class only, or with a NaN score in the hospital's rows.
+    - ``auroc [K, H]``: the AUROC A. It is NaN if the hospital has one class only, or a NaN score.
     - ``influence [K, n]``: ``(V - A) / c``; NaN if the AUROC is NaN. V is the share of the hospital's rows of the other
       class that the row is ranked correctly against. c is the hospital's number of rows of the row's own class.
     - ``event [n]``: whether the row is an event. ``offsets [H + 1]``: the first row of each hospital, and the end.
@@ -75,8 +75,8 @@ class DeLong:
 
 
 class PairSums(NamedTuple):
-    """What each of ``H`` hospitals sends for its AUROC and its variance: sums over pairs of an event and a non-event,
-    ``[H]`` each.
+    """Sums over pairs of an event and a non-event, ``[H]`` each for ``H`` hospitals. Each hospital sends its sums, from
+    which its AUROC and the variance of this AUROC are computed.
 
     For a pair, let psi be 1 if the event has the higher score, 1/2 for a tie and 0 otherwise; psi' is the same for a
     second pair. The four sums are multiplied by four, so that they are whole numbers.
@@ -127,9 +127,9 @@ class UStatistics:
 def placements(scores: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> Placements:
     """Compute the AUROC of ``K`` models at ``H`` hospitals, and the influence of each row on it.
 
-    ``scores`` is ``[n]`` for one model or ``[K, n]`` (float32 and float64 keep their precision), ``y [n]`` is 0 or 1,
-    and hospital ``h`` has the rows ``offsets[h]:offsets[h + 1]``. Raises ``ValueError`` for shapes that do not match,
-    and for labels other than 0 and 1.
+    ``scores`` is ``[n]`` for one model or ``[K, n]``; float32 and float64 keep their precision. ``y [n]`` is 0 or 1.
+    Hospital ``h`` has the rows ``offsets[h]:offsets[h + 1]``. Raises ``ValueError`` for shapes that do not match, and
+    for labels other than 0 and 1.
     """
     z, event, segments = _checked(scores, y, offsets)
     ids = segments.ids()
@@ -171,7 +171,7 @@ def delong(placed: Placements) -> DeLong:
 
 
 def pair_sums(scores: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> PairSums:
-    """Compute exactly the sums over pairs of an event and a non-event that each hospital sends for one model.
+    """Compute the exact sums that each hospital sends for one model, over pairs of an event and a non-event.
 
     ``scores [n]``, ``y`` and ``offsets`` are as in :func:`placements`.
     """
@@ -260,10 +260,10 @@ def _whole_sums(values: Ints, segments: Segments) -> Ints:
 
 
 def _won(scores: NDArray[Any], event: NDArray[np.bool_], segments: Segments, ids: Ints) -> tuple[Ints, Ints]:
-    """Return for each row twice the number of rows of the other class that it is ranked correctly against, where a tie
-    counts one half, and the number of these ties, ``[n]`` each.
+    """Return two whole numbers for each row: twice the number of rows of the other class that it is ranked correctly
+    against, and the number of its ties with the other class, ``[n]`` each.
 
-    Both results are whole numbers, so that rows with equal scores have exactly equal results.
+    A tie counts one half before doubling. Results are integers, so that they are exactly equal for equal scores.
     """
     order = np.lexsort((scores, ids))
     ordered, hospital = scores[order], ids[order]

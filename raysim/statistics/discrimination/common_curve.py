@@ -1,10 +1,10 @@
 """One ROC shape for all hospitals: a variance of each hospital's AUROC that does not depend on this AUROC.
 
 DeLong's variance is undefined at a hospital with one event, and 0 at a hospital with an AUROC of 1. If all hospitals
-have the same ROC shape, the variance of an AUROC follows at such hospitals too, and is positive. It is computed from
-the three components of the variance, averaged over the hospitals at which they are defined. The averages are unbiased
-for any distribution of scores, also if hospitals differ. In simulations, scores have two normal distributions with the
-same ratio of components. Definitions: ``docs/statistics.md``.
+have the same ROC shape, the variance is known at such hospitals too, and is positive. It is computed from the three
+components of the variance, averaged over the hospitals at which they are defined. The averages are unbiased for any
+distribution of scores, also if hospitals differ. In simulations, the scores of events and of non-events are normal, and
+the components have the ratio of these averages. Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class CommonCurve:
     - ``judged [H]``: whether a hospital has both classes and no NaN score. Other hospitals have NaN in ``auroc`` and
       ``variance``.
     - ``auroc [H]``: each hospital's own AUROC. ``variance [H]``: its variance under the common curve.
-    - ``common``: the common AUROC, the mean weighted by ``1 / variance``, at least :data:`EDGE` from 0 and 1.
+    - ``common``: the common AUROC, a mean with weights ``1 / variance``, clipped to a distance of at least :data:`EDGE`
+      from 0 and 1.
     - ``event_sd``: the standard deviation of events' scores divided by that of non-events' scores (sigma).
 
     With too few rows, or if all AUROCs are 0 or 1, ``variance`` is Hanley and McNeil's and ``event_sd`` is 1.
@@ -55,8 +56,8 @@ class CommonCurve:
 
 
 def common_curve(sums: PairSums) -> CommonCurve:
-    """Compute the common ROC curve of ``H`` hospitals, and the variances of their AUROCs under it, from the sums that
-    they send.
+    """Compute the common ROC curve of ``H`` hospitals, and the variances of their AUROCs under this curve, from the
+    ``sums`` that hospitals send.
 
     If no hospital has a defined AUROC, all AUROCs and variances are NaN.
     """
@@ -75,18 +76,18 @@ def common_curve(sums: PairSums) -> CommonCurve:
 
 
 def binormal_components(t: Any, event_sd: Any) -> tuple[Any, Any]:
-    """Return the components xi10 (of an event) and xi01 (of a non-event) of the variance of an AUROC ``t`` of normal
-    scores. The standard deviation of events' scores is ``event_sd`` times that of non-events' scores.
+    """Return two components of the variance of an AUROC ``t``: xi10 (of an event) and xi01 (of a non-event). Scores are
+    normal. The standard deviation of events' scores is ``event_sd`` times that of non-events' scores.
     """
     h = ndtri(t)
     return _orthant(h, event_sd**2 / (1 + event_sd**2)) - t * t, _orthant(h, 1 / (1 + event_sd**2)) - t * t
 
 
 def binormal_event_sd(auroc: float, event: float, non_event: float) -> float:
-    """Return the ratio of standard deviations of events' and non-events' normal scores at which the components of the
-    variance of ``auroc`` have the ratio of ``event`` to ``non_event``.
+    """Return the standard deviation of events' normal scores, divided by that of non-events' normal scores. The result
+    is chosen such that the variance components of ``auroc`` are in the ratio of ``event`` to ``non_event``.
 
-    The ratio of standard deviations is between ``1 / WIDEST`` and :data:`WIDEST`. It is 1 if both components are 0.
+    It is between ``1 / WIDEST`` and :data:`WIDEST`. It is 1 if both components are 0.
     """
     if not event + non_event > 0:
         return 1.0

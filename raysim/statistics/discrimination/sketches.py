@@ -34,13 +34,13 @@ HOSPITALS = 4096
 
 
 def sketches(placed: Placements, hospitals: ArrayLike, patients: ArrayLike) -> NDArray[np.float32]:
-    """Compute the sums that each of ``H`` hospitals sends for one model, from which variances of its AUROC are
-    estimated, ``[H, SUMS]``. They are NaN if the AUROC is undefined.
+    """Compute the sums that each of ``H`` hospitals sends for one model, ``[H, SUMS]``. Variances of the model's AUROC
+    are estimated from these sums. Sums are NaN if the AUROC is undefined.
 
     ``placed`` has the influence of each row on the AUROC under the model. ``hospitals [H]`` are the ids of the
     hospitals. ``patients [n]`` has a number for the patient of each row, the same in every seed. Influences are
-    corrected for degrees of freedom as in a sample variance; the only row of its class adds nothing. Raises
-    ``ValueError`` if the numbers of patients and rows differ.
+    corrected for degrees of freedom as in a sample variance; a row that is the only one of its class adds nothing.
+    Raises ``ValueError`` if the numbers of patients and rows differ.
     """
     ids, who = np.asarray(hospitals, dtype=np.int64), np.asarray(patients, dtype=np.int64)
     if who.shape != placed.event.shape:
@@ -82,8 +82,8 @@ def _pieces(
 
 
 def patient_part(first: Sequence[ArrayLike], second: Sequence[ArrayLike], rows: ArrayLike) -> Floats:
-    """Return at each hospital the variance due to patients of a sum over ``S`` seeds, ``[H]``. The sum is of the number
-    of test rows times the difference in AUROC of two models.
+    """Return for each hospital a variance that is due to its patients, ``[H]``: the variance of the sum, over ``S``
+    seeds, of the number of test rows times the difference in AUROC of two models.
 
     ``first`` and ``second`` are each model's results of :func:`sketches` in each seed: ``S`` arrays ``[H, B]`` of ``B``
     random sums per hospital. ``rows [S, H]`` are the numbers of test rows. A seed in which a model's AUROC is undefined

@@ -2,7 +2,7 @@
 
 The variances of AUROCs are those of :mod:`raysim.statistics.discrimination.common_curve`, so that no hospital with a
 defined AUROC has to be left out. No interval of the true spread between hospitals is computed here. Use that of
-:mod:`raysim.statistics.chance.noise_floor`: a chi-square interval of Q covers too little. Definitions:
+:mod:`raysim.statistics.chance.noise_floor`: a chi-square interval of Q is too narrow. Definitions:
 ``docs/statistics.md``.
 
 Shrinking by a single estimate of the spread ignores the uncertainty of this estimate. The intervals are then too
@@ -40,8 +40,8 @@ AT_ONCE = 8192
 
 
 def shrunken_auroc(curve: CommonCurve) -> Floats:
-    """Return each hospital's AUROC shrunken towards the mean over hospitals, with its lower and upper 95 % limit, ``[3,
-    H]``.
+    """Return each hospital's AUROC shrunken towards the mean over hospitals, with 95 % limits. The rows of the result
+    ``[3, H]`` are the estimates, the lower limits and the upper limits.
 
     The values are NaN for hospitals with an undefined AUROC, and for all hospitals if fewer than three have a defined
     one. Do not use the estimates to describe differences between hospitals: they vary less than the true AUROCs.
@@ -75,8 +75,8 @@ class Pooled(NamedTuple):
 
 
 def pooled(y: Floats, v: Floats, widest: float = WIDEST) -> Pooled:
-    """Compute mean, standard deviation and prediction interval of a figure in a population of hospitals, from the
-    figures ``y [H]`` of ``H`` hospitals with sampling variances ``v [H]``.
+    """Compute mean, standard deviation and prediction interval of a figure in a population of hospitals. ``y [H]`` are
+    the figures of ``H`` hospitals, and ``v [H]`` their sampling variances.
 
     Hospitals with an undefined figure or variance are left out. The interval of the mean is Hartung and Knapp's, the
     standard deviation Paule and Mandel's. The prediction interval averages over the posterior of the standard
@@ -111,9 +111,9 @@ def posterior(y: ArrayLike, v: ArrayLike, widest: float = WIDEST) -> Posterior:
     """Compute the posterior of the true figures of ``k`` hospitals and of a further hospital. The true figures are
     normally distributed over hospitals, and the estimates ``y [k]`` are normal around them with variances ``v [k]``.
 
-    The priors of the distribution over hospitals are uniform: for its mean over all numbers, and for its variance up to
-    the square of ``widest``. A uniform prior of the standard deviation would give values close to 0 too often, and
-    intervals that cover too little.
+    The distribution over hospitals has a mean and a variance, whose priors are uniform. The mean can be any number, the
+    variance any from 0 to the square of ``widest``. A uniform prior of the standard deviation would give values close
+    to 0 too often, and intervals that are too narrow.
     """
     estimates, variances = np.asarray(y, dtype=np.float64), np.asarray(v, dtype=np.float64)
     steps = (np.arange(GRID) + 0.5) / GRID
@@ -153,7 +153,7 @@ def posterior(y: ArrayLike, v: ArrayLike, widest: float = WIDEST) -> Posterior:
 
 
 def _dot(a: Floats, b: Floats) -> Floats:
-    """Return the scalar product of each row of ``a [T, k]`` with ``b [k]``, or with the same row of ``b [T, k]``,
-    ``[T]``.
+    """Return the scalar product of each row of ``a [T, k]`` with ``b``, ``[T]``. ``b`` is ``[k]``, or has as many rows
+    as ``a``.
     """
     return np.asarray(np.matmul(a[:, None, :], np.broadcast_to(b, a.shape)[:, :, None])[:, 0, 0])

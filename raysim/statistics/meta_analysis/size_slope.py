@@ -1,6 +1,6 @@
 """The slope of AUROC on the logarithm of size, with its interval: whether models are better at larger hospitals.
 
-Hospitals are weighted by the inverse of two variances added: that of the AUROC
+Hospitals are weighted by the inverse of the sum of two variances: that of the AUROC
 (:mod:`raysim.statistics.discrimination.common_curve`), and that of true AUROCs between hospitals. A hospital's own
 DeLong variance would bias the slope, because this variance is small if the AUROC is high. Definitions and coverage:
 ``docs/statistics.md``.
@@ -49,10 +49,10 @@ class SizeSlope:
 def size_slope(auroc: ArrayLike, variance: ArrayLike, sizes: ArrayLike, tau2: float) -> SizeSlope:
     """Regress ``auroc [H]`` on ``ln sizes [H]`` by least squares with weights ``1 / (variance + tau2)``.
 
-    ``variance [H]`` is that of each AUROC from :func:`~raysim.statistics.discrimination.common_curve.common_curve`, and
-    ``tau2`` the variance of true AUROCs between hospitals (Paule and Mandel). Hospitals with a NaN are left out. Large
-    residuals increase the standard error; small ones do not decrease it. With several seeds, ``auroc`` is each
-    hospital's mean over seeds.
+    ``variance [H]`` is the variance of each AUROC, from
+    :func:`~raysim.statistics.discrimination.common_curve.common_curve`, and ``tau2`` the variance of true AUROCs
+    between hospitals (Paule and Mandel). Hospitals with a NaN are left out. Large residuals increase the standard
+    error; small ones do not decrease it. With several seeds, ``auroc`` is each hospital's mean over seeds.
     """
     a, v, n = (np.asarray(x, dtype=np.float64) for x in (auroc, variance, sizes))
     defined = np.isfinite(a) & np.isfinite(v) & (n > 0)

@@ -71,8 +71,8 @@ def hartung_knapp(y: ArrayLike, v: ArrayLike, t: float, *, conservative: bool = 
 
 
 def _root(y: Floats, v: Floats, target: float) -> float:
-    """Return the variance between hospitals ``t`` at which Q equals ``target``, by bisection, because Q decreases in
-    ``t``. It is 0 if Q is always below the target.
+    """Return the variance between hospitals ``t`` at which Q equals ``target``. It is found by bisection, because Q
+    decreases as ``t`` grows. It is 0 if Q is always below the target.
     """
     if cochran_q(y, v) <= target:
         return 0.0

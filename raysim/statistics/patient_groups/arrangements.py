@@ -35,8 +35,8 @@ def draws_for(rows: int) -> int:
 
 
 def number(counts: ArrayLike) -> int:
-    """Return in how many ways rows can be assigned to ``G`` groups of sizes ``counts [G]``. If ``counts`` is ``[G,
-    outcomes]``, the rows of each outcome are assigned separately.
+    """Return in how many ways rows can be assigned to ``G`` groups of sizes ``counts [G]``. If ``counts`` has the shape
+    ``[G, outcomes]``, the rows of each outcome are assigned separately.
     """
     columns = np.asarray(counts, dtype=np.int64)
     columns = columns.reshape(len(columns), -1)
@@ -45,7 +45,7 @@ def number(counts: ArrayLike) -> int:
 
 def within_limit(counts: ArrayLike) -> int | None:
     """Return in how many ways rows can be assigned to groups (:func:`number`), or None if there are more than
-    :data:`DRAWS`. This takes little time even for large counts.
+    :data:`DRAWS`.
     """
     columns = np.asarray(counts, dtype=np.int64)
     columns = columns.reshape(len(columns), -1)
@@ -57,8 +57,8 @@ def within_limit(counts: ArrayLike) -> int | None:
 
 
 def permuted(labels: ArrayLike, draws: int, rng: np.random.Generator) -> Labels:
-    """Return the group ``labels [n]`` of the rows with one outcome, and ``draws`` random permutations of them, one in
-    each column, ``[n, 1 + draws]``.
+    """Permute the group ``labels [n]`` of rows that have the same outcome. The first column of the result ``[n, 1 +
+    draws]`` is ``labels``, and each other column a random permutation.
     """
     codes = np.asarray(labels, dtype=np.int8)
     # Sorting random numbers that carry a label in their last bits permutes the labels.
@@ -71,8 +71,9 @@ def permuted(labels: ArrayLike, draws: int, rng: np.random.Generator) -> Labels:
 
 
 def every(labels: ArrayLike) -> Labels:
-    """Return all different orders of the group ``labels [n]`` of the rows with one outcome, one order in each column.
-    The first column is ``labels``."""
+    """Return all different orders of the group ``labels [n]`` of rows that have the same outcome, one order in each
+    column. The first column is ``labels``.
+    """
     codes = [int(code) for code in np.asarray(labels)]
     observed = tuple(codes)
     others = (arranged for arranged in _distinct(sorted(codes)) if arranged != observed)

@@ -29,8 +29,8 @@ matter."""
 
 
 class Figures(NamedTuple):
-    """The figure of each of ``G`` groups of patients at one hospital, and its variance, under ``R`` arrangements of
-    group labels, ``[G, R]`` each; NaN for a group without the necessary rows.
+    """The figure of each group of patients at one hospital, and the figure's variance; NaN for a group without the
+    necessary rows. Both have the shape ``[G, R]``, for ``G`` groups and ``R`` arrangements of group labels.
     """
 
     value: Floats
@@ -38,12 +38,13 @@ class Figures(NamedTuple):
 
 
 def ranked(scores: ArrayLike, event: ArrayLike, labels: tuple[Labels, Labels], groups: int) -> Figures:
-    """Compute the AUROC of each of ``groups`` groups among the group's own rows at one hospital, and DeLong's variance
-    of it.
+    """Compute the AUROC of each of ``groups`` groups of patients at one hospital, from the group's own rows, and
+    DeLong's variance of it.
 
-    ``scores [n]`` and ``event [n]`` belong to the rows with a known group. ``labels`` are ``R`` permutations of the
-    group labels, of events ``[m, R]`` and of other rows ``[n - m, R]``, in the order of rows. If a group has one row of
-    a class, the sample variance over this class is undefined, and :data:`ONE_ROW` replaces it.
+    ``scores [n]`` and ``event [n]`` belong to the rows with a known group. ``labels`` has ``R`` permutations of the
+    group labels: an array ``[m, R]`` for the ``m`` events and an array ``[n - m, R]`` for the other rows, both in the
+    order of rows. If a group has one row of a class, the sample variance over this class is undefined, and
+    :data:`ONE_ROW` replaces it.
     """
     z, positive = np.asarray(scores), np.asarray(event, dtype=bool)
     few, many, (few_labels, many_labels) = z[positive], z[~positive], labels
@@ -63,8 +64,8 @@ def ranked(scores: ArrayLike, event: ArrayLike, labels: tuple[Labels, Labels], g
 
 
 class _Wins:
-    """For each of the ascending scores ``few [m]``, the number of lower scores among the ascending scores ``many [n]``,
-    counted separately by group of patients.
+    """Counts for each score in ``few [m]`` how many scores in ``many [n]`` are lower, separately by group of patients.
+    Both arrays are ascending.
     """
 
     def __init__(self, few: NDArray[Any], many: NDArray[Any]) -> None:
@@ -92,7 +93,7 @@ class _Wins:
 
 
 def _running(rows: Sequence[NDArray[Any]] | NDArray[Any], width: int, kind: np.dtype[Any]) -> NDArray[Any]:
-    """Return the running sums of the rows of an array ``rows [m, R]``, beginning with 0, ``[m + 1, R]``."""
+    """Return the running sums ``[m + 1, R]`` of ``rows [m, R]`` over the first axis, beginning with 0."""
     sums = np.zeros((len(rows) + 1, width), kind)
     for i, row in enumerate(rows):  # three times as fast as numpy's running sums along this axis
         np.add(sums[i], row, sums[i + 1])
@@ -132,7 +133,7 @@ def _of_groups(wins: _Wins, few: Labels, many: Labels, groups: int) -> tuple[Flo
 
 
 def _added(a: NDArray[Any], b: NDArray[Any]) -> Floats:
-    """Return the sums of the products of ``a [m, R]`` and ``b [m, R]`` over the first axis, ``[R]``."""
+    """Multiply ``a [m, R]`` by ``b [m, R]`` element by element, and return the sums over the first axis."""
     return np.asarray(np.einsum("ij,ij->j", a, b).astype(np.float64))
 
 
@@ -140,8 +141,8 @@ def _spread(total: Floats, squares: Floats, rows: int, others: int) -> Floats:
     """Return the sample variance of the placements of ``rows`` rows of one class. A row's placement is the share of
     ``others`` rows of the other class that it is ranked correctly against; a tie counts one half.
 
-    ``total`` and ``squares`` are the sums over rows of twice the number of rows of the other class that a row is ranked
-    correctly against, and of the square of this number.
+    Let ``w`` be twice the number of rows of the other class that a row is ranked correctly against. ``total`` and
+    ``squares`` are the sums over rows of ``w`` and of its square.
     """
     if rows == 1:
         return np.full(len(total), ONE_ROW)
@@ -149,12 +150,12 @@ def _spread(total: Floats, squares: Floats, rows: int, others: int) -> Floats:
 
 
 def averaged(errors: ArrayLike, labels: Labels, groups: int) -> tuple[Figures, int]:
-    """Compute the mean of ``errors [n]`` (finite, at least 0) and its variance for each group of patients at one
-    hospital, and a scale.
+    """Compute a scale, and for each group of patients at one hospital the mean of its ``errors [n]`` (finite, at least
+    0) and the variance of this mean.
 
-    ``labels [n, R]`` are the groups of rows under each of ``R`` arrangements. Means are in units of 2 to the power of
-    the scale, in which no error exceeds 1; variances are in squared units. Errors are rounded to a millionth of this
-    unit, and more coarsely beyond 4,096 rows. For a group with one row, the variance of all rows is used.
+    ``labels [n, R]`` are the groups of rows under each of ``R`` arrangements. The unit of means is 2 to the power of
+    the scale, so that no error exceeds 1; variances are in the square of this unit. Errors are rounded to a millionth
+    of this unit, and more coarsely beyond 4,096 rows. For a group with one row, the variance of all rows is used.
     """
     every = np.asarray(errors, dtype=np.float64)
     scale = int(np.frexp(every.max(initial=0.0))[1])
@@ -179,16 +180,16 @@ def _variance(total: Any, squares: Any, n: int) -> Any:
 
 
 def pairs(groups: int) -> list[tuple[int, int]]:
-    """Return all pairs of indices of ``groups`` groups, in the order in which arrays contain them."""
+    """Return all pairs of indices of ``groups`` groups. Arrays with an axis of pairs have the same order."""
     return list(combinations(range(groups), 2))
 
 
 def weights(counts: ArrayLike) -> Floats:
-    """Return the weight of each pair of groups at each hospital, ``[..., pairs]``, from the numbers of rows ``counts
-    [..., G, outcomes]``.
+    """Return the weight of each pair of groups at each hospital, ``[..., pairs]``. ``counts [..., G, outcomes]`` are
+    the numbers of rows of each group and outcome.
 
-    The weight is 1 over the sum of the reciprocal counts. This is the inverse variance of the difference up to a
-    constant, and independent of scores. It is 0 if a count is 0.
+    The weight is 1 over the sum of both groups' reciprocal counts. Up to a constant factor, this is the inverse
+    variance of the difference. It does not depend on scores. It is 0 if a count is 0.
     """
     rows = np.asarray(counts, dtype=np.float64)
     with np.errstate(divide="ignore"):
@@ -198,11 +199,11 @@ def weights(counts: ArrayLike) -> Floats:
 
 
 def contribution(figures: Figures, weight: Floats) -> NDArray[np.int64]:
-    """Return what one hospital adds to the sums over hospitals, whole numbers ``[2, pairs, R]`` for ``R`` arrangements
-    of group labels.
+    """Return what one hospital adds to the sums over hospitals, an integer array of shape ``[2, pairs, R]`` for ``R``
+    arrangements of group labels.
 
-    For each pair of groups these are the weighted difference (first group minus second), and its variance times the
-    squared weight. ``weight [pairs]`` are the weights of the pairs at the hospital.
+    For each pair of groups there are two numbers: the weighted difference (first group minus second), and the variance
+    of the difference times the squared weight. ``weight [pairs]`` are the weights of the pairs at the hospital.
     """
     units = np.zeros((2, len(weight), figures.value.shape[1]), dtype=np.int64)
     for k, (a, b) in enumerate(pairs(len(figures.value))):

@@ -49,8 +49,8 @@ class GroupRisk(NamedTuple):
 
 
 def in_the_large(logits: ArrayLike, event: ArrayLike, offsets: ArrayLike) -> Floats:
-    """Return a number ``a [H]`` for each of ``H`` hospitals that is added to its ``logits [n]``, so that the sum of its
-    predicted risks equals its number of events. It is NaN for a hospital with rows of one class only.
+    """Return for each of ``H`` hospitals the number to add to the logits of its rows, so that the sum of its predicted
+    risks equals its number of events. The number is NaN for a hospital with rows of one class only.
 
     Hospital ``h`` has the rows ``offsets[h]:offsets[h + 1]``.
     """
@@ -70,8 +70,8 @@ def in_the_large(logits: ArrayLike, event: ArrayLike, offsets: ArrayLike) -> Flo
 
 
 def risk_sums(logits: ArrayLike, event: ArrayLike, offsets: ArrayLike, labels: ArrayLike, groups: int) -> Floats:
-    """Compute sums over the rows of each group of patients at each of ``H`` hospitals, ``[H, groups, 4]``; zeros if one
-    of the hospital's logits is not finite.
+    """Compute sums over the rows of each group of patients at each of ``H`` hospitals, ``[H, groups, 4]``. They are 0
+    at a hospital with a logit that is not finite.
 
     ``labels [n]`` are the groups of the rows. The four sums are:
 

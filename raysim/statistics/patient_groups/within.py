@@ -29,10 +29,11 @@ NAN = float("nan")
 class AttributeSums:
     """What ``H`` hospitals send about an attribute of patients, such as sex, with ``G`` known groups.
 
-    - ``counts [H, G, 2]``: the numbers of rows with and without the event; for a real label ``[H, G, 1]``, all rows.
+    - ``counts [H, G, 2]``: the numbers of rows with and without the event. For a real-valued label they are ``[H, G,
+      1]``, the numbers of all rows.
     - ``value [H, G]``: the AUROC, or the mean absolute error, of a group's rows at a hospital; ``variance [H, G]``: its
       variance.
-    - ``risks [H, G, 4]``: see :func:`raysim.statistics.patient_groups.risks.risk_sums`; None for a real label.
+    - ``risks [H, G, 4]``: see :func:`raysim.statistics.patient_groups.risks.risk_sums`; None for a real-valued label.
     - ``units``: sums over hospitals of :func:`~raysim.statistics.patient_groups.contributions.contribution`, ``[2,
       pairs, R]`` for ``R`` arrangements of group labels, the observed one first. Hospitals whose errors have different
       scales (powers of 2) are summed separately, by scale.
@@ -45,8 +46,8 @@ class AttributeSums:
     units: Mapping[int, Ints]
 
     def sums(self) -> tuple[Floats, Floats]:
-        """Return the weighted differences between pairs of groups and their variances, summed over hospitals, ``[pairs,
-        R]`` each for ``R`` arrangements.
+        """Return the weighted differences between pairs of groups, and the variances of these differences. Both are
+        sums over hospitals, ``[pairs, R]`` for ``R`` arrangements.
         """
         first, second = np.zeros((2, len(pairs(self.counts.shape[1])), 1))
         for scale, units in sorted(self.units.items()):
@@ -146,12 +147,12 @@ class WithinGap:
 
     @property
     def low(self) -> float:
-        """The lower limit of the difference between the two groups within these hospitals."""
+        """The lower limit of the 95 % interval of the difference between the two groups within these hospitals."""
         return self.pair.low
 
     @property
     def high(self) -> float:
-        """The upper limit of the difference between the two groups within these hospitals."""
+        """The upper limit of the 95 % interval of the difference between the two groups within these hospitals."""
         return self.pair.high
 
     @property
@@ -215,16 +216,16 @@ def together(gaps: Sequence[WithinGap]) -> list[WithinGap]:
 
 
 def _over_pairs(values: Floats, sign: float) -> Floats:
-    """Return for each pair of groups the first group's ``values [H, G]`` plus ``sign`` times the second group's, ``[H,
-    pairs]``.
+    """Return for each pair of groups the first group's values plus ``sign`` times the second group's. ``values`` is
+    ``[H, G]``, the result ``[H, pairs]``.
     """
     each = [values[:, a] + sign * values[:, b] for a, b in pairs(values.shape[1])]
     return np.stack(each, axis=1) if each else np.empty((len(values), 0))
 
 
 def _studentised(first: Floats, second: Floats) -> Floats:
-    """Return the differences ``first`` divided by their standard errors, the roots of ``second``: 0 for a difference of
-    0, and infinite for another difference with a standard error of 0.
+    """Return the differences ``first`` divided by their standard errors, the roots of ``second``. The result is 0 for a
+    difference of 0, and infinite for any other difference with a standard error of 0.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = first / np.sqrt(second)

@@ -20,9 +20,9 @@ class BatchSchedule:
     """The rows of each step's batches, for hospitals in descending order of their numbers of steps.
 
     ``rows [T, H, B]`` are indices into the concatenated rows of all ``H`` hospitals, for ``T`` steps and batches of up
-    to ``B`` rows. The batch of hospital ``h`` in step ``t`` is the first ``counts[t, h]`` of ``B`` indices; the rest is
-    padding (the hospital's first row). ``active`` has, for each step, the number of hospitals that still have a batch.
-    For full batches ``T`` is 1, because all steps use the same rows.
+    to ``B`` rows. The first ``counts[t, h]`` of ``B`` indices are the batch of hospital ``h`` in step ``t``. The others
+    are padding, and name the hospital's first row. ``active`` has, for each step, the number of hospitals that still
+    have a batch. For full batches ``T`` is 1, because all steps use the same rows.
     """
 
     rows: NDArray[np.int32]

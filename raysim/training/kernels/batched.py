@@ -32,17 +32,19 @@ class Gradient(Protocol):
     """A model's gradient, computed for many hospitals at once."""
 
     def accumulate(self, theta: Tensor, X: Tensor, y: Tensor, weight: Tensor, into: Tensor) -> None:
-        """Add ``sum_b weight[h, b] * gradient of loss(theta[h]; X[h, b], y[h, b])`` to ``into [H, P]``.
+        """Add the weighted sum of the gradients of each hospital's rows to ``into [H, P]``.
 
-        There are ``H`` hospitals with batches of ``B`` rows each. The shapes are ``theta [H, P]``, ``X [H, B, F]``, ``y
-        [H, B]`` and ``weight [H, B]``. ``into`` may be the same tensor as ``theta``.
+        For hospital ``h`` this sum is ``sum_b weight[h, b] * gradient of loss(theta[h]; X[h, b], y[h, b])``. With ``H``
+        hospitals and batches of ``B`` rows, the shapes are ``theta [H, P]``, ``X [H, B, F]``, ``y [H, B]`` and ``weight
+        [H, B]``. ``into`` may be the same tensor as ``theta``.
         """
 
 
 class Dense:
     """Fully connected layers of ``widths (F, ..., outputs)`` with ReLU between them.
 
-    A single output is the logit of class 1 under the log loss, and the prediction of a real label under other losses.
+    A single output is the logit of class 1 under the log loss, and the prediction of a real-valued label under other
+    losses.
     """
 
     def __init__(self, widths: Sequence[int], loss: str = LOG_LOSS) -> None:
@@ -162,7 +164,7 @@ class Cohort:
 
 
 def _label_type(y: NDArray[Any], dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the type of labels on the device: int64 for class indices, the run's precision for real labels."""
+    """Return the type of labels on the device: int64 for class indices, the run's precision for real-valued labels."""
     return dtype if y.dtype.kind == "f" else np.dtype(np.int64)
 
 
@@ -197,11 +199,10 @@ class _Step:
         self._count = torch.tensor([state.steps for state in states], dtype=torch.float64, device=theta.device)
 
     def __call__(self, active: int, X: Tensor, y: Tensor, weight: Tensor) -> None:
-        """Make one step for the first ``A = active`` hospitals, with ``X [A, B, F]``, ``y [A, B]`` and ``weight [A,
-        B]``.
+        """Make one step for the first ``active`` hospitals, with batches of ``B`` rows each.
 
-        A row's weight is its loss weight in the task divided by the number of rows in the batch. Padding has the weight
-        0.
+        With ``A = active``, the shapes are ``X [A, B, F]``, ``y [A, B]`` and ``weight [A, B]``. A row's weight is its
+        loss weight in the task divided by the number of rows in the batch. Padding has the weight 0.
         """
         self._move(active, X, y, weight)
         if self._frozen is not None:
@@ -209,7 +210,7 @@ class _Step:
             theta.copy_(torch.where(self._frozen[:active], self._start[:active], theta))
 
     def end(self, tasks: Sequence[Task]) -> None:
-        """Store the optimiser's state in ``Task.moments``, for each task that has it."""
+        """Store the optimiser's state in ``Task.moments``, for each task in which it is not None."""
         for h, task in enumerate(tasks):
             if task.moments is not None and self._name != "sgd":
                 task.moments.first = self._first[h].cpu().numpy()

@@ -22,10 +22,10 @@ norm."""
 
 
 class Traced(NamedTuple):
-    """The inputs and gradients of a dense layer, from which the gradients of its parameters are computed by row.
+    """The inputs and gradients of a dense layer, from which each row's gradient of the parameters is computed.
 
-    ``received [n, in]`` are the layer's inputs, and ``returned [n, out]`` the gradients of the rows' losses with
-    respect to its outputs.
+    ``received [n, in]`` are the layer's inputs. ``returned [n, out]`` are the gradients of the rows' losses with
+    respect to the layer's outputs.
     """
 
     received: NDArray[Any]
@@ -95,7 +95,7 @@ def row_squares(layers: Sequence[Traced]) -> NDArray[Any]:
 
 
 def patient_lengths(layers: Sequence[Traced], patient: Patients) -> NDArray[Any]:
-    """Return the 2-norm of the gradient of each of ``U`` patients over all layers, ``[U]``."""
+    """Return the 2-norms ``[U]`` of the gradients of ``U`` patients, over all layers."""
     if patient is None:
         lengths: NDArray[Any] = np.sqrt(row_squares(layers))
         return lengths
@@ -232,10 +232,10 @@ class RowFactors:
             returned[planted] = 0.0 if k else returned.shape[1] ** -0.5
 
     def __call__(self, squares: NDArray[Any], layers: Sequence[Traced], rows: NDArray[np.int64]) -> NDArray[Any]:
-        """Return the clipping factor of each of the ``b'`` rows of a batch, ``[b']``.
+        """Return the clipping factors of the rows of a batch, ``[b']``.
 
         ``squares [b']`` are the squared norms of the rows' gradients, and ``layers`` the layers' inputs and gradients.
-        The batch consists of the hospital's ``rows [b]``, followed by padding.
+        The batch consists of the hospital's ``rows [b]``, followed by padding up to ``b'`` rows.
         """
         each = factors(np.sqrt(squares), self._clip, self._dtype)
         places = self.shared(rows, 0, len(rows))

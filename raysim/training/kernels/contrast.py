@@ -3,9 +3,9 @@
 Let ``z`` be a row's representation by the trained model. Two other models stay fixed: the received model, and the
 hospital's own previous model. The unit vectors of the row's representations by these models are ``u_received`` and
 ``u_own``, where ``u = a / max(|a|, 1e-8)`` for a representation ``a``. The cosines of ``z`` with ``u_own`` and with
-``u_received`` differ by ``d = z . v / max(|z|, 1e-8)``, where ``v = u_own - u_received``. A step needs only ``v`` of
-the fixed models. ``v`` is 0 if both are the same model. For a term with ``weight`` and ``temperature``, the gradient
-with respect to ``z`` is ``weight sigmoid(d / temperature) / temperature * (v - d z / |z|) / |z|``.
+``u_received`` differ by ``d = z . v / max(|z|, 1e-8)``, where ``v = u_own - u_received``. A step therefore needs only
+``v`` from the fixed models. ``v`` is 0 if both are the same model. For a term with ``weight`` and ``temperature``, the
+gradient with respect to ``z`` is ``weight sigmoid(d / temperature) / temperature * (v - d z / |z|) / |z|``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def directions(local: Rows, received: Rows) -> Rows:
 
 
 def add_gradient(z: Rows, v: Rows, weight: float, temperature: float, into: Rows) -> None:
-    """Add the gradient of the contrastive term with respect to rows' representations ``z [b, d]`` to ``into [b, d]``.
+    """Compute the contrastive term's gradient with respect to the representations ``z [b, d]``, and add it to ``into``.
 
     ``v [b, d]`` is the result of :func:`directions`. The gradient is not divided by the number of rows.
     """

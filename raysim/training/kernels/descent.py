@@ -1,10 +1,10 @@
 """Parts that the numpy kernels share: the order of batches, proximal terms, and optimisers whose steps are part of BLAS
 products.
 
-A kernel passes each mean gradient to BLAS as ``target <- keep * target + scale * gradient``. For plain SGD the target
-is the parameters themselves. The step, the shrinkage by the proximal term and the product that computes the gradient
-are then one call to BLAS, and no gradient is stored. A hospital's parameters stay in the core's second-level cache from
-the first batch to the last.
+For each mean gradient, a kernel calls BLAS to compute ``target <- keep * target + scale * gradient``. For plain SGD the
+target is the parameters themselves. The step, the shrinkage by the proximal term and the product that computes the
+gradient are then one call to BLAS, and no gradient is stored. A hospital's parameters stay in the core's second-level
+cache from the first batch to the last.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # Adam
 
 
 class Blas(NamedTuple):
-    """The BLAS routines of one precision. They write their result into their last array, which must be in Fortran
-    order."""
+    """The BLAS routines of one precision. They write the result into their last array argument, which must be in
+    Fortran order."""
 
     gemv: Callable[..., Any]  # (alpha, a, x, beta, y, offx, incx, offy, incy, trans, overwrite_y)
     gemm: Callable[..., Any]  # (alpha, a, b, beta, c, trans_a, trans_b, overwrite_c)
@@ -66,16 +66,13 @@ def combined_proximal(task: Task, dtype: DTypeLike) -> tuple[float, Vector | Non
 
 
 class Decay(NamedTuple):
-    """Weight decay with the coefficient ``rate`` on all parameters except those at the indices ``free``.
-
-    Most of the parameters in ``free`` are biases.
-    """
+    """Weight decay with coefficient ``rate`` on all parameters but those at the indices ``free`` (mostly biases)."""
 
     rate: float
     free: NDArray[np.int64]
 
     def add_gradient(self, theta: Vector, weight: float, into: Vector) -> None:
-        """Add the gradients of weight decay and of a proximal term towards 0 with ``weight`` to ``into [P]``.
+        """Add two gradients to ``into [P]``: of weight decay, and of the proximal term ``weight/2 * |theta|^2``.
 
         Their sum is ``(weight + rate) * theta``; for parameters without weight decay (``free``) it is ``weight *
         theta``.
@@ -136,7 +133,7 @@ class Penalties:
         self._axpy = BLAS[theta.dtype].axpy
 
     def add_gradient(self, into: Vector) -> None:
-        """Add the gradients of proximal terms, linear term and weight decay to ``into [P]``, the batch's gradient."""
+        """Add the gradients of proximal terms, linear term and weight decay to the batch's gradient, ``into [P]``."""
         if self._decay is not None:
             self._decay.add_gradient(self._theta, self._weight, into)
         elif self._anchor is not None:
@@ -218,10 +215,7 @@ def _resumed(vector: Vector | None, theta: Vector) -> Vector:
 
 
 class Frozen:
-    """The optimiser ``update``, except that parameters in the mask ``frozen [P]`` keep their values.
-
-    After each step the initial values of these parameters are restored in ``theta``.
-    """
+    """The optimiser ``update``, except that parameters in the mask ``frozen [P]`` keep their values."""
 
     def __init__(self, update: StepRule, theta: Vector, frozen: NDArray[np.bool_]) -> None:
         self.target, self.keep, self.scale, self.lift = update.target, update.keep, update.scale, update.lift
@@ -287,7 +281,7 @@ def begin(
 
 
 def end(update: StepRule, task: Task, restore: Callable[[Vector], Vector] | None = None) -> None:
-    """Store the optimiser's state in the task's ``moments``, if it has them.
+    """Store the optimiser's state in the task's ``moments``, unless they are None.
 
     ``restore`` is the inverse of ``arrange`` in :func:`begin`.
     """

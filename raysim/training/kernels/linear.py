@@ -1,7 +1,7 @@
 """Linear models in numpy.
 
-A model has one output for a real label (the prediction) or two classes (the log-odds of class 1). For more classes, a
-softmax converts its outputs to probabilities.
+A model has one output for a real-valued label (the prediction) or two classes (the log-odds of class 1). For more
+classes, a softmax converts its outputs to probabilities.
 
 Hospitals are trained one at a time. A hospital's rows are gathered once in each epoch, so that batches are slices, and
 each step is four calls of numpy or BLAS. On one core this is several times faster than products batched over hospitals.
@@ -75,8 +75,8 @@ class LinearModel(DenseLayers):
     def logits(self, theta: Vector, X: NDArray[Any]) -> NDArray[Any]:
         """Return the model's outputs for rows ``X [n, F]``.
 
-        They are predictions of a real label or log-odds of class 1, ``[n]``. For more than two classes they are logits
-        ``[n, C]``.
+        They are predictions of a real-valued label or log-odds of class 1, ``[n]``. For more than two classes they are
+        logits ``[n, C]``.
         """
         theta, X = theta.astype(self._dtype, copy=False), X.astype(self._dtype, copy=False)
         cut = self.outputs * self._features
@@ -159,8 +159,8 @@ class _Buffers:
 
     ``rows [n, F+1]`` are the gathered rows with a constant last column, which makes the bias a weight like all others.
     For a model with one logit ``z``, all features are divided by 2 (which is exact). The residual ``sigmoid(z) - y =
-    (tanh(z/2) - (2y-1))/2`` then needs no multiplication and cannot overflow. Its factor 1/2 is already in the halved
-    features.
+    (tanh(z/2) - (2y-1))/2`` then needs no multiplication and cannot overflow. The residual's factor 1/2 is already in
+    the halved features.
 
     Gathering accesses rows in random order. Rows are therefore first copied in their original order, and then gathered
     from the copy, which is still in the cache. This takes a third of the time of random access to the original memory.
@@ -198,7 +198,7 @@ class _Buffers:
         return batch
 
     def _fill(self, gathered: Gathered, columns: Sequence[tuple[NDArray[Any], NDArray[Any]]], unit: float) -> None:
-        """Gather the rows of some steps, multiplied by ``unit``, and other values of these rows.
+        """Gather the rows of some steps, multiplied by ``unit``, together with other values of the same rows.
 
         ``columns`` are pairs ``(values, into)``, each ``[n]``. ``into`` receives the values in the order of the
         gathered rows. There is a pair for the labels and, if they exist, for the loss weights and for the bounds of
@@ -223,7 +223,7 @@ class _Buffers:
     ) -> tuple[NDArray[Any] | None, list[tuple[NDArray[Any], NDArray[Any]]]]:
         """Return memory ``[n]`` for the loss weights of gathered rows, and the ``columns`` of :meth:`_fill`.
 
-        The first is None if the task has no weights.
+        The memory is None if the task has no weights.
         """
         labels = self._labels[: len(targets)]
         if task.weights is None:
@@ -233,7 +233,7 @@ class _Buffers:
         return ordered, [(targets, labels), (weights, ordered)]
 
     def descend_single(self, task: Task, optimizer: Optimizer, theta: Vector) -> None:
-        """Run LocalSGD for a model with one output, which changes ``theta [F+1]`` in place."""
+        """Train a model with one output by LocalSGD. The call changes ``theta [F+1]`` in place."""
         n = len(task.y)
         update = begin(optimizer, task, theta, self._unpenalised)
         target, scale, keep, finish = update.target, update.scale, update.keep, update.finish
@@ -287,7 +287,7 @@ class _Buffers:
         end(update, task)
 
     def descend_softmax(self, task: Task, optimizer: Optimizer, theta: Vector) -> None:
-        """Run LocalSGD for a model with ``C`` outputs, which changes ``theta [P]`` in place.
+        """Train a model with ``C`` outputs by LocalSGD. The call changes ``theta [P]`` in place.
 
         It works on a copy ``[C, F+1]``, in which the biases are the last column.
         """

@@ -17,7 +17,7 @@ from raysim.training.private import PrivateSteps
 
 
 def largest(clip: float, lengths: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return, for each row, the largest residual with which its gradient's norm is at most ``clip``, ``[n]``.
+    """Return the largest residual of each row, ``[n]``, with which the norm of the row's gradient is at most ``clip``.
 
     ``lengths [n]`` are the norms of the rows' features, with a constant 1 for the bias.
     """
@@ -46,9 +46,9 @@ class LinearClip:
         """The rows' largest residuals ``[n]``, and memory for the largest residuals of gathered rows."""
 
     def shorten(self, z: NDArray[Any], batch: NDArray[Any], low: int, high: int, gathered: NDArray[np.int64]) -> None:
-        """Clip the gradients of a batch in place, by shortening its residuals ``z [b]``.
+        """Clip the gradients of a batch by reducing the rows' residuals ``z [b]``, in place.
 
-        ``batch [b, F+1]`` are the rows ``gathered[low:high]``.
+        A row's gradient is proportional to its residual. ``batch [b, F+1]`` are the rows ``gathered[low:high]``.
         """
         self._settle(z[:, None], low, high, gathered)
         shared, places = None, self._factors.shared(gathered, low, high)
@@ -64,7 +64,7 @@ class LinearClip:
     def shorten_each(
         self, z: NDArray[Any], batch: NDArray[Any], low: int, high: int, gathered: NDArray[np.int64]
     ) -> None:
-        """Clip the gradients of a model with ``C`` outputs in place, by shortening the residuals ``z [b, C]``.
+        """Clip the gradients of a model with ``C`` outputs by reducing the residuals ``z [b, C]``, in place.
 
         The other arguments are as in :meth:`shorten`.
         """
@@ -78,7 +78,8 @@ class LinearClip:
             z[~np.isfinite(z)] = 0
 
     def _settle(self, z: NDArray[Any], low: int, high: int, gathered: NDArray[np.int64]) -> None:
-        """Set the residuals of an auditor's rows to a constant, and those of rows that are not finite to 0."""
+        """Set the residuals of an auditor's rows to a constant, and those of rows with features that are not finite to
+        0."""
         if self._planted is not None:
             z[self._planted[gathered[low:high]]] = z.shape[1] ** -0.5 / self._unit
         if not self._sound:

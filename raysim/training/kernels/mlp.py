@@ -1,8 +1,8 @@
 """A multi-layer perceptron with ReLU and a manual gradient in numpy. No torch is imported on a CPU.
 
 Hospitals are trained one at a time. Each layer's step is fused into the product that computes its gradient
-(``descent.py``). On one core with batches of 32, this is faster than products batched over hospitals, because only the
-weights of one hospital fit the second-level cache.
+(``descent.py``). On one core with batches of 32, this is faster than products batched over hospitals, because the
+second-level cache has room for the weights of one hospital, but not of several.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class MLP:
     """The family ``mlp``.
 
     ``hidden`` has the widths of the hidden layers, in order from the input to the output; it may be empty. ``loss`` is
-    for a real label: ``squared`` (the default) or ``absolute``.
+    for a real-valued label: ``squared`` (the default) or ``absolute``.
     """
 
     labels: ClassVar[tuple[str, ...]] = ("classification", "regression")
@@ -57,7 +57,7 @@ class MLP:
         object.__setattr__(self, "hidden", tuple(widths))
 
     def bind(self, n_features: int, n_classes: int, *, init: str, device: str, precision: str) -> Model:
-        """Return the model for ``F`` features and ``C`` classes (``C`` outputs) or a real label (one output)."""
+        """Return the model for ``F`` features and ``C`` classes (``C`` outputs) or a real-valued label (one output)."""
         loss = choose(self.loss, n_classes)
         widths = (n_features, *self.hidden, n_classes or 1)
         host = MlpModel(widths, init, precision, loss)
@@ -69,11 +69,10 @@ class MLP:
 
 
 class MlpModel(DenseLayers):
-    """A multi-layer perceptron: ``layers.<k>.weight [out, in]`` and ``layers.<k>.bias [out]``, as in
-    ``torch.nn.Linear``.
+    """A multi-layer perceptron. Its parameters are ``layers.<k>.weight [out, in]`` and ``layers.<k>.bias [out]``.
 
     ``widths`` is ``(F, hidden..., C)``: the number of features, the widths of hidden layers, and the number of outputs.
-    For a real label there is one output.
+    For a real-valued label there is one output.
     """
 
     clips_contrast = True
@@ -88,11 +87,10 @@ class MlpModel(DenseLayers):
         self._init, self._dtype, self._loss = init, np.dtype(precision), loss
 
     def initial(self, rng: np.random.Generator) -> NDArray[np.float64]:
-        """Return initial parameters ``[P]``, drawn uniformly on ``+-1/sqrt(in)`` (torch's default for ``Linear``), or
-        zeros.
+        """Return the initial parameters ``[P]``: uniform numbers of magnitude up to ``1/sqrt(in)``, or zeros.
 
-        ``in`` is the number of a layer's inputs. Zeros are useful for tests only, because gradient descent from zeros
-        changes only the last layer's bias.
+        The uniform numbers are torch's default for ``Linear``, where ``in`` is the number of a layer's inputs. Zeros
+        are useful for tests only, because gradient descent from zeros changes only the last layer's bias.
         """
         if self._init == "zeros":
             return np.zeros(self.layout.size)
@@ -103,7 +101,7 @@ class MlpModel(DenseLayers):
     def logits(self, theta: Vector, X: NDArray[Any]) -> NDArray[Any]:
         """Return the model's outputs for rows ``X [n, F]``.
 
-        They are margins ``z_1 - z_0`` for two classes or predictions of a real label, ``[n]``. For more than two
+        They are margins ``z_1 - z_0`` for two classes or predictions of a real-valued label, ``[n]``. For more than two
         classes they are logits ``[n, C]``.
         """
         layers = self._layers(theta.astype(self._dtype, copy=False))
@@ -121,8 +119,8 @@ class MlpModel(DenseLayers):
         """Return a function that scores rows of many hospitals in one call, or None; see
         :class:`raysim.training.base.Model`.
 
-        It is None for more than two classes. It is also None if the bits of a product depend on a row's position, as
-        with OpenBLAS's AVX2 code in float32.
+        It is None for more than two classes. It is also None if the rounding of a matrix product depends on a row's
+        position, as with OpenBLAS's AVX2 code in float32.
         """
         one_output = self._widths[-1] == (2 if self._loss == LOG_LOSS else 1)
         return self._logits_in_blocks if one_output and rows_may_move(self._widths, self._dtype) else None

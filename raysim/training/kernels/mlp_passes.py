@@ -1,4 +1,7 @@
-"""Forward and backward passes of a multi-layer perceptron over one batch, and the step that follows, in numpy."""
+"""Forward and backward passes of a multi-layer perceptron over one batch, and the step that follows, in numpy.
+
+The step is the update of the parameters by the local optimiser.
+"""
 
 from __future__ import annotations
 
@@ -170,8 +173,8 @@ class Passes:
         return squares
 
     def scale(self, rows: NDArray[Any], factors: NDArray[Any]) -> None:
-        """Multiply the gradient of each of the batch's ``rows`` by the row's factor ``[b]``. With the factor 0 a row
-        contributes nothing, even if its gradient is not finite."""
+        """Multiply the gradient of each of the batch's ``rows`` by the row's entry of ``factors [b]``. With the factor
+        0 a row contributes nothing, even if its gradient is not finite."""
         for layer in self._batch(len(rows)):
             np.multiply(layer.residuals.T, factors, layer.residuals.T)
         if np.count_nonzero(factors) < len(factors):  # 0 times infinity or NaN is not 0

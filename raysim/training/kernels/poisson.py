@@ -44,7 +44,7 @@ def poisson_losses(outputs: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64
 class PoissonModel(LinearModel):
     """Poisson regression with the parameters ``weight [1, F]`` and ``bias [1]``.
 
-    They give the logarithm of a row's mean count.
+    A row's mean count is the exponential of the linear function with these parameters.
     """
 
     link = "log"

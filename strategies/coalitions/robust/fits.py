@@ -5,8 +5,8 @@ X. Konti et al., *CS-RCFL*, with the losses of :mod:`raysim.strategies.coalition
 distributions within the distance ε_i (the radius) of hospital i's rows. Each hospital determines its radius with a
 :class:`RadiusRule`. The radius never leaves the hospital: each program computes it from the rows again.
 
-A model is a vector of ``F`` weights followed by the intercept. The loss is absolute for real labels (``classes`` 0) and
-logistic for two classes.
+A model is a vector of ``F`` weights followed by the intercept. The loss is absolute for real-valued labels (``classes``
+0) and logistic for two classes.
 """
 
 from __future__ import annotations
@@ -103,8 +103,8 @@ class RadiusRule:
 
 
 def trained(X: NDArray[Any], y: NDArray[Any], classes: int, radius: float, kappa: float) -> Floats:
-    """Return the linear model ``[F + 1]`` with the smallest robust loss on rows with features ``X [n, F]`` and labels
-    ``y [n]``. With radius 0 this is training without robustness."""
+    """Return the linear model with the smallest robust loss, as a vector ``[F + 1]``. The features of n rows are
+    ``X [n, F]``, and their labels are ``y [n]``. With radius 0 this is training without robustness."""
     if classes:
         return train_logistic(X, signs(y), radius, kappa, intercept=True).theta
     return train_l1(X, y, radius, intercept=True).theta
@@ -125,8 +125,8 @@ def transfer_losses(
 
 @dataclass(frozen=True)
 class LinearModelFit(Statistic):
-    """A hospital's own linear model, with the smallest mean loss on its rows or, if there is a ``rule`` for the radius,
-    with the smallest robust loss."""
+    """A hospital's own linear model. It has the smallest mean loss on the hospital's rows or, if there is a ``rule``
+    for the radius, the smallest robust loss."""
 
     classes: int
     shape: tuple[int]

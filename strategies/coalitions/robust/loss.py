@@ -2,16 +2,16 @@
 
 X. Konti et al., *CS-RCFL*: hospital ``i`` considers a Wasserstein-1 ball of radius ε_i around the empirical
 distribution of its rows. The robust transfer loss ``L_ij`` is the largest mean loss of model ``j`` over this ball. In
-the ball, features may be anywhere in R^d, and labels may be any label; distances are l2. Transport changes features and
-labels but not the constant feature of the intercept. The intercept therefore enters margins and residuals, but not
-norms.
+the ball, features may be anywhere in R^d, and labels may be any label; distances are l2 norms. Transport changes
+features and labels but not the constant feature of the intercept. The intercept therefore enters margins and residuals,
+but not norms.
 
 Deviation: equation (13) prints θ_i in the residual. This is a misprint: equation (12) has θ_j. The paper does not give
 the cost κ of a label change; it is an argument here.
 
-Shapes: ``X [n, F]`` rows, ``models [M, P]`` with ``P = F``, or ``F + 1`` where the last scalar is an intercept. Callers
-that already have the models' predictions ``x.θ [n, M]`` and norms ``|θ| [M]`` use :func:`l1_of` and
-:func:`logistic_of`. A hospital without rows has no loss: NaN for every model.
+Shapes: features of n rows are ``X [n, F]``. Models are ``[M, P]`` with P = F, or with P = F + 1 if the last scalar is
+an intercept. Callers that already have the models' predictions ``x.θ [n, M]`` and norms ``|θ| [M]`` use :func:`l1_of`
+and :func:`logistic_of`. A hospital without rows has no loss: NaN for every model.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ from raysim.strategies.base import Floats, at_least
 
 
 def l1_losses(X: NDArray[Any], y: NDArray[Any], models: Floats, radius: float) -> Floats:
-    """Return the robust absolute loss of each of M models θ_j on rows ``X [n, F]`` with real labels ``y [n]``, ``[M]``.
-    It is ``ε sqrt(|θ_j|^2 + 1) + mean |y - x.θ_j|`` with ε the ``radius`` (eq. 12 and 13).
+    """Return the robust absolute loss of each of M models θ_j, ``[M]``.
+
+    It is ``ε sqrt(|θ_j|^2 + 1) + mean |y - x.θ_j|`` with ε the ``radius`` (eq. 12 and 13). The features of n rows are
+    ``X [n, F]``, and their real-valued labels are ``y [n]``.
 
     The 1 under the root is there because the cost of transport is the l2 distance of ``(x, y)``.
     """
@@ -34,8 +36,8 @@ def l1_losses(X: NDArray[Any], y: NDArray[Any], models: Floats, radius: float) -
 
 
 def l1_of(predicted: NDArray[Any], norms: Floats, y: NDArray[Any], radius: float) -> Floats:
-    """Return the same losses as :func:`l1_losses`, from M models' predictions ``[n, M]`` and the norms of their weights
-    ``[M]``."""
+    """Return the same losses as :func:`l1_losses`. ``predicted [n, M]`` are the predictions of M models, and
+    ``norms [M]`` are the norms of their weights."""
     check_radius(radius)
     if not len(y):
         return np.full(len(norms), np.nan)
@@ -44,8 +46,8 @@ def l1_of(predicted: NDArray[Any], norms: Floats, y: NDArray[Any], radius: float
 
 
 def logistic_losses(X: NDArray[Any], y: NDArray[Any], models: Floats, radius: float, kappa: float = 1.0) -> Floats:
-    """Return the robust logistic loss of each of M models θ on rows ``X [n, F]`` with labels -1 or +1 ``y [n]``,
-    ``[M]``.
+    """Return the robust logistic loss of each of M models θ, ``[M]``. The features of n rows are ``X [n, F]``, and
+    their labels, -1 or +1, are ``y [n]``.
 
     The loss is the worst mean loss over all distributions to which the rows can be moved at a mean cost of at most ε
     (``radius``). Moving a row from ``(x, y)`` to ``(x', y')`` costs ``|x - x'| + κ |y - y'| / 2``. With margins
@@ -61,8 +63,8 @@ def logistic_losses(X: NDArray[Any], y: NDArray[Any], models: Floats, radius: fl
 
 
 def logistic_of(predicted: NDArray[Any], norms: Floats, y: NDArray[Any], radius: float, kappa: float) -> Floats:
-    """Return the same losses as :func:`logistic_losses`, from M models' predictions ``[n, M]`` and the norms of their
-    weights ``[M]``."""
+    """Return the same losses as :func:`logistic_losses`. ``predicted [n, M]`` are the predictions of M models, and
+    ``norms [M]`` are the norms of their weights."""
     check_radius(radius)
     check_kappa(kappa)
     if not len(y):
@@ -78,8 +80,8 @@ def logistic_of(predicted: NDArray[Any], norms: Floats, y: NDArray[Any], radius:
 
 
 def transport_prices(margins: Floats, norms: Floats, radius: float, kappa: float) -> Floats:
-    """Return for each of M models the transport price ``a`` that minimises the dual in :func:`logistic_losses`,
-    ``[M]``. κ must be finite.
+    """Return the transport price ``a`` of each of M models, ``[M]``. It minimises the dual in :func:`logistic_losses`;
+    κ must be finite.
 
     ``margins`` are ``[n, M]``, and ``norms [M]`` are the models' |θ|. The dual is convex and piecewise linear in a,
     with slope ``ε - κ #{m_p > a κ} / n`` for the margins ``m_p`` of the n rows. It stops falling where at most

@@ -3,24 +3,25 @@
 X. Konti et al., *CS-RCFL*, the robust local problems (4) and (5). The module
 :mod:`raysim.strategies.coalitions.robust.loss` derives their objectives in closed form, for Wasserstein-1 balls of
 radius ε with the l2 norm. θ are the model's weights; the intercept (the last scalar, if there is one) is not part of
-the norm |θ|. ``X [n, F]`` are the features of n rows, with a row x for each label y. ``m = y x.θ`` is a row's margin,
-and κ is the cost of a label change.
+the norm |θ|. ``X [n, F]`` are the features of n rows; a row x has the label y. ``m = y x.θ`` is a row's margin, and κ
+is the cost of a label change.
 
 - absolute loss: ``min mean |y - x.θ| + ε sqrt(|θ|^2 + 1)``. Its dual is ``max u.y + sqrt(ε^2 - |X'u|^2)`` over
   ``u [n]`` with ``|u_p| <= 1/n`` for each row p and ``|X'u| <= ε``. With an intercept, also ``sum u = 0``.
 - logistic loss: for κ = inf, ``min mean softplus(-m) + ε |θ|``; for finite κ,
   ``min over θ, a >= |θ| of a ε + mean softplus(-m) + mean max(0, m - a κ)``. The dual of each maximises the mean
-  entropy of probabilities ``s [n]``. Its second variable ``v [n]`` in [0, 1/n] is the mass that is moved to flipped
+  entropy of probabilities ``s [n]``. A second dual variable, ``v [n]`` in [0, 1/n], is the mass moved to flipped
   labels; it is 0 for κ = inf. The constraint is ``|X'(y (s/n - v))| <= ε - κ sum v``, with an intercept also
   ``sum y (s/n - v) = 0``.
 
-Deviation: the paper solves conic programs, and proximal gradient is usual for κ = inf. Here a number δ smooths the
-kinks of the objective and, for the logistic loss, scales a barrier for ``a >= |θ|``. Newton's method solves the problem
-for smaller and smaller δ. The derivatives of the smoothed losses are a dual point, so each solution comes with a lower
-bound on the optimum. A solution needs some dozens of Newton steps.
+Deviation: the paper solves conic programs, and proximal gradient methods are usual for κ = inf. Here a number δ smooths
+the kinks of the objective and, for the logistic loss, scales a barrier for ``a >= |θ|``. Newton's method solves the
+problem for smaller and smaller δ. The derivatives of the smoothed losses give a dual point, and thereby a lower bound
+on the optimum.
 
 Radius 0 is training without robustness. The optimum then does not exist for separable rows, and it is not unique if
-there are more features than rows. Therefore ``RIDGE/2 |θ|^2``, intercept included, is added at radius 0 and only there.
+there are more features than rows. Therefore ``RIDGE/2 |θ|^2``, intercept included, is added to the objective if the
+radius is 0.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ STEPS = 100
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """A trained model with a certificate of its distance from the optimum."""
+    """A trained model, with a lower bound on the objective of any model."""
 
     theta: Floats
     """The model, ``[P]``."""
@@ -58,14 +59,16 @@ class Fit:
 
     @property
     def gap(self) -> float:
-        """The difference between the model's objective and the lower bound on any objective, at least 0."""
+        """The difference between the model's objective and the lower bound on the objective of any model, at least
+        0."""
         return max(0.0, self.value - self.bound)
 
 
 def train_l1(
     X: NDArray[Any], y: NDArray[Any], radius: float, *, intercept: bool = False, tolerance: float = 1e-7
 ) -> Fit:
-    """Return the linear model with the smallest robust absolute loss on rows ``X [n, F]`` with real labels ``y [n]``.
+    """Return the linear model with the smallest robust absolute loss. The features of n rows are ``X [n, F]``, and
+    their real-valued labels are ``y [n]``.
 
     Training ends when the model's objective is proven to exceed the minimum by at most ``tolerance * (1 + objective)``,
     or after :data:`STAGES` smoothed problems.
@@ -119,16 +122,17 @@ def train_logistic(
     intercept: bool = False,
     tolerance: float = 1e-7,
 ) -> Fit:
-    """Return the linear model with the smallest robust logistic loss on rows ``X [n, F]`` with labels -1 or +1
-    ``y [n]``.
+    """Return the linear model with the smallest robust logistic loss. The features of n rows are ``X [n, F]``, and
+    their labels, -1 or +1, are ``y [n]``.
 
     Training ends when the model's objective is proven to exceed the minimum by at most ``tolerance * (1 + objective)``,
     or after :data:`STAGES` smoothed problems. ``kappa`` is the cost of a label change; with infinity, labels cannot
     change.
 
-    A positive ``radius`` must be below ``kappa / 2``. Otherwise half of the labels can be flipped, no model is better
-    than zeros, and ``ValueError`` is raised. For a positive radius no optimum exists if all rows have one class, labels
-    cannot change, and there is an intercept. The intercept is then set to odds of ``2n + 1`` to 1.
+    A positive ``radius`` must be below ``kappa / 2``. Otherwise ``ValueError`` is raised: half of the labels could be
+    flipped, and no model would be better than the model of zeros. For a positive radius no optimum exists if all rows
+    have one class, labels cannot change, and there is an intercept. The intercept is then set to odds of ``2n + 1`` to
+    1 for this class.
     """
     check_radius(radius)
     check_kappa(kappa)
@@ -214,8 +218,8 @@ def _robust_logistic(
     excess_of = np.column_stack([signed, np.full(n, 0.0 if certain else -kappa)])
 
     def flips(point: Floats, delta: float) -> tuple[Floats, Floats]:
-        """Return ``e = m - a κ`` for each row's margin m, and ``sqrt(e^2 + δ^2)``. The mean of the two smooths
-        ``max(0, e)``."""
+        """Return ``e = m - a κ`` for each row's margin m, and ``sqrt(e^2 + δ^2)``. The mean of both is a smooth version
+        of ``max(0, e)``."""
         excess = excess_of @ point
         return excess, np.sqrt(excess**2 + delta**2)
 
@@ -292,10 +296,11 @@ def _follow(
 
 
 def _newton(objective: Objective, point: Floats) -> Floats:
-    """Minimise a convex objective by damped Newton steps, then by full steps as long as they shorten the gradient.
+    """Minimise a convex objective by damped Newton steps, then by full steps as long as they reduce the gradient's
+    norm.
 
-    The full steps are needed near kinks. There the gradient may be too large to prove optimality although float64 no
-    longer resolves a decrease of the objective.
+    The full steps are needed near kinks. There float64 may no longer resolve a decrease of the objective while the
+    gradient is still too large to prove optimality.
     """
     value, derivatives = objective(point)
     gradient, hessian = derivatives()
@@ -328,21 +333,22 @@ def _design(X: NDArray[Any], y: NDArray[Any], intercept: bool) -> tuple[Floats, 
 
 
 def _scaled_into(radius: float, dual: Floats, needed: float) -> Floats:
-    """Return the point ``dual`` of the dual problem, scaled down if the radius ``needed`` for it exceeds ``radius``."""
+    """Return ``dual``, a point of the dual problem that needs the radius ``needed``. If this exceeds ``radius``, the
+    point is scaled down."""
     return dual * (radius / needed) if needed > radius else dual
 
 
 def _balanced(u: Floats) -> Floats:
-    """Return ``u`` with the sum 0. Either its positive or its negative entries are scaled down, so that no entry
-    grows."""
+    """Return ``u``, changed so that its sum is 0. Either its positive or its negative entries are scaled down, so that
+    no entry grows."""
     up, down = float(u[u > 0].sum()), float(-u[u < 0].sum())
     least = min(up, down)
     return np.where(u > 0, u * (least / up if up else 0.0), u * (least / down if down else 0.0))
 
 
 def _classes_balanced(y: Floats, s: Floats, v: Floats) -> tuple[Floats, Floats]:
-    """Return the dual variables ``s`` and ``v`` so that ``sum y (s/n - v) = 0``, by scaling down ``s`` for the rows of
-    one class or ``v`` for the rows of the other class."""
+    """Return the dual variables ``s`` and ``v``, changed so that ``sum y (s/n - v) = 0``. Either ``s`` is scaled down
+    for the rows of one class, or ``v`` for the rows of the other class."""
     excess = float(y @ (s / len(y) - v))
     over = y * excess > 0
     if (total := float(s[over].sum()) / len(y)) > abs(excess):

@@ -1,23 +1,22 @@
 """A scalable lower bound on program (11) of CS-RCFL, from eigenvalues and multipliers of linear inequalities.
 
 Program (11) divides N hospitals into K coalitions S with the smallest
-``sum over S of (1/|S|) sum over i, j in S of L_ij``, for losses ``L [N, N]``. A partition is the matrix
-``Z_ij = 1/|S|`` where i and j are both in S, else 0. Its cost is ``<C, Z>`` with ``C = (L + L')/2``. Z is a projection
-of rank K that maps the vector of ones to itself. Therefore ``Z = J/N + Y``, where J is all ones and Y is a projection
-of rank K - 1 orthogonal to the ones (J. Peng, Y. Wei: *Approximating K-means-type clustering via semidefinite
+``sum over S of (1/|S|) sum over i, j in S of L_ij``, for losses ``L [N, N]``. A partition is written as a matrix Z:
+``Z_ij = 1/|S|`` if i and j are both in S, else 0. Its cost is ``<C, Z>`` with ``C = (L + L')/2``. Z is a projection of
+rank K that maps the vector of ones to itself. Therefore ``Z = J/N + Y``, where J is all ones and Y is a projection of
+rank K - 1 orthogonal to the ones (J. Peng, Y. Wei: *Approximating K-means-type clustering via semidefinite
 programming*, SIAM J. Optim. 18, 2007). Z also satisfies ``Z >= 0`` and the clique inequalities of
-:mod:`raysim.strategies.coalitions.solver.cliques`. Take any multipliers ``V >= 0`` of ``Z >= 0`` and ``t_c >= 0`` of
-the clique inequalities c. Let ``M = C - V + sum over c of t_c A_c``, with ``A_c`` the coefficients of Z in inequality
-c. Then no partition costs less than
+:mod:`raysim.strategies.coalitions.solver.cliques`. Take any multipliers ``V >= 0`` for the constraint ``Z >= 0``, and
+``t_c >= 0`` for each clique inequality c. Let ``M = C - V + sum over c of t_c A_c``, with ``A_c`` the coefficients of Z
+in inequality c. Then no partition costs less than
 
     ``1'M1/N + the sum of the K - 1 smallest eigenvalues of M on the space orthogonal to the ones``.
 
 The bound is valid for multipliers that are not optimal, so the search for good multipliers may stop at any time. The
-search is the alternating direction method of multipliers. It alternates between the non-negative matrices and the
-convex hull of the matrices ``J/N + Y``. Violated clique inequalities are added during the search, and a primal-dual
-step changes their multipliers (Condat and Vũ). One iteration needs one eigendecomposition. The converged bound is at
-least as high as the bound of the linear program over Z. For 50 hospitals or more, it takes far less time than the
-linear program.
+search is the alternating direction method of multipliers. It alternates between projections onto the non-negative
+matrices and onto the convex hull of the matrices ``J/N + Y``. Violated clique inequalities are added during the search,
+and a primal-dual step changes their multipliers (Condat and Vũ). The converged bound is at least as high as the bound
+of the linear program over Z. For 50 hospitals or more, it takes far less time than the linear program.
 """
 
 from __future__ import annotations
@@ -119,7 +118,7 @@ class _Relaxation:
             self.term = self.triangles.term() + self.fours.term()
 
     def bound(self) -> float:
-        """Return the lower bound on the cost of a partition that the current multipliers prove."""
+        """Return the lower bound that the current multipliers prove for the cost of any partition."""
         M = self.cost + self.term + self.penalty * self.negative
         values = np.linalg.eigvalsh(self.across.T @ M @ self.across)
         return float(M.sum() / len(M) + values[: self.rank].sum())

@@ -1,9 +1,9 @@
 """Linear inequalities that partitions satisfy, for the bounds on program (11) of CS-RCFL.
 
-A partition is the matrix ``Z_ij = 1/|S|`` where i and j are both in S, else 0. For a hospital i and a set T of others,
-``sum over t in T of Z_it - sum over pairs t, u in T of Z_tu <= Z_ii``. If q members of T are in i's coalition S, the
-left side is at most ``(q - q (q - 1)/2) / |S|``. This is at most ``Z_ii = 1/|S|``. Here T has two members (triangles)
-or three (fours).
+A partition is written as a matrix Z: ``Z_ij = 1/|S|`` if i and j are both in S, else 0. For a hospital i and a set T of
+others, ``sum over t in T of Z_it - sum over pairs t, u in T of Z_tu <= Z_ii``. If q members of T are in i's coalition
+S, the left side is at most ``(q - q (q - 1)/2) / |S|``. This is at most ``Z_ii = 1/|S|``. In this module T has two
+members (triangles) or three (fours).
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ PATTERNS = {
 
 @dataclass(eq=False)
 class Cliques:
-    """Linear inequalities on the matrix Z of a partition of hospitals. A row of ``at [m, 3]`` or ``[m, 4]`` has the
-    hospital i of an inequality and then the two or three other hospitals, ascending."""
+    """Linear inequalities on the matrix Z of a partition of hospitals. Each row of ``at`` has the hospitals of one
+    inequality: i, and then two or three others, ascending."""
 
     at: Ids
     multipliers: Floats
@@ -40,7 +40,7 @@ class Cliques:
 
     @staticmethod
     def none(size: int, hospitals: int) -> Cliques:
-        """Return an empty set of inequalities, each of which would involve ``size`` of the ``hospitals``."""
+        """Return an empty set of inequalities on ``size`` hospitals. ``hospitals`` is the number of all hospitals."""
         return Cliques(np.empty((0, size), np.int64), np.empty(0), hospitals)
 
     def move(self, Z: Floats) -> None:
@@ -48,7 +48,7 @@ class Cliques:
         self.multipliers = np.maximum(0.0, self.multipliers + self.steps * (self.coefficients @ Z.ravel()[self.flat]))
 
     def term(self) -> Floats:
-        """Return the sum of the inequalities' coefficients of Z times their multipliers, as a symmetric matrix
+        """Return the coefficients of Z, summed over inequalities with their multipliers as weights: a symmetric matrix
         ``[N, N]``."""
         return self._spread(self.multipliers, self.coefficients)
 
@@ -58,8 +58,8 @@ class Cliques:
         return self._spread(np.ones(len(self.at)), np.abs(self.coefficients))
 
     def renewed(self, new: Ids, amounts: Floats, most: int) -> Cliques:
-        """Return the inequalities with a positive multiplier, and the ``most`` inequalities of ``new [m, size]`` that
-        are violated most, by ``amounts [m]``."""
+        """Return the inequalities that have a positive multiplier, and those of ``new [m, size]`` that are violated
+        most. ``amounts [m]`` are the violations, and ``most`` is the largest number of inequalities to add."""
         code = self.hospitals ** np.arange(self.at.shape[1])
         positive = self.multipliers > 0
         old = self.at[positive]
@@ -84,10 +84,10 @@ def pace(all_cliques: Sequence[Cliques], penalty: float) -> None:
 
 
 def violated_triangles(Z: Floats, least: float, most: int) -> tuple[Ids, Floats]:
-    """Return the inequalities on three hospitals ``(i, j, k)`` that ``Z [N, N]`` violates by more than ``least``,
-    ``[m, 3]``, and their violations ``[m]``.
+    """Return the triangle inequalities that ``Z [N, N]`` violates by more than ``least``. The first array, ``[m, 3]``,
+    has the hospitals ``(i, j, k)`` of each, and the second has the violations.
 
-    At most ``most`` of them are returned for each i.
+    ``most`` is the largest number of inequalities that are returned for each i.
     """
     violated, amounts = [np.empty((0, 3), np.int64)], [np.empty(0)]
     for i in range(len(Z)):
@@ -103,11 +103,11 @@ def violated_triangles(Z: Floats, least: float, most: int) -> tuple[Ids, Floats]
 
 
 def violated_fours(Z: Floats, least: float, most: int) -> tuple[Ids, Floats]:
-    """Return some inequalities on four hospitals ``(i, j, k, l)`` that ``Z [N, N]`` violates by more than ``least``,
-    ``[m, 4]``, and their violations ``[m]``.
+    """Return some inequalities on four hospitals that ``Z [N, N]`` violates by more than ``least``. The first array,
+    ``[m, 4]``, has the hospitals ``(i, j, k, l)`` of each, and the second has the violations.
 
-    The search is not exhaustive. For each i, the ``most`` inequalities on three hospitals with the largest violation
-    are extended by the l that increases the violation most.
+    The search is not exhaustive. For each i, the ``most`` inequalities with the largest violation are chosen among
+    those on three hospitals. Each is extended by the hospital l that increases the violation most.
     """
     n = len(Z)
     violated, amounts = [np.empty((0, 4), np.int64)], [np.empty(0)]

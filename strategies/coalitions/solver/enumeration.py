@@ -1,12 +1,12 @@
 """The optimum of program (11) of CS-RCFL for up to about 20 hospitals and any losses, by dynamic programming.
 
 For a subset M of the N hospitals, ``f_1(M) = c(M)`` is the cost of M as one coalition, and ``f_k(M)`` is the smallest
-cost of k coalitions. Then ``f_k(M) = min over S of f_a(S) + f_b(M without S)`` with a + b = k. S runs over the proper
-subsets of M that contain the last hospital of M. For odd k, (a, b) is (1, k - 1). For even k it is (k/2, k/2), so that
-only few of the functions f_k are needed. For all M whose last hospital is h, this is one (min, +) subset convolution
-over the h hospitals before it. A large convolution is divided into three of half the size, by whether S and M contain
-the last of these hospitals. A small one is computed from a table of all pairs of S and M. For K coalitions, the time is
-at most proportional to ``log2(K) 3^(N-1)``, and the memory to ``log2(K) 2^N``.
+cost of M in k coalitions. Then ``f_k(M) = min over S of f_a(S) + f_b(M without S)`` with a + b = k. S runs over the
+proper subsets of M that contain the last hospital of M. For odd k, (a, b) is (1, k - 1). For even k it is (k/2, k/2),
+so that only few of the functions f_k are needed. For all M whose last hospital is h, this is one (min, +) subset
+convolution over the h hospitals before it. A large convolution is divided into three of half the size: S and M contain
+the last of these hospitals, only M does, or neither. A small one is computed from a table of all pairs of S and M. For
+K coalitions, the time is at most proportional to ``log2(K) 3^(N-1)``, and the memory to ``log2(K) 2^N``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BLOCK = 9
 
 def enumerate_coalitions(losses: Floats, coalitions: int, *, seconds: float = np.inf) -> Ids | None:
     """Return the coalition of each of N hospitals, ``[N]``, in the partition with the smallest cost. The result is None
-    if ``seconds`` pass before it is found.
+    if the search is not finished after ``seconds``.
 
     The entry ``[i, j]`` of ``losses [N, N]`` is the loss of hospital j's model at hospital i.
     """
@@ -63,9 +63,9 @@ def _orders(k: int) -> list[int]:
 
 
 def subset_costs(losses: Floats) -> Floats:
-    """Return the cost of each subset of N hospitals as one coalition, ``[2^N]``: the sum of its members' losses under
-    each other's models, divided by its size. A subset's index is its bit mask, and the cost of the empty subset is
-    infinite."""
+    """Return the cost of each subset of N hospitals as one coalition, ``[2^N]``. It is the sum of the members' losses
+    under all members' models, divided by the number of members. A subset's index is its bit mask, and the cost of the
+    empty subset is infinite."""
     n = len(losses)
     pair = losses + losses.T
     sums, sizes = np.zeros(2**n), np.zeros(2**n)
@@ -112,8 +112,8 @@ def _pairs(size: int) -> tuple[Ids, Ids, Ids]:
 
 
 def _assign(tables: dict[int, Floats], labels: Ids, mask: int, k: int, label: int) -> None:
-    """Write the coalitions of the hospitals in the bit mask ``mask`` into ``labels``: the best k coalitions, numbered
-    from ``label`` on."""
+    """Divide the hospitals in the bit mask ``mask`` into the best k coalitions. Write the coalitions' numbers, from
+    ``label`` on, into ``labels``."""
     if k == 1:
         labels[_bits(mask)] = label
         return

@@ -3,8 +3,7 @@
 The cost of a coalition S is ``c(S) = (1/|S|) sum over i, j in S of L_ij``, with ``L_ij`` the loss of hospital j's model
 at hospital i. It depends on L only through ``L + L'``, with L' the transpose. Searches start at random partitions and
 at k-medoids of ``L + L'``. Further searches start at the best partition found, with the members of three coalitions
-reassigned at random. For 200 hospitals these restarts find better partitions than more random starts or random moves of
-some hospitals.
+reassigned at random.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ PAIRS = ["einsum_path", (0, 1), (0, 1)]
 
 
 def coalition_cost(losses: Floats, labels: Ids) -> float:
-    """Return the cost of a partition with the coalitions ``labels [N]`` of N hospitals: the sum over coalitions S of
-    ``(1/|S|) sum over i, j in S of losses[i, j]``."""
+    """Return the cost of a partition: the sum over coalitions S of ``(1/|S|) sum over i, j in S of losses[i, j]``.
+    ``labels [N]`` are the coalitions of N hospitals."""
     member = np.eye(int(labels.max()) + 1)[labels]
     return float((np.einsum("ik,ij,jk->k", member, losses, member, optimize=PAIRS) / member.sum(axis=0)).sum())
 
@@ -38,9 +37,9 @@ def search_coalitions(
 ) -> Ids:
     """Return the coalition of each of N hospitals, ``[N]``, in the best partition found by local searches.
 
-    ``starts`` searches begin at k-medoids and at random partitions, half each. ``kicks`` further searches begin at the
-    best partition so far, with three coalitions changed at random. Coalitions are numbered 0, 1, ... by their smallest
-    member; none is empty.
+    ``starts`` is the number of searches that begin at k-medoids and at random partitions, half each. ``kicks`` is the
+    number of further searches. They begin at the best partition so far, with three coalitions changed at random.
+    Coalitions are numbered 0, 1, ... by their smallest member; none is empty.
     """
     symmetric = (losses + losses.T) / 2
     best, least = _random_labels(len(losses), coalitions, rng), np.inf

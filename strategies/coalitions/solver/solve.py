@@ -5,8 +5,8 @@ divide N hospitals into exactly K coalitions S with the smallest ``sum over S of
 
 Local search gives the partition, and a spectral bound limits its distance from the optimum. If the bound does not prove
 optimality, all partitions of up to 20 hospitals are enumerated by dynamic programming. For more hospitals the gap is
-stated. If no other model has a smaller loss on a hospital's rows than the hospital's own model (exact training, radius
-0), the cost never rises with K. In that case, choose K by losses on held-out rows.
+stated. With exact training and radius 0, no model has a smaller loss on a hospital's rows than the hospital's own. The
+cost then never rises with K, so choose K by losses on held-out rows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TOLERANCE = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class Coalitions:
-    """A partition of the hospitals, with bounds on its distance from the optimum."""
+    """A partition of the hospitals, with a lower bound on the cost of any partition."""
 
     labels: Ids
     """The coalition of each hospital, ``[N]``, numbered by its smallest member."""

@@ -52,7 +52,7 @@ def label(connection: duckdb.DuckDBPyConnection, tables: Collection[str]) -> tup
     warnings.
 
     The label of a stay is whether kidney injury begins in the :data:`AHEAD` hours after the prediction time (the SQL
-    variable ``minutes``), before the stay ends.
+    variable ``minutes``) and before the stay ends.
     """
     connection.execute(f"SET VARIABLE ahead = {AHEAD * 60}")
     connection.execute(f"CREATE TEMP TABLE kidneys AS {sql('aki')}")

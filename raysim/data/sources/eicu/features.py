@@ -92,8 +92,8 @@ def available(domain: str, present: Collection[str]) -> list[str]:
 
 
 def missing_tables(present: Collection[str], unused: Collection[str]) -> str | None:
-    """Describe which tables are missing and which features are lost without them ("lacks one table ..."); None if no
-    table is missing. Tables in ``unused`` do not count as missing.
+    """Describe which tables are missing and which features are lost without them; None if no table is missing. Tables
+    in ``unused`` do not count as missing.
     """
     parts = []
     for table in TABLES:

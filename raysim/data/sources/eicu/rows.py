@@ -24,9 +24,7 @@ def counts(connection: duckdb.DuckDBPyConnection, query: str) -> tuple[int, ...]
 
 
 def text(values: NDArray[Any]) -> NDArray[Any]:
-    """Return the values as texts of fixed width, ``[N]``, with ``unknown`` for missing values. Such arrays can be
-    stored without pickling.
-    """
+    """Return the values as texts of fixed width, ``[N]``, with ``unknown`` for missing values."""
     return np.asarray(np.ma.filled(values, "unknown"), dtype=str)
 
 
@@ -36,8 +34,8 @@ def float32(values: NDArray[Any], absent: float = np.nan) -> NDArray[np.float32]
 
 
 def attributes(silo: NDArray[Any], stays: dict[str, NDArray[Any]]) -> dict[str, dict[str, str]]:
-    """Return the attributes of each name in ``silo [N]``, such as its region. A silo is what counts as a hospital; if
-    it combines eICU hospitals with different values, the value is ``mixed``.
+    """Return attributes, such as the region, of each hospital named in ``silo [N]``. If such a hospital combines
+    several of eICU, an attribute in which they differ is ``mixed``.
     """
     names, of_silo = np.unique(silo, return_inverse=True)
     by_hospital: dict[str, dict[str, str]] = {str(name): {} for name in names}

@@ -47,7 +47,7 @@ def table_of(folder: Path) -> Path:
 
 
 def scores(folder: Path, names: tuple[str, ...], stays: NDArray[Any]) -> dict[str, NDArray[np.float64]]:
-    """Read the values ``[N]`` of each score in ``names`` for ``stays [N]``; NaN for stays without a value."""
+    """Read the values of each score in ``names``, in the order of ``stays [N]``; NaN for stays without a value."""
     found = {}
     with database({_TABLE: table_of(folder)}, _SCHEMA) as connection:
         for name in names:

@@ -1,8 +1,8 @@
 """The eICU Collaborative Research Database (demo or full) as a federation's rows.
 
 Each ICU stay is one row. Features are what was known by the prediction time. ``docs/eicu.md`` lists them and their
-origin, and the fields that are left out because they would reveal the label. DuckDB aggregates straight from the csv
-files, one SQL file for each clinical domain, so that tables larger than memory are read in one pass.
+origin, and the fields that are left out because they would reveal the label. DuckDB aggregates the csv files directly,
+with one SQL file for each clinical domain. Tables larger than memory are thus read in one pass.
 """
 
 from __future__ import annotations

@@ -37,8 +37,8 @@ _CHUNK = 1 << 20
 
 
 def find_tables(folder: Path, schema: Schema = TABLES) -> dict[str, Path]:
-    """Find the files of the tables of ``schema`` in ``folder``. File names are the tables' names in any case, with
-    ``.csv`` or ``.csv.gz``.
+    """Find the files of the tables of ``schema`` in ``folder``. A file has its table's name, in upper or lower case,
+    with the ending ``.csv`` or ``.csv.gz``.
 
     Raises ``DataError`` if the folder, or the ``patient`` table in it, does not exist.
     """
@@ -65,8 +65,8 @@ def database(tables: Mapping[str, Path], schema: Schema = TABLES) -> Iterator[du
     without a file is empty.
 
     Compressed files are also checked against their checksums, since DuckDB does not check them. Raises ``DataError``
-    naming a file that cannot be read, at the latest when the ``with`` block ends, and ``ConfigError`` if DuckDB is not
-    installed.
+    naming a file that cannot be read, at the latest when the ``with`` block ends. Raises ``ConfigError`` if DuckDB is
+    not installed.
     """
     need("duckdb", "eicu", "data.source")
     import duckdb

@@ -43,7 +43,8 @@ class Calibration:
 
         - ``warn``: risks are wrong at some hospital, or differ in calibration between hospitals, or are wrong over all
           rows.
-        - ``ok``: most hospitals' intervals of observed over expected events lie within the tolerance.
+        - ``ok``: at a share of at least :data:`ENOUGH_WITHIN` of hospitals, the interval of the ratio of observed to
+          expected events lies within the tolerance.
         - ``open``: all other cases.
         """
         if self.p <= ALPHA or self.by_hospital.bound.at_least or self.pooled_off:
@@ -52,7 +53,7 @@ class Calibration:
 
     @property
     def pooled_off(self) -> bool:
-        """Whether the risks over all rows together are too high or too low beyond the tolerance and beyond chance."""
+        """Whether the risks of all rows together are wrong by more than the tolerance, and by more than chance."""
         low, high = TOLERATED
         return not low <= self.estimate <= high and (self.limits.low > 1 or self.limits.high < 1)
 

@@ -1,8 +1,8 @@
 """The card's line on fairness: whether the model ranks one group of patients better within hospitals.
 
 A gap is the difference of AUROC between groups of patients. The state of the line is ``ok`` only if the interval of
-every attribute's gap lies within :data:`SMALL`. That an interval contains 0 is not sufficient, because a wide interval
-may also contain a large gap.
+every attribute's gap lies between minus and plus :data:`SMALL`. That an interval contains 0 is not sufficient, because
+a wide interval may also contain a large gap.
 """
 
 from __future__ import annotations

@@ -48,15 +48,15 @@ def federate(
 ) -> tuple[Federate, Line]:
     """Decide whether a federated method is better than training alone, and write the card's line about it.
 
-    - ``pair``: the difference of the method ``name`` minus training ``alone``; its interval ``limits`` is joint over
-      all methods.
-    - ``small``: the comparison at the hospitals with fewer training rows than the median; None if the main metric of
-      both is defined at too few of them.
+    - ``pair``: the main metric of the method minus that of training alone. Its interval ``limits`` is joint over all
+      methods. ``name`` and ``alone`` are their display names.
+    - ``small``: the comparison at the hospitals with fewer training rows than the median; None if too few of them have
+      a defined main metric under both.
     - ``level``: the main metric (AUROC or MAE) of training alone, which limits the possible values of ``pair``.
-    - ``two_classes``: the number of hospitals that trained on one class only, and the comparison at the other
-      hospitals; None if there are none.
-    - ``hospitals``: the number of hospitals at which the method's main metric is defined; that of training alone may be
-      undefined at some of them.
+    - ``two_classes``: the number of hospitals that trained on one class only, and the comparison at all other
+      hospitals; None if no hospital did.
+    - ``hospitals``: the number of hospitals at which the method's main metric is defined, also if that of training
+      alone is undefined.
     """
     verdict = _verdict(kind, pair, limits)
     digits = kind.decimals([pair.difference])

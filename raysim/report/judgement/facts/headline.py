@@ -54,7 +54,7 @@ def use_of(kind: TaskKind, lines: Sequence[Line], recommends: bool) -> Use:
 
 
 def by_rank(quality: Line) -> bool:
-    """Return whether it is not demonstrated that the model ranks patients better than chance.
+    """Return whether the card warns that the model may rank patients no better than chance.
 
     ``quality`` is the card's line on quality. That line may also warn because acting on the model has no net benefit;
     such a warning does not count here.

@@ -14,7 +14,7 @@ from raysim.report.possible import difference as possible
 
 
 class Learners(NamedTuple):
-    """Sentences that compare models (learners); empty for one model, or for one seed, which cannot compare models."""
+    """Sentences that compare models (learners). They are empty if there is only one model or one seed."""
 
     whole: str = ""
     """A sentence comparing each other model with the recommended one, with figures."""

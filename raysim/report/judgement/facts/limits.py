@@ -90,7 +90,7 @@ def predicts(data: Data) -> Line:
 
 
 def unseen(kind: TaskKind, data: Data, level: Paired, interval: Limits) -> Line:
-    """Write the card's line on hospitals outside training.
+    """Write the card's line on performance at hospitals that took no part in training.
 
     ``level`` is the mean main metric (AUROC or MAE) at these hospitals, with its ``interval``.
     """
@@ -117,9 +117,9 @@ def unseen(kind: TaskKind, data: Data, level: Paired, interval: Limits) -> Line:
 def limits(data: Data, pair: Paired | None, visible: Sequence[float] = ()) -> Line:
     """Write the card's line on what the data cannot show.
 
-    ``pair`` is the recommended method's difference from another; the line names its degrees of freedom. ``visible``
-    has the smallest difference that the comparison detects with 80 % power, for each method that does not demonstrably
-    differ from the recommended one; infinity if such a difference is impossible.
+    ``pair`` is the recommended method's difference from another; the line names its degrees of freedom. ``visible`` is
+    about methods that do not demonstrably differ from the recommended one. For each of them, it has the smallest
+    difference that the comparison detects with 80 % power, or infinity if no possible difference is large enough.
     """
     numbers = {"judged": data.judged, "hospitals": data.hospitals, "judged_share": float(data.judged_share)}
     if not data.recommends:

@@ -23,10 +23,11 @@ def quality(
 ) -> Line:
     """Write the card's line on the main metric (AUROC or MAE), and on the net benefit of acting on the model.
 
-    - ``value``: the main metric, as the mean over this number of ``hospitals``; ``limits`` is its interval.
+    - ``value``: the mean of the main metric; ``limits`` is its interval. ``hospitals``: the number of hospitals in the
+      mean.
     - ``useful``: the net benefit; None for several classes, for a numeric label, or if it was not measured.
     - ``elsewhere``: whether ``limits`` also covers other hospitals of the same kind. If not, it covers only these
-      hospitals and trained models, because an interval that covers other hospitals includes an AUROC of 0.5.
+      hospitals and these trained models. This is so if an interval for other hospitals includes an AUROC of 0.5.
     """
     figures: dict[str, Any] = {
         kind.headline: json_number(value),

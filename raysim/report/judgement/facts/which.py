@@ -83,7 +83,7 @@ def stands(evidence: Evidence) -> str:
 
 
 def _equals(evidence: Evidence) -> str:
-    """Return a clause on the methods equivalent to the recommended one; it says if all send about as many bytes."""
+    """Return a clause on methods equivalent to the recommended one; it says if all send nearly the same bytes."""
     best = evidence.entries[evidence.best]
     equals = [evidence.entries[i] for i in evidence.choice.equals]
     if not equals:

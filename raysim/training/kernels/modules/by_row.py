@@ -28,7 +28,8 @@ CELLS = 2**24
 class RowGradients:
     """Computes the gradient of a module's loss for each row separately.
 
-    ``layout`` splits a vector ``[P]`` into the module's parameters. ``constant`` are its buffers, which do not change.
+    ``layout`` splits a vector ``[P]`` into the module's parameters. ``constant`` are the module's buffers, which do not
+    change.
     """
 
     def __init__(self, module: nn.Module, layout: Layout, constant: Mapping[str, Tensor], loss: str) -> None:

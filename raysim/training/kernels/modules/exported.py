@@ -39,15 +39,15 @@ class Margins(nn.Module):
         self.module, self._loss = module, loss
 
     def forward(self, X: Tensor) -> Tensor:
-        """Return the outputs of rows ``[n, F]``: ``[n]``, or ``[n, C]`` for more than two classes."""
+        """Return the outputs for rows ``[n, F]``. For more than two classes they are ``[n, C]``, else ``[n]``."""
         return margins(self.module(X), self._loss)
 
 
 def margins(z: Tensor, loss: str) -> Tensor:
     """Convert a module's outputs ``z [n, outputs]`` to the outputs of a model.
 
-    For two classes they are the margins ``z_1 - z_0``, ``[n]``; for a real label, the predictions, ``[n]``. For more
-    than two classes ``z`` is returned unchanged.
+    For two classes they are the margins ``z_1 - z_0``, ``[n]``; for a real-valued label, the predictions, ``[n]``. For
+    more than two classes ``z`` is returned unchanged.
     """
     if loss != LOG_LOSS:
         return z[:, 0]
@@ -62,5 +62,5 @@ class Means(nn.Module):
         self.module = module
 
     def forward(self, X: Tensor) -> Tensor:
-        """Return the means ``[n]`` of rows ``[n, F]``."""
+        """Return the predicted mean ``[n]`` for each of the rows ``[n, F]``."""
         return torch.exp(self.module(X))

@@ -64,9 +64,10 @@ def bind_module(
 ) -> Model:
     """Return the module ``cls(n_features, n_outputs, **options)`` as a :class:`raysim.training.base.Model`.
 
-    It has one output per class and the log loss; for a real label (``n_classes`` 0) it has one output. The options
-    ``loss`` (see ``losses.choose``) and ``autocast`` (see :class:`ModuleModel`) are read by the engine, and not passed
-    to ``cls``. Raises ``ConfigError`` if the module cannot be constructed, or if its outputs have the wrong shape.
+    It has one output per class and the log loss; for a real-valued label (``n_classes`` 0) it has one output. The
+    options ``loss`` (see ``losses.choose``) and ``autocast`` (see :class:`ModuleModel`) are read by the engine, and not
+    passed to ``cls``. Raises ``ConfigError`` if the module cannot be constructed, or if its outputs have the wrong
+    shape.
     """
     options = dict(options)
     loss = choose(options.pop("loss", None), n_classes)
@@ -104,8 +105,8 @@ class ModuleModel:
     - ``loss``: the name of a loss in ``raysim.training.losses``.
     - ``batches``: whether a GPU may train several hospitals at once. The module must then have no buffers, random
       numbers or ``lookup``.
-    - ``halves``: whether a local update computes matrix products in bfloat16, where ``torch.autocast`` does so.
-      Parameters, losses and the optimiser keep the run's precision. Evaluation and DP-SGD also use the run's precision.
+    - ``halves``: whether a local update uses bfloat16 for matrix products, as ``torch.autocast`` does. Parameters,
+      losses and the optimiser keep the run's precision. Evaluation and DP-SGD also use the run's precision.
     """
 
     def __init__(self, flat: FlatModule, loss: str = LOG_LOSS, halves: bool = False) -> None:
@@ -120,7 +121,7 @@ class ModuleModel:
     def logits(self, theta: Vector, X: NDArray[Any]) -> NDArray[Any]:
         """Return the model's outputs for rows ``X [n, F]``.
 
-        They are margins ``z_1 - z_0`` for two classes or predictions of a real label, ``[n]``. For more than two
+        They are margins ``z_1 - z_0`` for two classes or predictions of a real-valued label, ``[n]``. For more than two
         classes they are logits ``[n, C]``.
         """
         with torch.no_grad():

@@ -1,8 +1,8 @@
 """A hospital's local update: LocalSGD of a module by autograd.
 
 The contrastive term of MOON (:attr:`raysim.strategies.base.Objective.contrast`) works with any torch module that has a
-linear layer. The representation of a row is the input of the module's last ``nn.Linear``, in the order of the module's
-parts.
+linear layer. The representation of a row is the input of the last ``nn.Linear`` among the module's parts, in their
+order.
 """
 
 from __future__ import annotations
@@ -154,9 +154,10 @@ def _contrasting(flat: FlatModule, task: Task) -> Contrasting | None:
 class Contrasting:
     """MOON's contrastive term, for the rows of the module's latest forward pass.
 
-    The term compares the rows' representations in this pass with those by two other models: ``previous`` and
-    ``received``, each given as parameters and buffers. Forward passes must be made within the context of this object,
-    which records their representations. Raises ``ValueError`` for a module without a linear layer.
+    The term compares the rows' representations in this pass with the representations that two other models compute:
+    ``previous`` and ``received``. Both are given as parameters and buffers. This object is a context that records
+    representations, so forward passes must be made within it. Raises ``ValueError`` for a module without a linear
+    layer.
     """
 
     def __init__(

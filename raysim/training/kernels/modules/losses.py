@@ -1,7 +1,7 @@
 """The losses of ``raysim.training.losses`` for autograd, for each row ``[b]``.
 
-The arguments are a module's outputs for ``b`` rows, ``[b, C]``, and the rows' labels, ``[b]``. For a real label ``C``
-is 1.
+The arguments are a module's outputs for ``b`` rows, ``[b, C]``, and the rows' labels, ``[b]``. For a real-valued label
+``C`` is 1.
 """
 
 from __future__ import annotations

@@ -137,8 +137,7 @@ def _gradients(parameters: Sequence[nn.Parameter], places: Sequence[int]) -> lis
 
 
 def _split(vector: NDArray[np.floating], parameters: Sequence[nn.Parameter], layout: Layout) -> list[Tensor]:
-    """Return copies of the parts of ``vector [P]`` that belong to each of ``parameters``, each on its parameter's
-    device."""
+    """Copy the part of ``vector [P]`` that belongs to each of ``parameters`` to that parameter's device."""
     views = layout.split(vector).values()
     return [torch.from_numpy(view.copy()).to(p.detach()) for p, view in zip(parameters, views, strict=False)]
 
