@@ -44,7 +44,7 @@ class Compression:
         """Adjust the step of the ``grid`` compressor so that messages times ``weight`` can be added without rounding.
         Return the adjusted compression, and the new step times ``weight``.
 
-        Each entry of a message is an integer times the step. A sum without rounding reveals only the sum of these
+        Each entry of a message is an integer times the step. If sums are not rounded, they reveal only the sum of these
         integers.
         """
         counts = exact_multiple(weight * self.step)

@@ -49,7 +49,7 @@ def qsgd(u: Floats, levels: int, rng: np.random.Generator) -> Floats:
     """Quantise by QSGD (Alistarh et al. 2017): each magnitude is rounded to a multiple of ``|u| / levels``, where
     ``|u|`` is the 2-norm of ``u``.
 
-    Whether it is rounded up or down is random, so that the result is unbiased.
+    Whether a magnitude is rounded up or down is random, so that the result is unbiased.
     """
     length = float(np.linalg.norm(u))
     if length == 0.0:

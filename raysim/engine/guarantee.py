@@ -44,14 +44,12 @@ class Terms:
 
     @property
     def rates(self) -> tuple[float, ...]:
-        """Return the probability with which a patient or row is sampled in a training step of its hospital, one for
-        each hospital, ``[N]``.
-        """
+        """Return, for each hospital, the probability that a training step samples a given patient or row."""
         return tuple(min(1.0, self.batch / n) if self.batch and n else 1.0 for n in self.patients)
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """Return each hospital's number of training steps in a local update, ``[N]``."""
+        """Return each hospital's number of training steps in a local update."""
         return tuple(self.epochs * (math.ceil(n / self.batch) if self.batch else 1) for n in self.patients)
 
 

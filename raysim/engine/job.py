@@ -111,8 +111,8 @@ class Job:
 
     @property
     def redraws_noise(self) -> bool:
-        """Whether a round that is run again after a stop draws fresh noise, and therefore costs as much privacy as
-        another round.
+        """Whether a round that is run again after a stop draws fresh noise, and therefore costs as much privacy as one
+        more round.
         """
         return self.privacy is not None and self.privacy.noise == "system"
 
@@ -126,7 +126,7 @@ class Job:
 class Round:
     """A row of ``rounds.csv``: the time, bytes and metrics of one round.
 
-    A run without rounds has one row, round 0, with the time and bytes before any round: :attr:`Outcome.setup`.
+    A run without rounds has one row, round 0, with the time and bytes before any round (:attr:`Outcome.setup`).
     """
 
     round: int
@@ -254,7 +254,7 @@ class Outcome(Gathered):
         return self.losses.curve({row.round: row.training_loss for row in self.rounds})
 
     def stays(self, federation: Federation, model: str) -> Ids:
-        """Return the number of rows with which each hospital is evaluated, ``[N]``, or its noisy public estimate; see
+        """Return the number of rows with which each hospital is evaluated, or a noisy public estimate; see
         :func:`noisy_stays`.
         """
         if self.all_rows is not None:
@@ -267,8 +267,7 @@ class Outcome(Gathered):
         return max((row.round for row in self.rounds), default=0)
 
     def participated(self, hospitals: int) -> Ids | None:
-        """Return the number of rounds in which each hospital has sent an update or run a client program,
-        ``[hospitals]``.
+        """Return, for each hospital, the number of rounds in which it has sent an update or run a client program.
 
         The result is None under a privacy guarantee, which assumes that client sampling is secret. If a strategy has no
         local training, what its client programs send counts as updates. Local-only training and training on pooled rows

@@ -1,8 +1,8 @@
 """Robust aggregation: a named rule, with or without pre-aggregation, which replaces the server's average.
 
 Pre-aggregation replaces the ``m`` updates by ``k`` weighted means before the rule is applied. It averages each update
-with its nearest neighbours (NNM), or the updates within buckets. The functions for both return the weights of the
-means, a matrix ``[k, m]``.
+with its nearest neighbours (NNM), or the updates within buckets. The functions :func:`nearest_neighbours` and
+:func:`buckets` return the weights of these means, a matrix ``[k, m]``.
 
 Y. Allouah, S. Farhadkhani, R. Guerraoui, N. Gupta, R. Pinot, J. Stephan: *Fixing by Mixing: A Recipe for Optimal
 Byzantine ML under Heterogeneity*, AISTATS 2023 (NNM). S. P. Karimireddy, L. He, M. Jaggi: *Byzantine-Robust Learning on
@@ -155,8 +155,8 @@ def buckets(order: Ids, size: int) -> Floats:
 
 
 def mixed(means: Floats, updates: Floats) -> Floats:
-    """Return the weighted means ``[k, P]`` of ``updates [m, P]``; row ``i`` of ``means [k, m]`` has the weights of mean
-    ``i``.
+    """Return weighted means of ``updates [m, P]``, one in each row. Row ``i`` of ``means [k, m]`` has the weights of
+    mean ``i``.
 
     The mean of equal updates equals them to the last bit.
     """

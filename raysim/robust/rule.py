@@ -34,8 +34,8 @@ Rule = Callable[[Floats, int], Aggregate]
 
 
 def by_columns(of: Callable[[Floats], Floats], updates: Floats) -> Floats:
-    """Return ``of(updates)``, ``[P]``, but call ``of`` with only some columns ``[m, w]`` at a time. ``of`` must treat
-    each column independently.
+    """Apply the function ``of`` to the columns of ``updates``, some columns at a time, and return the results ``[P]``.
+    The function must treat each column independently.
     """
     columns = updates.shape[1]
     # A part has at least two columns, because numpy adds a single column in another order.
@@ -50,7 +50,7 @@ def distances_to(point: Floats, updates: Floats) -> Floats:
 
 
 def squared_distances(updates: Floats) -> Floats:
-    """Return the squared distances between all pairs of updates, ``[m, m]``, from one product of matrices.
+    """Return an array ``[m, m]`` with the squared distances between all pairs of updates, from one product of matrices.
 
     The median is subtracted from the updates first: for nearly equal vectors far from the origin, the product would
     lose all digits of their difference.

@@ -34,8 +34,8 @@ def krum(updates: Floats, f: int) -> Aggregate:
 
 
 def multi_krum(updates: Floats, f: int, kept: int | None = None) -> Aggregate:
-    """Return the mean of the ``kept`` updates with the smallest Krum scores; None means ``m - f`` of ``m`` updates.
-    Raises ``ValueError`` unless ``kept`` is between 1 and ``m``.
+    """Return the mean of the updates with the smallest Krum scores. ``kept`` is the number of these updates; None means
+    ``m - f`` of ``m`` updates. Raises ``ValueError`` unless ``kept`` is between 1 and ``m``.
     """
     m = len(updates)
     count = max(1, m - f) if kept is None else kept
@@ -66,7 +66,7 @@ def bulyan(updates: Floats, f: int) -> Aggregate:
 
 
 def bulyan_selection(updates: Floats, f: int) -> Ids:
-    """Return the indices of the updates that Bulyan chooses, in the order in which they are chosen, ``[m - 2f]``."""
+    """Return the indices of the ``m - 2f`` updates that Bulyan chooses, in the order in which they are chosen."""
     m = len(updates)
     if m < 4 * f + 3:
         raise ValueError(f"{m} updates are fewer than the {4 * f + 3} that Bulyan needs for {f} wrong ones")
@@ -86,8 +86,8 @@ def _mean_of(updates: Floats, chosen: Ids) -> Aggregate:
 
 
 def trust_scores(updates: Floats, root: Floats) -> Floats:
-    """Return FLTrust's trust score of each update, ``[m]``: its cosine with ``root [P]``, or 0 if the cosine is
-    negative or a norm is 0.
+    """Return FLTrust's trust score of each update: its cosine with ``root [P]``, or 0 if the cosine is negative or a
+    norm is 0.
     """
     lengths = np.linalg.norm(updates, axis=1) * np.linalg.norm(root)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -96,7 +96,7 @@ def trust_scores(updates: Floats, root: Floats) -> Floats:
 
 
 def fltrust(updates: Floats, root: Floats) -> Aggregate:
-    """Return the mean of the updates after each is scaled to the norm of ``root [P]``, weighted by
+    """Scale each update to the norm of ``root [P]``. Return the mean of the scaled updates, weighted by
     :func:`trust_scores`. The result is 0 if all scores are 0.
     """
     trust = trust_scores(updates, root)

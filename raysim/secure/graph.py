@@ -42,8 +42,8 @@ def threshold(given: Literal["auto"] | int, m: int, degree: int) -> int:
 
 
 def neighbours(ids: Ids, count: int, seed: int, round: int) -> dict[int, Ids]:
-    """Return, for each of the hospitals ``ids [m]``, the neighbours with which it shares masks, in ascending order: all
-    other hospitals, or an even ``count`` of them.
+    """Return, for each of the hospitals ``ids [m]``, the neighbours with which it shares masks, in ascending order.
+    ``count`` is the number of neighbours: all other hospitals, or an even number.
 
     The hospitals are placed on a ring in a random order, which depends on the ``round``. Neighbours are the next
     ``count / 2`` hospitals on either side.
@@ -59,7 +59,7 @@ def neighbours(ids: Ids, count: int, seed: int, round: int) -> dict[int, Ids]:
 
 
 def default_threshold(around: int) -> int:
-    """Return how many secret shares are needed to reconstruct a secret that ``around`` hospitals share: the smallest
-    number above two thirds of them.
+    """Return how many secret shares are needed to reconstruct a secret: the smallest number above two thirds of
+    ``around``, the number of hospitals that share the secret.
     """
     return 2 * around // 3 + 1

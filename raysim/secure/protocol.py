@@ -200,7 +200,7 @@ class SecureSum:
         return _key_of(self._own_secret(hospital))
 
     def _pair(self, hospital: int, what: str = "mask") -> tuple[Any, bytes]:
-        """Return a hospital's private key and the bytes of its public key, for the purpose ``what``."""
+        """Return a hospital's private key and the bytes of its public key. ``what`` names the purpose of the keys."""
         at = hospital if what == "mask" else -1 - hospital
         if at not in self._keys:
             private = masks.private_key(self._secret(hospital, what))

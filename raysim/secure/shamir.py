@@ -12,8 +12,8 @@ PRIME = 2**256 + 297
 
 
 def split(secret: int, coefficients: Sequence[int], points: Sequence[int], prime: int = PRIME) -> dict[int, int]:
-    """Divide ``secret`` into shares ``{point: value}``: the values at ``points`` of the polynomial modulo ``prime``
-    that is ``secret`` at 0 and has the further ``coefficients``.
+    """Divide ``secret`` into shares ``{point: value}``, one for each of ``points``. The values are those of a
+    polynomial modulo ``prime``: it is ``secret`` at 0, and ``coefficients`` are its other coefficients.
 
     The number of shares needed to compute the secret is the number of ``coefficients`` plus one. Raises ``ValueError``
     if a point is 0 modulo ``prime``.
@@ -30,7 +30,7 @@ def split(secret: int, coefficients: Sequence[int], points: Sequence[int], prime
 
 
 def combine(shares: Mapping[int, int], prime: int = PRIME) -> int:
-    """Return the secret, computed from as many shares ``{point: value}`` as it requires."""
+    """Compute the secret from ``shares {point: value}``, of which there must be enough."""
     weights = lagrange(tuple(shares), prime)
     return sum(weight * value for weight, value in zip(weights, shares.values(), strict=True)) % prime
 

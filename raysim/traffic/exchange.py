@@ -48,8 +48,8 @@ class Traffic:
     def __init__(
         self, ledger: Ledger, strategy: Strategy, view: FederationView, size: int, losses: bool, bits: int | None = None
     ) -> None:
-        """Begin to count, with the messages before the first round. ``losses`` says whether the client selection
-        receives the losses of participating hospitals.
+        """Begin to count a job's traffic, at the time before the first round. ``losses`` says whether the client
+        selection receives the losses of participating hospitals.
 
         A model has ``size`` parameters. ``bits`` is the largest number of bits of a compressed update; None if updates
         are not compressed.
@@ -87,7 +87,7 @@ class Traffic:
         """Record the messages of a client program that the strategy or selection calls by ``view.call``, and the
         hospitals' answers.
 
-        Return the bytes that each of the called hospitals received, and the bytes that each sent, ``[H]``.
+        Return two arrays ``[H]``: the bytes that each called hospital received, and the bytes that each sent.
         """
         ids, program = call.ids, call.program
         sizes = {name: np.full(len(ids), math.prod(send.shape)) for name, send in program.sends.items()}
@@ -109,8 +109,8 @@ class Traffic:
         return received, sum(sizes.values(), np.zeros(len(ids), dtype=np.int64)) * SCALAR_BYTES
 
     def summed(self, kind: str, ids: Ids, sent: int, down: int) -> None:
-        """Record that the hospitals ``ids [h]`` each sent ``sent`` bytes for one secure sum, and together received
-        ``down`` bytes.
+        """Record the traffic of one secure sum. Each of the hospitals ``ids [h]`` sent ``sent`` bytes, and ``down`` is
+        the total that they received.
         """
         self.up += self.ledger.add_bytes(self._round, kind, ids, np.full(len(ids), sent, dtype=np.int64))
         self.down += down
@@ -118,15 +118,15 @@ class Traffic:
             self.setup_down = self.down
 
     def called(self, program: str, kind: str, ids: Ids, sent: NDArray[np.int64], down: int) -> None:
-        """Record that the hospitals ``ids [h]`` sent ``sent [h]`` bytes in a call of the client ``program``, and that
-        all called hospitals together received ``down`` bytes.
+        """Record the traffic of a call of the client ``program``. ``sent [h]`` has the bytes that each of the hospitals
+        ``ids [h]`` sent, and ``down`` is the total that all called hospitals received.
         """
         self.up += self.ledger.add_bytes(self._round, kind, ids, sent, program)
         self.down += down
 
     def recalibrated(self, round: int, ids: Ids, sent: NDArray[np.int64], received: int) -> Bytes:
-        """Record that, for recalibration after a ``round``, the hospitals ``ids [h]`` sent ``sent [h]`` scalars and
-        each received ``received`` scalars.
+        """Record the traffic of recalibration after a ``round``. ``sent [h]`` has the number of scalars that each of
+        the hospitals ``ids [h]`` sent, and ``received`` is the number that each received.
 
         Return the bytes that all these hospitals together received and sent.
         """
@@ -141,9 +141,9 @@ class Traffic:
         """Record that the hospitals ``ids [h]`` sent the validation losses of the models in ``serve`` after a round.
 
         For this they received the server's models in ``serve``, or only the parts of these models that are new
-        (:meth:`Strategy.news`). ``shared`` says whether hospitals' own models contain parameters of the server's first
-        model, which they then received too. These models are not sent again in the next round. Return the bytes that
-        each hospital received, and the bytes that each sent, ``[h]``.
+        (:meth:`Strategy.news`). If ``shared`` is true, hospitals' own models contain parameters of the server's first
+        model, and hospitals received this model too. These models are not sent again in the next round. Return two
+        arrays ``[h]``: the bytes that each hospital received, and the bytes that each sent.
         """
         received = np.zeros(len(ids), dtype=np.int64)
         named = [rows[ids].reshape(len(ids), -1) for rows in serve.values()]
@@ -225,8 +225,8 @@ class Traffic:
             self.trained(ids, problem, state)
 
     def exchanged(self, ids: Ids, problem: LocalProblem, state: State) -> tuple[Floats, Floats]:
-        """Return the bytes that each of the hospitals ``ids [H]``, which now begin local updates for ``problem``, will
-        receive and send.
+        """Return the bytes that each hospital will receive and send for its local update. The hospitals ``ids [H]`` now
+        begin local updates for ``problem``.
 
         The bytes are recorded only when the updates arrive.
         """
@@ -269,8 +269,8 @@ class Traffic:
                 received.append((model, ids))
 
     def _held(self, ids: Ids, problem: LocalProblem, state: State) -> tuple[Ids, Ids]:
-        """Return the distinct hospitals in ``ids [H]``, and how many of the models that each of them needs it already
-        has. ``ids`` has one id for each local update.
+        """Return the distinct hospitals in ``ids [H]``, which has one id for each local update. Also return, for each
+        of them, how many of the models that it needs it already has.
 
         A hospital has the models that it received earlier in this round, with calls of client programs.
         """

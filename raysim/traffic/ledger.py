@@ -80,8 +80,8 @@ class Ledger:
     entries: list[Entry] = field(default_factory=list)
 
     def add(self, round: int, kind: str, hospitals: Ids, scalars: int | NDArray[Any], program: str = "") -> int:
-        """Record that each of the ``hospitals [h]`` sent numbers of 4 bytes; ``scalars`` says how many, for all
-        hospitals or for each, ``[h]``. Return the bytes of all hospitals together.
+        """Record that each of the ``hospitals [h]`` sent numbers of 4 bytes. ``scalars`` is one count for all
+        hospitals, or an array ``[h]`` of counts. Return the bytes of all hospitals together.
         """
         sent = np.broadcast_to(np.asarray(scalars, dtype=np.int64) * SCALAR_BYTES, hospitals.shape)
         return self.add_bytes(round, kind, hospitals, sent, program)
@@ -97,8 +97,8 @@ class Ledger:
         return int(np.unique(np.concatenate(hospitals), return_counts=True)[1].max(initial=0)) if hospitals else 0
 
     def rounds_with(self, kinds: Container[str], hospitals: int, rounds: Container[int] | None = None) -> Ids:
-        """Return in how many ``rounds`` (None: all rounds) each hospital has sent a message of any of these ``kinds``,
-        ``[hospitals]``.
+        """Return, for each hospital, the number of rounds in which it has sent a message of any of these ``kinds``.
+        Only the given ``rounds`` are counted; None means all rounds.
         """
         by_round: dict[int, list[Ids]] = {}
         for entry in self.entries:
@@ -123,8 +123,9 @@ class Ledger:
 
 
 def named_rows(problem: LocalProblem) -> Ids:
-    """Return, for each local update of ``problem``, the indices of the server's models that it uses, one column for
-    each start model or target of a proximal term. Negative entries do not refer to a model of the server.
+    """Return, for each local update of ``problem``, the indices of the server's models that it uses. There is one
+    column for each training phase's start model, and one for the target of each proximal term. Negative entries do not
+    refer to a model of the server.
     """
     columns = []
     for phase in problem.chain:
@@ -136,8 +137,8 @@ def named_rows(problem: LocalProblem) -> Ids:
 
 
 def downlink(problem: LocalProblem, size: int, models: int) -> NDArray[np.int64]:
-    """Return the number of scalars that hospitals receive for each of the ``H`` local updates of ``problem``, ``[H]``.
-    A model has ``size`` scalars.
+    """Return the number of scalars that hospitals receive for each of the local updates of ``problem``. A model has
+    ``size`` scalars.
 
     If several updates of a hospital use the same model of the server, it is counted only in the first. A hospital that
     starts from a mixture of the server's models (``MIXTURE``) receives them all; ``models`` is their number. Arrays

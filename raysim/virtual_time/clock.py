@@ -130,8 +130,8 @@ def checked(clock: Any) -> Clock | None:
 
 
 def trained_rows(view: FederationView, ids: Ids, problem: LocalProblem) -> Floats:
-    """Return how many rows each of the hospitals ``ids [H]`` processes for ``problem``, ``[H]``: its number of training
-    rows times its epochs, summed over the problem's training phases.
+    """Return how many rows each of the hospitals ``ids [H]`` processes for ``problem``. It is the number of training
+    rows times the epochs, summed over the problem's training phases.
     """
     rows, groups = np.zeros(len(ids)), problem.groups
     for phase in problem.chain:

@@ -34,8 +34,8 @@ class System:
     """When hospitals are available; None means that ``availability`` decides."""
 
     def seconds(self, ids: Ids, rows: Floats, down: Floats | float, up: Floats | float) -> Floats:
-        """Return the time in seconds that each of the hospitals ``ids [H]`` needs to receive ``down`` bytes, train on
-        ``rows`` rows and send ``up`` bytes, ``[H]``.
+        """Return the times in seconds ``[H]`` that the hospitals ``ids [H]`` need to receive ``down`` bytes, train on
+        ``rows`` rows and send ``up`` bytes.
         """
         transfer = 2.0 * self.latency[ids] + down / self.down[ids] + up / self.up[ids]
         return np.asarray(transfer + rows / self.rate[ids])
@@ -120,9 +120,9 @@ class Trace:
     """The time intervals in which hospitals are available: interval ``r`` belongs to the hospital with id
     ``hospital[r]``, begins at ``begin[r]`` and ends just before ``end[r]``.
 
-    The intervals of a hospital are disjoint. All repeat every ``period`` seconds (infinite: they do not repeat). A
-    hospital that is available at the end of a period may remain available at the beginning of the next one, for ``carry
-    [N]`` seconds.
+    The intervals of a hospital are disjoint. They repeat every ``period`` seconds, or never if ``period`` is infinite.
+    A hospital that is available at the end of a period may remain available at the beginning of the next one, for
+    ``carry [N]`` seconds.
     """
 
     hospital: Ids
@@ -132,7 +132,7 @@ class Trace:
     carry: Floats
 
     def until(self, now: float) -> Floats:
-        """Return the time at which each of the ``N`` hospitals next becomes unavailable, ``[N]``.
+        """Return the time at which each hospital next becomes unavailable.
 
         It is minus infinity for hospitals that are already unavailable at ``now``.
         """
@@ -153,7 +153,7 @@ class Trace:
 
     @property
     def moments(self) -> int:
-        """Return how many different times in a period there are at which a hospital becomes available."""
+        """Return the number of different times in a period at which some hospital becomes available."""
         return len(np.unique(self.begin))
 
     def _split(self, now: float) -> tuple[float, float]:

@@ -176,7 +176,7 @@ def check_one_model(state: State, problem: LocalProblem, what: str, instead: str
     """Raise ``ConfigError`` unless the global model is the strategy's only model, and ``problem`` is a single phase of
     the built-in local training.
 
-    ``what`` is the configuration key that requires this, and ``instead`` says in the message what to do.
+    ``what`` is the configuration key that requires this. ``instead`` is the part of the message that says what to do.
     """
     several = problem.sent is not None and problem.sent.sums > 1
     further = problem.then or problem.groups or problem.program

@@ -169,9 +169,7 @@ class SynchronousScheduler(ClockedScheduler):
             )
 
     def _check_deadline(self, view: FederationView, ids: Ids, problem: LocalProblem, down: Floats, up: Floats) -> None:
-        """Raise ``ConfigError`` if even the fastest hospitals cannot reply before the deadline, even if none of them is
-        lost.
-        """
+        """Raise ``ConfigError`` if the fastest hospitals cannot reply before the deadline, even if none is lost."""
         rules, everyone = self._section.rounds, view.trainable
         rows = view.sizes[everyone] * (trained_rows(view, ids, problem) / view.sizes[ids]).min()
         seconds = np.sort(self._system.seconds(everyone, rows, down.min(), up.min()))

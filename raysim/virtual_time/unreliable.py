@@ -62,7 +62,7 @@ def scheduler(
 
 
 def usual_seconds(system: System, view: FederationView) -> Floats:
-    """Return the virtual time in seconds that each hospital needs for a round of federated averaging, ``[N]``."""
+    """Return the virtual time in seconds that each hospital needs for a round of federated averaging."""
     everyone, model = np.arange(len(view.sizes)), np.full(len(view.sizes), float(SCALAR_BYTES * view.initial.size))
     return system.seconds(everyone, (view.local_epochs * view.sizes).astype(float), model, model + SCALAR_BYTES)
 

@@ -1,9 +1,9 @@
 """The server's side of attacks and robust rules.
 
 If a rule or an attack needs each hospital's update, hospitals send their updates one by one instead of a sum. Byzantine
-hospitals that collude replace their updates first. The robust rule is then applied to the updates of each weighted sum
-that the strategy requests: the sum becomes the total weight times the rule's aggregate. Without a rule, each sum
-equals, to the last bit, the sum that hospitals' processes would compute.
+hospitals that collude replace their updates first. A strategy requests weighted sums of updates. The robust rule is
+applied to the updates of each sum, and the sum becomes the total weight times the rule's aggregate. Without a rule,
+sums are the same, bit for bit, as if hospitals had sent sums.
 """
 
 from __future__ import annotations
@@ -57,15 +57,11 @@ class Byzantine(Step):
 
     @property
     def lies(self) -> bool:
-        """Whether Byzantine hospitals send false descriptions of their data before training (the attack
-        ``signature_lie``).
-        """
+        """Whether Byzantine hospitals lie about their data before training (the attack ``signature_lie``)."""
         return len(self.bad) > 0 and self._adversary is not None and self._adversary.attack == "signature_lie"
 
     def hospital_step(self, round: int, problem: LocalProblem, ids: Ids) -> OwnAttack | None:
-        """Return the attack of this round if Byzantine hospitals act independently of each other; None for other
-        attacks.
-        """
+        """Return the attack of this round if Byzantine hospitals act independently; None for other attacks."""
         return self._own_attack(round)
 
     def call_step(self, round: int, call: Call, number: int, name: str) -> OwnAttack | None:
@@ -85,8 +81,8 @@ class Byzantine(Step):
         return OwnAttack(section, bad, self._seed, round, hospitals, classes, feature, measured)
 
     def fitted(self, cohort: ScheduledCohort) -> ScheduledCohort:
-        """Return the cohort, whose local problem requests each hospital's update separately if the rule or the attack
-        needs it.
+        """Return the cohort. If the rule or the attack needs each hospital's update, the cohort's local problem is
+        changed to request the updates separately.
         """
         problem = cohort.problem
         if problem is None or POOLED in cohort.ids or problem.sent is None:
@@ -132,8 +128,8 @@ class Byzantine(Step):
         return self._as_asked(replace(update, deltas=deltas, sums=sums), problem)
 
     def lying(self, answers: Answers, target: Ids) -> Answers:
-        """Return the hospitals' ``answers`` with those of Byzantine hospitals replaced by the mean answer of the honest
-        hospitals ``target``.
+        """Return the hospitals' ``answers``. Each answer of a Byzantine hospital is replaced by the mean answer of the
+        honest hospitals whose ids are in ``target``.
         """
         honest, bad = np.isin(answers.ids, target), np.isin(answers.ids, self.bad)
         if not honest.any():

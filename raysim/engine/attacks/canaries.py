@@ -1,8 +1,8 @@
 """Canaries of a privacy audit: their hospitals, their updates, and what the server observes of each canary.
 
 Each canary has its own parameters in the model: those of a feature that is 0 in all rows except the canary's. In these
-parameters, the other hospitals' updates contain only noise. Of what the server receives in a round, only the values of
-these parameters therefore depend on the canary.
+parameters, the other hospitals' updates contain only noise. The canary therefore affects only these parameters in what
+the server receives.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class Canaries(Tampering):
     """Whether the server receives each hospital's update separately; else it receives sums."""
 
     def update(self, hospital: int, delta: Floats, limit: float) -> Floats:
-        """Return what ``hospital`` sends, before clipping, in place of its trained update ``delta [P]``.
+        """Return the vector that replaces a hospital's trained update ``delta [P]``, before it is clipped and sent.
 
         A hospital that is a canary sends the canary's update, or zeros if the canary is left out; other hospitals send
-        ``delta``. All entries are below ``limit``, the largest value that sums can store.
+        ``delta``. Magnitudes are below ``limit``, the largest value that sums can store.
         """
         which = np.flatnonzero(self.hospital == hospital)
         if self.length is None or not len(which):
@@ -51,8 +51,8 @@ class Canaries(Tampering):
         return crafted
 
     def components(self, update: Update) -> Floats:
-        """Return the component of a round's ``update`` along each canary's own parameters, ``[M]``. It is 0 if the
-        canary's hospital sent nothing.
+        """Return, for each of the ``M`` canaries, the component of a round's ``update`` along the canary's own
+        parameters. It is 0 if the canary's hospital sent nothing.
         """
         root = np.sqrt(self.parameters.shape[1])
         if update.deltas is None or not self.single:

@@ -54,8 +54,9 @@ def check_attacks(
 
 
 def warnings(adversary: AdversarySection | None, aggregation: AggregationSection | None, hospitals: int) -> list[str]:
-    """Return warnings if the robust rule does not tolerate the configured or the assumed share of Byzantine hospitals,
-    or if more hospitals are Byzantine than the rule assumes.
+    """Return a warning for each share of Byzantine hospitals that the robust rule does not tolerate: the attack's share
+    and the share that the rule assumes. A further warning is given if the attack's share is larger than the assumed
+    one.
     """
     if aggregation is None:
         return []

@@ -25,7 +25,7 @@ aggregate ``[P]``.
 
 
 class Colluders:
-    """The attack of one job on ``federation`` by colluding hospitals.
+    """The attack of colluding hospitals in one job on ``federation``.
 
     The attack is computed separately for each weighted sum of updates that the strategy requests, for instance one for
     each cluster.

@@ -27,9 +27,7 @@ class Clip(HospitalStep):
 
 @dataclass(frozen=True)
 class NormBound(Step):
-    """The server's side of the rule ``norm_bound``: give all updates in a sum the same weight, as every robust rule
-    does.
-    """
+    """The server's side of the rule ``norm_bound``: it gives all updates in a sum the same weight."""
 
     bound: float
     """The norm to which each hospital clips its update."""

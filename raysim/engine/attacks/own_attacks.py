@@ -44,9 +44,7 @@ class FeatureScale:
         return FeatureScale(mean, None if bool(federation.observed[:, feature].all()) else gap)
 
     def recorded(self, X: NDArray[Any], feature: int) -> NDArray[np.bool_] | None:
-        """Return a mask ``[n]`` of the rows ``X [n, d]`` in which ``feature`` is not missing. None means that it is
-        missing in no row.
-        """
+        """Return a mask ``[n]`` of the rows ``X [n, d]`` in which ``feature`` is not missing; None marks all rows."""
         if self.flag is not None:
             return np.asarray(X[:, self.flag] == 0)
         return None if self.gap is None else X[:, feature] != X.dtype.type(self.gap)

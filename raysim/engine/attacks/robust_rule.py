@@ -90,8 +90,8 @@ class RobustRule:
         return self._rule.aggregate(travelling, centre=centre, root=root, order=order, weights=weights)
 
     def sums(self, round: int, ids: Ids, deltas: Floats, bad: Mask, groups: Sequence[Ids], weight: Floats) -> Floats:
-        """Return the ``G`` weighted sums of updates, ``[G, P]``. Each is its total weight times the robust rule's
-        aggregate of its updates, or 0 if the rule needs a trusted hospital that has sent none of them.
+        """Return the ``G`` weighted sums of updates, ``[G, P]``. A sum is its total weight times the robust rule's
+        aggregate of its updates. It is 0 if the rule needs a trusted hospital whose update does not belong to it.
 
         ``groups`` has one array for each sum: the rows of ``deltas [m, P]`` that belong to it. ``bad [m]`` marks
         updates of Byzantine hospitals, and ``weight [m, G]`` has the weight of each update in each sum.

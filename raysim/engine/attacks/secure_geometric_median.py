@@ -122,7 +122,9 @@ class SecureGeometricMedian(Step):
 
 
 def points(update: Update) -> Floats:
-    """Return the estimate of the median for each sum after a pass, ``[G, P]``. It is 0 for a sum that was discarded."""
+    """Return an array ``[G, P]`` with the estimate of the median for each sum after a pass. It is 0 for a sum that was
+    discarded.
+    """
     if update.numbers is None:
         raise ValueError("the update has no sums of the weights b_i")
     weights = update.numbers[:, None]
@@ -130,8 +132,8 @@ def points(update: Update) -> Floats:
 
 
 def passing(problem: LocalProblem) -> LocalProblem:
-    """Return the problem in which each hospital also sends one number for each sum, from which the server learns the
-    total of the weights ``b_i``.
+    """Return the problem changed so that each hospital also sends one number for each sum. From these numbers, the
+    server learns the total of the weights ``b_i``.
     """
     if problem.upload is not None:
         return replace(problem, upload=replace(problem.upload, extra_numbers=problem.upload.sums))

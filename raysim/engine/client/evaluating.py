@@ -39,7 +39,7 @@ class Evaluating:
 
     - ``federation(folder, pooled)`` and ``model(work)`` return cached federations and models.
     - ``groups`` returns the rows of each group of patients.
-    - ``contributions`` returns, under a privacy guarantee, the rows that are used of each patient.
+    - ``contributions`` returns the rows of each patient that are used under a privacy guarantee.
     """
 
     def __init__(
@@ -93,8 +93,8 @@ class Evaluating:
                 result.predictions[name] = predictions
 
     def _predictions(self, plan: RoundPlan, rows_of: Ids, states: HospitalStates, lost: Mask) -> NDArray[Any]:
-        """Return the model outputs for all rows of this process's hospitals, concatenated by hospital, each under the
-        model that its hospital uses.
+        """Return the model outputs for all rows of this process's hospitals, concatenated by hospital. Each hospital's
+        outputs are those of the model that it uses.
 
         Outputs are NaN at the hospitals marked in ``lost [h]``, whose model is untrained.
         """
@@ -109,8 +109,8 @@ class Evaluating:
         )
 
     def _held_back(self, plan: RoundPlan, rows_of: Ids, states: HospitalStates) -> Rows:
-        """Return the model outputs and labels of the validation rows of this process's hospitals, each under the model
-        that its hospital uses.
+        """Return the model outputs and labels of the validation rows of this process's hospitals. Each hospital's
+        outputs are those of the model that it uses.
         """
         rows = self._part_rows(plan.work.federation, VALIDATION)
         return Rows(self._scores_of_all(plan, VALIDATION, rows_of, states), rows.y, rows.offsets)
@@ -147,8 +147,8 @@ class Evaluating:
         return np.concatenate(scores)
 
     def _loss_sums(self, plan: RoundPlan, states: HospitalStates, rows_of: Ids) -> NDArray[np.float64]:
-        """Return the sum of each hospital's row losses and its number of rows, ``[h, 2]``. Losses are weighted by class
-        as in training.
+        """Return an array ``[h, 2]``: for each hospital, the sum of the losses of its rows, and its number of rows.
+        Losses are weighted by class as in training.
         """
         work, part = plan.work, plan.measured.loss_part
         federation, model = self._federation(work.federation, False), self.model(work)
@@ -202,8 +202,8 @@ class Evaluating:
         served: Any,
         states: HospitalStates,
     ) -> NDArray[Any]:
-        """Return the model outputs for a hospital's rows of ``part``, ``[n]`` or ``[n, C]`` for ``C`` classes.
-        ``served`` is the index of the model that the hospital uses, or one index for each group of rows, ``[G]``.
+        """Return the model outputs for a hospital's rows of ``part``. ``served`` is the index of the model that the
+        hospital uses, or an array with one index for each group of rows.
         """
         rows, each = federation.rows(hospital, part), np.atleast_1d(served)
         scores = model.logits(parameters(plan, int(each[0]), hospital, states), federation.X[rows])
@@ -243,7 +243,7 @@ def untrained(
     """Return a mask ``[h]`` of the ``hospitals [h]`` that use an untrained model.
 
     ``rows_of [N]`` has the model that each hospital uses: an index of the server's models, ``OWN`` for the model that
-    the hospital stores, or ``MIXTURE`` for its mixture of the server's models. The shape is ``[N, G]`` if each of ``G``
+    the hospital stores, or ``MIXTURE`` for its mixture of the server's models. Its shape is ``[N, G]`` if each of ``G``
     groups of rows has its own model. A hospital then counts as untrained if the model of any group with rows is
     untrained. ``has_rows(hospital, group)`` says whether the group has rows, and ``initial()`` returns the initial
     parameters ``[P]`` of all models.

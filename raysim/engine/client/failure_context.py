@@ -15,8 +15,8 @@ from raysim.training.base import DeviceFull
 
 
 class named:
-    """A context that converts an error to a :class:`HospitalFailed`, which names the hospital and what it was
-    ``doing``.
+    """A context that converts an error to a :class:`HospitalFailed`, which names the hospital. ``doing`` says what the
+    hospital was doing, for the message.
 
     If a GPU's memory is full, the error becomes a :class:`ResourceError`. Errors of this package are not changed.
     """

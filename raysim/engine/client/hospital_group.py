@@ -1,6 +1,6 @@
 """The hospitals that one process runs: they train, evaluate and run client programs on their own rows.
 
-A :class:`HospitalGroup` only caches what can be loaded or computed again, such as memory-mapped data and compiled
+A :class:`HospitalGroup` caches only what can be loaded or computed again, such as memory-mapped data and compiled
 models. A call that is repeated after a crash therefore gives the same result, and several runs can share the group.
 What hospitals store between rounds is sent with each call and returned with its result.
 """
@@ -41,7 +41,7 @@ def mapped(folder: str, pooled: bool) -> Federation:
 
 
 class HospitalGroup:
-    """The hospitals of this process, whose ids are ``served [h]``.
+    """The hospitals of one process; ``served [h]`` has their ids.
 
     If ``pools`` is true, the group also trains on the pooled rows of all hospitals. ``open(folder, pooled)`` opens a
     federation that has at least the rows of ``served``; if ``pooled`` is true, it has the training rows of all
@@ -67,7 +67,7 @@ class HospitalGroup:
 
         Return this process's part of the round's result, and what the hospitals store until the next round. The latter
         is empty if the round does not change what they store. Raises :class:`TrainingDiverged` or
-        :class:`HospitalFailed` naming the hospital and the round.
+        :class:`HospitalFailed`; both name the hospital and the round.
         """
         began = time.perf_counter()
         states = states or {}

@@ -37,13 +37,13 @@ from raysim.training.base import DeviceFull, Model, Moments, Optimizer, Task
 
 
 class CohortTraining:
-    """The training of those local updates of a round that belong to this process's hospitals.
+    """Makes the local updates of this process's hospitals in one round.
 
-    - ``mine`` has the positions of these updates in ``plan.ids``.
+    - ``mine`` has the positions of the local updates in ``plan.ids``.
     - ``open(pooled)`` returns the federation.
     - ``states`` has what hospitals store between rounds; it is not changed.
     - ``groups`` returns the rows of each group of patients.
-    - ``contributions`` returns, under a privacy guarantee, the rows that are used of each patient.
+    - ``contributions`` returns the rows of each patient that are used under a privacy guarantee.
     - ``made`` caches what client programs have computed from rows.
     """
 
@@ -71,8 +71,8 @@ class CohortTraining:
     def train(self, chunk: int, result: PartialResult) -> HospitalStates:
         """Make all local updates, add the messages to ``result``, and return what hospitals store until the next round.
 
-        ``chunk`` updates are trained together in one call. Raises :class:`TrainingDiverged` or :class:`HospitalFailed`
-        naming the hospital and the round.
+        ``chunk`` is the number of updates that are trained together in one call. Raises :class:`TrainingDiverged` or
+        :class:`HospitalFailed`; both name the hospital and the round.
         """
         again = next((k for k, step in enumerate(self._plan.steps) if not step.trains), None)
         if again is not None:
@@ -102,7 +102,7 @@ class CohortTraining:
 
     def _send_again(self, first: int) -> None:
         """Send once more, without training, the updates that hospitals have stored. Of the round's steps that change
-        updates, only those from number ``first`` on are applied.
+        updates, those before number ``first`` are skipped.
         """
         phase = next(phase for phase in self._problem.chain if phase.upload is not None)
         if phase.upload is None:
@@ -203,8 +203,8 @@ class CohortTraining:
         return self._contributions.of(federation, hospital, release.unit, release.rows, seed)
 
     def _send(self, phase: LocalProblem, j: int, task: Task, theta: Parameters) -> None:
-        """Send the message of local update ``j``, whose trained parameters are ``theta``, and store what its hospital
-        keeps.
+        """Send the message of local update ``j`` and store what its hospital keeps. ``theta`` are the trained
+        parameters.
         """
         private, upload, release = self._plan.private, phase.upload, self._release
         delta, rate = np.subtract(theta, task.start, dtype=np.float64), task.learning_rate
@@ -226,7 +226,7 @@ class CohortTraining:
             self._carry(j, task.moments)
 
     def _pooled_gradient(self, release: PatientRelease, task: Task, j: int) -> Floats:
-        """Return the noisy sum of clipped gradients at the start model, which is sent if gradients are pooled."""
+        """Return what a hospital sends if gradients are pooled: a noisy sum of clipped gradients at the start model."""
         hospital, seed = int(self._plan.ids[j]), self._plan.work.seed
         contribution = self._contribution(release, hospital)
         return pooled_gradient(self._model, task, release, contribution, seed, self._plan.round, hospital)

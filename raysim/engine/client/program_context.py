@@ -54,14 +54,12 @@ class ProgramRun:
 
     @cached_property
     def memory_keys(self) -> list[tuple[str, str]]:
-        """Return, for each array that the program stores at hospitals, its name in the program and its name in the
-        engine.
-        """
+        """Return, for each array that the program stores at hospitals, its names in the program and in the engine."""
         return [(name, memory_key(name)) for name in self.call.program.keeps]
 
     @cached_property
     def sizes(self) -> list[int]:
-        """Return the number of training rows of each hospital that runs the program, ``[H]``; 0 for pooled rows."""
+        """Return the number of training rows of each hospital that runs the program; 0 for pooled rows."""
         bounds = self.open(False).bounds[np.maximum(self.plan.ids, 0)]
         sizes: list[int] = np.where(self.plan.ids == POOLED, 0, bounds[:, 1] - bounds[:, 0]).tolist()
         return sizes
@@ -213,7 +211,7 @@ class MadeOfRows:
     def of(self, key: tuple[Any, ...], make: Callable[[], NDArray[Any]], of: bytes = b"") -> NDArray[Any]:
         """Return the array cached under ``key``, or compute it by ``make`` and cache it.
 
-        A cached array is used only if it was stored with the same ``of``, the bytes on which the result depends.
+        The result depends on the bytes ``of``: an array that was cached with other bytes is not used.
         """
         known = self._arrays.get(key)
         if known is None or known[0] != of:
@@ -227,8 +225,8 @@ class MadeOfRows:
 
 
 def contexts_of(here: ProgramRun, mine: Sequence[int], states: HospitalStates) -> list[HospitalContext]:
-    """Return the context in which a client program runs at each of the hospitals ``mine``, given as positions among all
-    hospitals that run it.
+    """Return the contexts in which a client program runs at some hospitals. ``mine`` has the positions of these
+    hospitals among all hospitals that run the program.
     """
     # This runs at every hospital in every call, so everything that hospitals share is made once.
     private = here.plan.private if MODELS in here.received else None

@@ -44,10 +44,10 @@ def run(
     result: PartialResult,
     made: MadeOfRows,
 ) -> HospitalStates:
-    """Run a client program at this process's hospitals ``mine``, given as positions in ``plan.ids``. Add what they send
-    to ``result``, and return what they store until the next round.
+    """Run a client program at hospitals of this process, whose positions in ``plan.ids`` are ``mine``. Add what they
+    send to ``result``, and return what they store until the next round.
 
-    Raises :class:`StrategyError` or :class:`HospitalFailed` naming strategy, round, program and hospital.
+    Raises :class:`StrategyError` or :class:`HospitalFailed`; both name the strategy, round, program and hospital.
     """
     program, layout, later = call.program, SumLayout(call.program), dict(states)
     # A hospital that is lost in this round sends and stores nothing. The same holds for all hospitals of a discarded

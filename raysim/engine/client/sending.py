@@ -26,7 +26,7 @@ from raysim.strategies.base import POOLED, Floats, LocalProblem, Upload
 
 
 class Sending:
-    """The messages of a round's local updates at this process's hospitals.
+    """Adds up what this process's hospitals send after their local updates in a round.
 
     ``tasks`` makes the training task of each update. ``states`` has what hospitals store between rounds; it is changed
     in place. ``open(pooled)`` returns the federation.
@@ -152,12 +152,12 @@ class Sending:
         )
 
     def remember(self, j: int, what: str, vector: Any) -> None:
-        """Store a copy of ``vector`` at the hospital of local update ``j`` for later rounds, named ``what``."""
+        """Store a copy of ``vector`` at the hospital of local update ``j`` for later rounds. ``what`` is its name."""
         self._states.setdefault(int(self._plan.ids[j]), {})[what] = vector.copy()
 
     def _add(self, leaving: Leaving, group: int, weight: float, vector: Parameters) -> None:
-        """Add ``weight`` times ``vector`` to the sum with index ``group``. Raises :class:`TrainingDiverged` if its
-        entries are too large for the integers that store sums.
+        """Add ``weight`` times ``vector`` to the sum with index ``group``. Raises :class:`TrainingDiverged` if the
+        product is too large for the integers that store sums.
         """
         if self._sums is None:
             return

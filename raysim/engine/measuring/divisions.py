@@ -27,8 +27,7 @@ class Groups:
         self._last: tuple[Division | None, str] = None, ""
 
     def of(self, federation: Federation, division: Division | None, hospital: int) -> NDArray[np.int64]:
-        """Return the group of each row of a hospital, ``[n]``: first of its training rows, then of its validation and
-        test rows.
+        """Return the group of each row of a hospital. Training rows come first, then validation rows, then test rows.
 
         Raises ``ValueError`` if no division into groups is given, or if the division returns a group that does not
         exist.

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Recorded(Protocol):
-    """An object with a traffic ledger that can be replaced."""
+    """An object whose traffic ledger can be replaced."""
 
     ledger: Ledger
 
@@ -51,7 +51,7 @@ PAIR_SUMS = 8
 
 
 class Evaluation:
-    """Evaluates one job's models. Results arrive actor by actor; ``order [N]`` sorts their hospitals by id."""
+    """Evaluates one job's models. Results arrive actor by actor; ``order [N]`` sorts all hospitals by id."""
 
     gathered: Gathered
     """All measurements of the models so far. Most measurements are made after the last round."""
@@ -72,7 +72,8 @@ class Evaluation:
     ) -> None:
         """Set up the evaluation of a job.
 
-        - ``rounds``: the number of rounds that are certainly run. It decides how often training losses are measured.
+        - ``rounds``: the smallest number of rounds that the run can have. It decides how often training losses are
+          measured.
         - ``noise``: if given, only the metrics of one model are computed, from sums with privacy noise.
         - ``sizes [N]``: the hospitals' numbers of training rows, released with privacy noise; None means that exact
           numbers are public.
@@ -118,7 +119,7 @@ class Evaluation:
     def check_served(self, serve: Mapping[str, Ids], name: str, *, private: bool) -> None:
         """Raise ``ConfigError`` if metrics have privacy noise that would protect nobody.
 
-        This is the case if the strategy's models are stored at hospitals, or a part of each model is (``private``).
+        This is the case if hospitals store the strategy's models, or a part of each model (``private`` is true).
         ``name`` is the strategy's name in the error.
         """
         if self._noise is not None and (private or not self._asked(serve)):
@@ -178,7 +179,7 @@ class Evaluation:
         """Fill in a round's metrics and training loss from what hospitals have measured.
 
         The traffic ledger records the hospitals' messages under ``ledger_round``; None means the round of ``row``.
-        Return the metrics of each model by hospital, sorted by hospital id, ``[N, len(task.figures)]``.
+        Return the metrics of each model as an array ``[N, len(task.figures)]``, one row per hospital, sorted by id.
         """
         figures: dict[str, Floats] = {}
         ledger_round = row.round if ledger_round is None else ledger_round
@@ -236,7 +237,7 @@ class Evaluation:
         return in_order([each.validation_scores[model] for each in measured], self._order)
 
     def recalibrated(self, of: str, measured: Sequence[Measured], prior: Prior | None) -> Recalibrated:
-        """Return the hospitals' recalibrations of the model ``of``, sorted by hospital id."""
+        """Return the recalibrations of all hospitals, sorted by hospital id. ``of`` names the recalibrated model."""
         return gathered(of, [part.own_shifts for part in measured if part.own_shifts is not None], self._order, prior)
 
     def _evaluated(self, round: int) -> bool:
@@ -261,8 +262,8 @@ class Evaluation:
         return means
 
     def _enter_measured(self, round: int, scalars: int | Ids) -> None:
-        """Record in the traffic ledger how many measured numbers each hospital has sent: one number for all, or
-        ``[N]``.
+        """Record in the traffic ledger how many measured numbers each hospital has sent. ``scalars`` is one count for
+        all hospitals, or an array ``[N]`` of counts.
         """
         self._traffic.ledger.add(round, MEASURED, np.arange(len(self._totals)), scalars)
 

@@ -1,8 +1,9 @@
 """The computations and messages of hospitals for the gaps between groups of patients within hospitals.
 
 For a permutation test, a hospital permutes the group labels of its own patients. For each permutation and pair of
-groups, it sends its part of two sums over hospitals: of weighted differences between the groups, and of their
-variances. The parts are integers, so the sums do not depend on which actor runs which hospital.
+groups, it sends its part of two sums over hospitals: the sum of weighted differences between the groups, and the sum of
+the variances of these differences. The parts are integers, so the sums do not depend on which actor runs which
+hospital.
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ class Rearranging:
         return self.strides[attribute][0] if self.exact(attribute) else self.draws + 1
 
     def numbers(self, attribute: str, groups: int) -> int:
-        """Return the size of a hospital's message for an attribute with ``groups`` known groups, as a number of
-        four-byte words.
+        """Return the size of a hospital's message for an attribute, in units of four bytes. ``groups`` is the number of
+        known groups.
 
         For each permutation and pair of groups, the hospital sends two sums of eight bytes. For each group, it sends
         two counts of four bytes, and six numbers of eight bytes: the group's metric, its variance and four sums of
@@ -78,9 +79,9 @@ def rearranging(grouping: Grouping, federation: Federation, part: str) -> Rearra
 
 
 def _strides(counts: Ids) -> tuple[int, Ids] | None:
-    """Return the number of joint permutations of all hospitals' group labels, and each hospital's stride, ``[N]``. None
-    if there are too many. A stride is the number of consecutive joint permutations in which the hospital's labels do
-    not change.
+    """Return the number of joint permutations of all hospitals' group labels, and each hospital's stride. None if there
+    are too many permutations. A stride is the number of consecutive joint permutations in which the hospital's labels
+    do not change.
 
     ``counts [N, G, outcomes]`` has the number of rows of each hospital, group and outcome.
     """
@@ -106,9 +107,9 @@ def measure(
 ) -> dict[str, AttributeSums]:
     """Return, for each attribute of patients, the sums that ``hospitals`` send for the gaps between its groups.
 
-    The hospitals' rows of ``part`` have model outputs ``outputs [n]`` and labels ``y [n]``. ``ranked_by [n]`` orders
-    the rows of a hospital: it has the outputs before recalibration, because the shift of a recalibration can create
-    ties. ``seed`` decides the random permutations, independently for each hospital.
+    ``outputs [n]`` and ``y [n]`` are the model outputs and labels of the hospitals' rows of ``part``. ``ranked_by [n]``
+    orders the rows of a hospital: it has the outputs before recalibration, because the shift of a recalibration can
+    create ties. ``seed`` decides the random permutations, independently for each hospital.
     """
     measured = {}
     for attribute, levels in grouping.levels:
@@ -163,8 +164,8 @@ class _Patients:
 
     @cached_property
     def counts(self) -> Ids:
-        """Return the number of rows by hospital, group and outcome (event first), ``[h, G, 2]``. It is ``[h, G, 1]`` if
-        the label is a real number.
+        """Return the number of rows by hospital, group and outcome (event first), an array ``[h, G, 2]``. Its shape is
+        ``[h, G, 1]`` if the label is a real number.
         """
         home = np.repeat(np.arange(len(self.hospitals)), np.diff(self.offsets))
         cell = (home * self.groups + self.labels) * 2 + (0 if self.outcome is None else ~self.outcome)
@@ -226,8 +227,8 @@ class _Total:
         return np.zeros((2, len(pairs(self._patients.groups)), number), dtype=np.int64)
 
     def add(self, h: int, figures: Figures, scale: int = 0) -> None:
-        """Add the ``figures`` of the hospital at position ``h``. Values are in units of ``2**scale``, and variances in
-        units of its square.
+        """Add the ``figures`` of the hospital at position ``h``. Values are in units of ``2**scale``, variances in
+        ``4**scale``.
         """
         self._value[h] = np.ldexp(figures.value[:, 0], scale)
         self._variance[h] = np.ldexp(figures.variance[:, 0], 2 * scale)
@@ -240,17 +241,15 @@ class _Total:
         self._units[scale] += units
 
     def sums(self, risks: Floats | None) -> AttributeSums:
-        """Return what the hospitals of this process send: their sums, and the sums of predicted ``risks`` of their
-        groups.
-        """
+        """Return what this process's hospitals send. ``risks`` has the sums of predicted risks of each group."""
         return AttributeSums(self._counts, self._value, self._variance, risks, self._units)
 
 
 def _arranged(
     patients: _Patients, arrangements: Rearranging, judged: Sequence[int], seed: int
 ) -> Iterator[tuple[int, list[Labels]]]:
-    """Yield each of the hospital positions ``judged``, with the permutations of the group labels of its patients.
-    Labels are permuted only among patients with the same outcome.
+    """Yield each hospital's position with the permutations of its patients' group labels. ``judged`` has the positions
+    of the hospitals. Labels are permuted only among patients with the same outcome.
     """
     if arrangements.exact(patients.attribute):
         yield from ((h, _every(patients.strata(h))) for h in judged)
@@ -276,8 +275,8 @@ def _permuted(patients: _Patients, h: int, draws: int, seed: int) -> list[Labels
 
 
 def _every(strata: Sequence[NDArray[np.int8]]) -> list[Labels]:
-    """Return all permutations of a hospital's group labels, split by outcome (``strata``). All permutations of one
-    outcome's labels are combined with all of the other's.
+    """Return all permutations of a hospital's group labels, one array for each outcome. ``strata`` has the labels of
+    each outcome. Each permutation for one outcome occurs together with each permutation for the other.
     """
     orders = [every(each) for each in strata]
     size, repeated, found = int(np.prod([order.shape[1] for order in orders])), 1, list[Labels]()

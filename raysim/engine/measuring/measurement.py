@@ -165,10 +165,10 @@ class Gathered:
 
 
 def noisy_stays(federation: Federation, sizes: Ids | None, figures: Floats) -> Ids:
-    """Return the number of rows of each hospital, ``[N]``, or its noisy public estimate.
+    """Return the number of rows of each hospital, or a noisy public estimate.
 
-    If a privacy guarantee hides the numbers of training rows, the noisy numbers ``sizes [N]`` are given. The estimate
-    is then ``sizes`` plus the number of evaluated rows in ``figures [N, len(task.figures)]``.
+    If a privacy guarantee hides the numbers of training rows, ``sizes [N]`` has noisy numbers instead. The estimate is
+    then ``sizes`` plus the number of evaluated rows in ``figures [N, len(task.figures)]``.
     """
     if sizes is None:
         return federation.totals

@@ -50,8 +50,8 @@ class OwnShifts:
         offsets: NDArray[np.int64],
         untrained: NDArray[np.bool_],
     ) -> OwnShifts:
-        """Fit each hospital's recalibration on its validation rows, which have model outputs ``margins [n]`` and labels
-        ``y [n]``.
+        """Fit each hospital's recalibration. ``margins [n]`` and ``y [n]`` are the model outputs and labels of
+        validation rows.
 
         Hospital ``h`` has rows ``offsets[h]:offsets[h + 1]``. Models marked in ``untrained [h]`` are left unchanged.
         """
@@ -65,7 +65,7 @@ class OwnShifts:
         return OwnShifts(shifts, rows, events)
 
     def applied(self, margins: NDArray[Any], offsets: NDArray[np.int64]) -> Floats:
-        """Return the recalibrated margin ``a + b margin`` of each row, ``[n]``, with ``a`` and ``b`` of its hospital.
+        """Return the recalibrated margin ``a + b margin`` of each row; ``a`` and ``b`` are those of the row's hospital.
         Hospital ``h`` has rows ``offsets[h]:offsets[h + 1]``.
         """
         each = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
@@ -98,8 +98,8 @@ class Recalibrated:
 
 
 def estimated(counts: ScoreCounts) -> Prior:
-    """Estimate, from all hospitals' ``counts`` of validation rows by score, the prior distribution of their
-    recalibrations.
+    """Estimate the prior distribution of hospitals' recalibrations. ``counts`` has each hospital's number of validation
+    rows by score.
     """
     from raysim.statistics.clinical.recalibration import estimated_prior
     from raysim.statistics.clinical.recalibration_benefit import from_counts
@@ -108,8 +108,8 @@ def estimated(counts: ScoreCounts) -> Prior:
 
 
 def gathered(of: str, parts: Sequence[OwnShifts], order: Ids, prior: Prior | None) -> Recalibrated:
-    """Join the recalibrations of the model ``of`` that the processes have fitted. ``order [N]`` sorts the hospitals by
-    id.
+    """Join the recalibrations that the processes have fitted. ``of`` names the recalibrated model, and ``order [N]``
+    sorts the hospitals by id.
     """
     from raysim.statistics.clinical.recalibration import Shifts
 

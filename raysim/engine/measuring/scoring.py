@@ -58,7 +58,7 @@ class PartRows:
 
     @cached_property
     def patients(self) -> NDArray[np.int64]:
-        """The number of each row's patient, ``[n]``. A patient has the same number in runs with other seeds."""
+        """The number that identifies each row's patient, ``[n]``. It is the same in runs with other seeds."""
         return self.federation.identities[self.index]
 
     def blocks(self, low: int, high: int) -> Iterator[tuple[slice, NDArray[Any]]]:
@@ -82,8 +82,8 @@ def joined(
     """Return the outputs ``[n]`` of each hospital's model for its rows. ``served [h]`` is the index of each hospital's
     model in ``models [M, P]``.
 
-    Consecutive hospitals that use the same model are evaluated in one call of ``logits``, a model's ``logits_of_many``
-    (:class:`raysim.training.base.Model`). Outputs are the same, bit for bit, however hospitals are distributed over
+    ``logits`` is a model's ``logits_of_many`` (:class:`raysim.training.base.Model`). It is called once for consecutive
+    hospitals that use the same model. Outputs are the same, bit for bit, however hospitals are distributed over
     processes.
     """
     changes = np.flatnonzero(np.diff(served)) + 1

@@ -22,7 +22,7 @@ from raysim.strategies.base import Ids, Mask
 
 @dataclass(frozen=True, eq=False)
 class ServedModel:
-    """One model, by name, as each hospital of one process uses it."""
+    """One named model, as the hospitals of one process use it."""
 
     name: str
     """The name of the model."""
@@ -40,7 +40,7 @@ class ServedModel:
 
     @property
     def scores_rows(self) -> bool:
-        """Whether the model has one output per row, as for a label with two classes: the score of the event."""
+        """Whether the model has one output per row. For a label with two classes, it is the score of the event."""
         return bool(self.rows.federation.classes) and self.outputs.ndim == 1
 
     def enter(self, asked: Measurement, seed: int, result: Measured) -> None:

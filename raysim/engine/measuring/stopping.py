@@ -6,9 +6,9 @@ the smallest validation loss is the best (the earliest, if several are equal), a
 run.
 
 A run stops after ``patience`` checks in a row without a fall. A loss is a fall if it is below the loss at the previous
-fall by more than ``tolerance`` times the loss before training. The first fall is relative to the loss before training.
-Several small decreases can add up to a fall, so that a slow descent counts. A loss that is not finite does not count as
-a fall.
+fall by more than ``tolerance`` times the loss before training. For the first fall, the comparison is with the loss
+before training. Several small decreases can add up to a fall, so that a slow descent counts. A loss that is not finite
+does not count as a fall.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class Grouping:
 
 @dataclass(eq=False)
 class GroupFigures:
-    """For one attribute, the metrics of each group at an actor's hospitals, ``[h, G, columns]``, and a histogram of
+    """For one attribute of patients: the metrics of each group at each of an actor's hospitals, and a histogram of
     scores for each group.
     """
 
@@ -104,7 +104,7 @@ def measure(
 ) -> dict[str, GroupFigures]:
     """Return, for each attribute of patients, the metrics of its groups at ``hospitals``.
 
-    The hospitals' rows of ``part`` have model outputs ``outputs [n, ...]`` and labels ``y [n]``.
+    ``outputs [n, ...]`` and ``y [n]`` are the model outputs and labels of the hospitals' rows of ``part``.
     """
     measured = {}
     for attribute, levels in grouping.levels:
@@ -129,8 +129,8 @@ def cells(
     levels: tuple[str, ...],
     bands: tuple[float, ...],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the order ``[n]`` that sorts the rows of ``hospitals`` by hospital and group. Also return the position in
-    this order at which each group of each hospital starts, followed by ``n``, ``[h * G + 1]``.
+    """Return the order ``[n]`` that sorts the rows of ``hospitals`` by hospital and group. Also return an array ``[h *
+    G + 1]``: the position in this order at which each group of each hospital starts, and finally ``n``.
     """
     rows = [federation.rows(hospital, part) for hospital in hospitals]
     home = np.repeat(np.arange(len(rows)), np.array([r.stop - r.start for r in rows], dtype=np.int64))
@@ -144,8 +144,8 @@ def cells(
 
 
 def merged(parts: Sequence[GroupFigures], order: NDArray[np.int64], task: TaskKind) -> tuple[Floats, Floats]:
-    """Return the metrics (columns) of an attribute's groups at each hospital, ``[N, G, columns]``, and over all
-    hospitals, ``[G, columns]``.
+    """Return two arrays: the metrics of an attribute's groups at each hospital, ``[N, G, columns]``, and their metrics
+    over all hospitals, ``[G, columns]``.
 
     ``parts`` has one result per actor, and ``order`` sorts the concatenated hospitals of all actors by id. Over all
     hospitals, the AUPRC, R2, and the recall for a label with more than two classes are undefined, because they cannot
@@ -258,8 +258,8 @@ def _spread(values: Floats) -> float:
 
 
 def _groups(values: NDArray[Any], bands: tuple[float, ...]) -> tuple[list[str], NDArray[np.int64]]:
-    """Return the names of the groups to which patients with attribute ``values [n]`` belong, unordered and possibly
-    repeated. Also return the index of each patient's group among them, ``[n]``.
+    """Return the names of the groups to which patients with attribute ``values [n]`` belong. The names are unordered,
+    and some may be equal. Also return the index ``[n]`` of each patient's group among the names.
     """
     if values.dtype.kind != "f":
         place: dict[str, int] = {}  # each distinct text is processed once

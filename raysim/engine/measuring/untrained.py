@@ -68,8 +68,8 @@ def undefined(figures: Floats, hospitals: Mask, task: TaskKind) -> Floats:
 
 
 def padded(figures: Floats, trained: Mask, task: TaskKind) -> Floats:
-    """Expand ``figures``, one row for each hospital marked in ``trained [h]``, to one row for every hospital, ``[h,
-    ..., columns]``.
+    """Expand ``figures``, which has one row for each hospital marked in ``trained [h]``. The result ``[h, ...,
+    columns]`` has one row for every hospital.
 
     Hospitals that are not marked are treated like hospitals without rows: metrics are NaN, and counts 0.
     """
@@ -87,7 +87,7 @@ def _counts(task: TaskKind) -> Mask:
 
 def trained_on_one_class(federation: Federation) -> Mask:
     """Return a mask ``[N]`` of the hospitals whose training rows all have one class. It marks no hospital if the label
-    is a number.
+    is a real number.
     """
     bounds = federation.bounds
     one: Mask = np.zeros(len(bounds), dtype=np.bool_)

@@ -38,8 +38,8 @@ class SumLayout:
         """The number of entries of the vector."""
 
     def units(self, reply: Reply) -> NDArray[np.int64]:
-        """Return the vector of integers that one hospital sends for ``reply``, what the client program computed there.
-        Each array is rounded to multiples of a step, and the integers are these multiples.
+        """Return the vector of integers that one hospital sends. ``reply`` has the arrays that the client program
+        computed there. Each entry is rounded to an integer times a step, and the integer is sent.
         """
         vector = np.zeros(self.size, np.int64)
         for name, send in self.summed.items():
@@ -49,8 +49,8 @@ class SumLayout:
         return vector
 
     def single(self, reply: Reply, name: str) -> NDArray[np.float64]:
-        """Return the array ``name`` of one hospital's ``reply``, for arrays that are not summed over hospitals. An
-        array with one entry per row is rounded to a grid and summed over the rows.
+        """Return the array called ``name`` of one hospital's ``reply``. It must be an array that is not summed over
+        hospitals. An array with one entry per row is rounded to a grid and summed over the rows.
         """
         send, array = self.each[name], np.asarray(reply.sent[name], np.float64)
         if array.ndim == len(send.shape):  # a step may have added the rows

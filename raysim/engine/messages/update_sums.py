@@ -61,15 +61,15 @@ def extra_weights(sent: Upload) -> Floats:
 
 
 def weighed(problem: LocalProblem, weight: Floats) -> LocalProblem:
-    """Return the problem with the given weights ``[H]`` of hospitals' updates in their sums."""
+    """Return the problem with ``weight [H]`` as the weights of hospitals' updates in their sums."""
     if problem.upload is not None:
         return replace(problem, upload=replace(problem.upload, weight=weight))
     return problem if problem.then is None else replace(problem, then=weighed(problem.then, weight))
 
 
 def uploading(problem: LocalProblem, *, single: bool) -> LocalProblem:
-    """Return the problem changed so that the server receives each hospital's update separately (``single`` is true), or
-    not.
+    """Return the problem changed so that the server receives each hospital's update separately if ``single`` is true,
+    and only sums of updates otherwise.
     """
     if problem.upload is not None:
         return replace(problem, upload=replace(problem.upload, single=single))

@@ -85,8 +85,8 @@ class SecureSums(Step):
         return self._masking
 
     def opened_call(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the sums of the last call of a client program without masks. They are 0 if too few hospitals remain to
-        open them.
+        """Remove the masks from the sums of the last call of a client program, and return the sums. They are 0 if too
+        few hospitals remain to open them.
         """
         secure = None if self._masking is None else self._masking.sums[0]
         if self._masking is None or secure is None:
@@ -98,8 +98,8 @@ class SecureSums(Step):
         return secure.unmasked(units.view(np.uint64)) if self._masking.execute else units
 
     def bytes_of_call(self, ids: Ids, entries: int) -> tuple[NDArray[np.int64], int] | None:
-        """Return the bytes of secure aggregation for the last call of a client program, whose sums have ``entries``
-        entries.
+        """Return the bytes of secure aggregation for the last call of a client program. ``entries`` is the number of
+        entries of its sums.
 
         The result is a pair: the bytes that each of the hospitals ``ids [h]`` has sent, and the total number of bytes
         that the server has sent in addition to the call. It is None if the sums were not hidden.
@@ -204,8 +204,8 @@ class SecureSums(Step):
         return None if self._masking is None else self.bytes(self._masking, problem, ids)
 
     def bytes(self, masking: Masking, problem: LocalProblem, ids: Ids) -> tuple[NDArray[np.int64], int]:
-        """Return the bytes of each local update, ``[H]``, and the total number of bytes that the server sends in
-        addition to models.
+        """Return an array ``[H]`` with the bytes of each local update, and the total number of bytes that the server
+        sends in addition to models.
 
         The bytes of a hospital's number of rows are not included: under secure aggregation the masked update contains
         its weight instead.
@@ -265,8 +265,8 @@ class SecureSums(Step):
         self._given_up = whole_number(memory[1], "number of secure sums given up", self._tried)
 
     def _weights(self, problem: LocalProblem, entries: int) -> Floats:
-        """Return the weight of each local update in each sum, ``[H, G]``. The last columns are for sums of further
-        numbers that hospitals send with their updates.
+        """Return an array ``[H, G]`` with the weight of each local update in each sum. The last columns are for sums of
+        further numbers that hospitals send with their updates.
         """
         if self._weighed is None or self._weighed[0] is not problem:
             self._weighed = problem, self._weights_of(problem, entries)

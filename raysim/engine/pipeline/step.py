@@ -20,8 +20,8 @@ class Step:
     """
 
     def posed(self, view: FederationView, cohort: ScheduledCohort) -> ScheduledCohort:
-        """Return the cohort with the local problem whose update the strategy receives. A step may change the problem,
-        for instance its weights under a privacy guarantee.
+        """Return the cohort, whose local problem a step may change, for instance its weights under a privacy guarantee.
+        The strategy receives the update for the changed problem.
         """
         return cohort
 
@@ -44,13 +44,13 @@ class Step:
         return None
 
     def opened_call(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Process the sums ``units [n]`` of the last call of a client program, given as integers in fixed point, and
-        return them. Later steps of the pipeline have already processed them.
+        """Process and return the sums of the last call of a client program. ``units [n]`` are the sums as integers in
+        fixed point. Later steps of the pipeline have already processed them.
         """
         return units
 
     def opened(self, round: int, problem: LocalProblem, ids: Ids, units: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Process the sums ``units [G, P]`` of a round, given as integers in fixed point, and return them. Later steps
+        """Process and return the sums of a round. ``units [G, P]`` are the sums as integers in fixed point. Later steps
         of the pipeline have already processed them.
         """
         return units

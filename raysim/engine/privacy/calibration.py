@@ -80,9 +80,6 @@ def guarantee_of(job: Job, federation: Federation, sizes: Ids | None = None) -> 
 def calibrated(job: Job, section: PrivacySection, terms: Terms) -> Guarantee:
     """Return the guarantee that ``section`` describes, with its epsilon and noise computed. Raises the errors of
     :func:`resolved`.
-
-    Jobs of one process with equal sections and terms, such as the trials of a hyper-parameter sweep, share the
-    computation.
     """
     asked = section.model_dump_json(), terms
     if asked not in _RESOLVED:
@@ -189,8 +186,8 @@ def _affordable(section: PrivacySection, terms: Terms) -> OtherReleases:
 
 
 def multipliers(section: PrivacySection, terms: Terms) -> NDArray[np.float64]:
-    """Return the noise multiplier of each hospital's training steps in mode ``local``, ``[N]``: the standard deviation
-    of the noise divided by the clipping bound.
+    """Return the noise multiplier of each hospital's training steps in mode ``local``. It is the standard deviation of
+    the noise divided by the clipping bound.
     """
     if section.noise_multiplier is not None:
         return np.full(len(terms.patients), section.noise_multiplier)
@@ -215,8 +212,8 @@ def multipliers(section: PrivacySection, terms: Terms) -> NDArray[np.float64]:
 def by_hospital(
     section: PrivacySection, terms: Terms, joined: NDArray[np.int64], events: Sequence[Event]
 ) -> NDArray[np.float64]:
-    """Return the epsilon of each hospital's patients in mode ``local``, ``[N]``. ``joined [N]`` has the number of
-    rounds in which each hospital has taken part.
+    """Return the epsilon of each hospital's patients in mode ``local``. ``joined [N]`` has the number of rounds in
+    which each hospital has taken part.
 
     ``events`` are the noisy releases other than updates.
     """
@@ -238,7 +235,8 @@ def epsilon_at_two_hospitals(
 ) -> float:
     """Return the largest epsilon of a patient who is at two hospitals, in mode ``local``.
 
-    The hospitals have taken part in ``joined [N]`` rounds. ``events`` are the noisy releases other than updates.
+    ``joined [N]`` has the number of rounds in which each hospital has taken part. ``events`` are the noisy releases
+    other than updates.
     """
     others = OtherReleases.of(events)
     steps = [

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 class Contributions:
-    """A cache of the rows that hospitals of a process use under a privacy guarantee, which limits their number per
-    patient.
+    """A cache of the rows that hospitals of a process use under a privacy guarantee, which limits the number of rows
+    per patient.
     """
 
     def __init__(self) -> None:
@@ -26,8 +26,9 @@ class Contributions:
     def of(
         self, federation: Federation, hospital: int, unit: RowUnit, most: int, seed: int, part: str = "train"
     ) -> Contribution:
-        """Return at most ``most`` rows for each patient from a hospital's ``part``. If a patient has more rows,
-        ``seed`` decides which are sampled. If ``unit`` is a row, each row counts as its own patient.
+        """Return the rows of a hospital's ``part`` that are used. ``most`` is the largest number of rows for each
+        patient. If a patient has more rows, ``seed`` decides which are sampled. If ``unit`` is a row, each row counts
+        as its own patient.
         """
         key = (str(federation.folder), hospital, unit, most, seed, part)
         if key not in self._chosen:
@@ -53,5 +54,5 @@ def people_of(federation: Federation, hospital: int, unit: RowUnit, part: str = 
 
 
 def patient_counts(federation: Federation, unit: RowUnit) -> tuple[int, ...]:
-    """Return how many patients (or rows, if ``unit`` is a row) each hospital has for training, ``[N]``."""
+    """Return how many patients (or rows, if ``unit`` is a row) each hospital has for training."""
     return tuple(len(np.unique(people_of(federation, h, unit))) for h in range(len(federation.hospitals)))

@@ -2,11 +2,11 @@
 
 Each hospital adds its share of the noise to its update, and rounds each entry up or down at random to a multiple of the
 grid's step. The sum of rounded messages is not a function of the noisy sum, so rounding is not post-processing and may
-cost privacy. It costs no privacy if the standard deviation of a share is at least a few steps. The distribution of a
-message over the grid is then like a smooth density that the update only shifts, and the sum of messages is distributed
-like the noisy sum after random rounding. If the shares of ``m`` hospitals each have a standard deviation of ``s``
-steps, the probabilities of these two sums differ by about ``exp(-2 pi^2 s^2 (m - 1) / m)`` (Poisson's summation
-formula). With three steps and two hospitals, this is ``exp(-88)``.
+cost privacy. It costs no privacy if the standard deviation of a share is at least a few steps. A message is then
+distributed over the grid like a smooth density, which the update only shifts. The sum of messages is distributed like
+the noisy sum after random rounding. If the shares of ``m`` hospitals each have a standard deviation of ``s`` steps, the
+probabilities of these two sums differ by about ``exp(-2 pi^2 s^2 (m - 1) / m)`` (Poisson's summation formula). With
+three steps and two hospitals, this is ``exp(-88)``.
 
 The grid must not clip: its range must include the largest sum of clipped vectors plus twelve standard deviations of the
 noise.
@@ -30,8 +30,8 @@ DEVIATIONS = 12.0
 
 
 def check_grid(compression: CompressionSection, section: PrivacySection, terms: Terms) -> None:
-    """Raise ``ConfigError`` if the grid of ``compression`` is too coarse or too narrow for the noise of ``section``,
-    whose noise has been computed.
+    """Raise ``ConfigError`` if the grid of ``compression`` is too coarse or too narrow for the noise multiplier in
+    ``section``, which must have been computed.
     """
     multiplier = section.noise_multiplier or 0.0
     if not multiplier:

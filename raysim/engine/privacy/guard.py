@@ -38,8 +38,8 @@ class Guard(Step):
         raise NotImplementedError
 
     def noised(self, round: int, problem: LocalProblem, units: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the sums ``[G, P]`` of a ``round`` with noise, as integers in fixed point. ``units`` are the sums of
-        what hospitals sent.
+        """Return the noisy sums of a ``round``, as integers in fixed point. ``units [G, P]`` are the sums of what
+        hospitals sent.
         """
         raise NotImplementedError
 

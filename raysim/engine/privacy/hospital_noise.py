@@ -89,8 +89,8 @@ class HospitalNoise(Guard):
 
     @property
     def _among(self) -> Floats:
-        """Return the number by which each hospital divides its noise, ``[N]``. The undivided noise has the standard
-        deviation that a whole sum needs; the divisors guarantee that every opened sum has at least this noise.
+        """Return the number by which each hospital divides its noise. Before the division, the noise has the standard
+        deviation that a whole sum needs. The divisors guarantee that every opened sum has at least this noise.
         """
         secure, weights = self._job.secure, self._weights
         if secure is None or weights is None:
@@ -149,14 +149,14 @@ class HospitalNoise(Guard):
 
     @property
     def _shares(self) -> Floats:
-        """Return, for each sum of the round, the largest weight of any hospital's update, ``[G]``."""
+        """Return, for each sum of the round, the largest weight of any hospital's update."""
         if self._weights is None:
             raise RuntimeError("the weights of the round have not been set")
         return self._weights.shares
 
     def _units(self, round: int, problem: LocalProblem, multiplier: float) -> NDArray[np.int64]:
-        """Return the server's noise on the sums of a ``round``, as integers in fixed point: ``[G, P]`` for updates,
-        followed by rows for further numbers that hospitals send.
+        """Return the server's noise on the sums of a ``round``, as integers in fixed point. The first rows are for sums
+        of updates; later rows are for further numbers that hospitals send.
         """
         weights = self._weights
         if weights is None:

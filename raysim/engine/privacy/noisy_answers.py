@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StatisticRelease(HospitalStep):
-    """The hospital's side of a noisy statistic: add noise to the hospital's own sums over rows, which it sends
-    separately.
+    """The hospital's side of a noisy statistic. It adds noise to the hospital's sums over its own rows, which are not
+    added to those of other hospitals.
     """
 
     noise: StatisticNoise
@@ -42,7 +42,7 @@ class StatisticRelease(HospitalStep):
 
     @property
     def most_rows(self) -> int:
-        """The largest number of rows that are used of each patient."""
+        """The largest number of rows of one patient that are used."""
         return self.noise.rows
 
     def forward_sums(self, leaving: LeavingSums) -> None:
@@ -68,7 +68,7 @@ def noisy_figures(
     outputs: NDArray[Any],
     rows: PartRows,
 ) -> Floats:
-    """Return the noisy sums over each hospital's rows from which its metrics are computed, ``[h, width]``.
+    """Return an array ``[h, width]`` of noisy sums over the rows of each hospital, from which its metrics are computed.
 
     ``outputs`` are a model's outputs for the evaluated ``rows`` of ``hospitals``.
     """

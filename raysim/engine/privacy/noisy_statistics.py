@@ -63,8 +63,8 @@ def noise_on(section: PrivacySection | None, kind: str) -> StatisticNoise | None
 
 
 def figure_noise(section: PrivacySection | None, classes: int) -> FigureNoise | None:
-    """Return the noise on metrics if the label has this number of ``classes``, or 0 for a real number. None means that
-    metrics are exact.
+    """Return the noise on metrics; None means that metrics are exact. ``classes`` is the label's number of classes, or
+    0 if the label is a real number.
     """
     noise = noise_on(section, MEASURED)
     if noise is None or section is None:
@@ -101,8 +101,8 @@ class FirstAnswers:
 
     @staticmethod
     def of(job: Job, classes: int, ask: Asked, earlier: Mapping[str, Any] | None = None) -> FirstAnswers:
-        """Request from hospitals, by calling ``ask``, the statistics that need noise: their sizes and their numbers of
-        rows of each of ``classes`` classes.
+        """Request from hospitals, by calling ``ask``, the statistics that need noise: each hospital's number of
+        patients or rows, and its number of rows of each class.
 
         A resumed run takes them from ``earlier``, the result of :attr:`memory`, if noise is random. If noise is seeded,
         hospitals compute the same answers again, so that changed answers in a checkpoint have no effect.
@@ -129,8 +129,8 @@ class FirstAnswers:
 
 
 def events(section: PrivacySection, ledger: Ledger) -> dict[str, Single]:
-    """Return the noisy releases other than updates that the ``ledger`` records, by kind of message. If hospitals sent a
-    kind different numbers of times, the largest number counts.
+    """Return the noisy releases in ``ledger`` by kind of message, except those of updates. If hospitals sent a kind
+    different numbers of times, the largest number counts.
     """
     by_kind: dict[str, Single] = {}
     for kind in dict.fromkeys(entry.kind for entry in ledger.entries):

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 
 class PatientNoise(Guard):
-    """Noise that hospitals add to hide their patients: to each of their training steps, or as shares to sums of
-    gradients.
+    """Noise that hospitals add to hide their patients, either in each training step or as shares of the noise on sums
+    of gradients.
 
     Each of the server's models has one sum. A patient is at one hospital, and a hospital contributes to one sum. All
     sums of a round together therefore cost as much privacy as one sum.
@@ -94,14 +94,13 @@ class PatientNoise(Guard):
         return Release(patients=patients)
 
     def noised(self, round: int, problem: LocalProblem, units: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the sums of a round plus, for each model, the step that proximal terms cause. Hospitals have already
-        added the privacy noise.
+        """Return the sums of a round after adding the steps that proximal terms cause. Hospitals have already added the
+        privacy noise.
         """
         return units if self._pulled is None else units + grid_units(self._pulled)
 
     def _shares(self, ids: Ids, into: Ids, step: Floats, sums: int) -> Floats:
-        """Return the standard deviation of the share of noise that each hospital adds, divided by the clipping bound,
-        ``[N]``.
+        """Return, for each hospital, the standard deviation of its share of the noise, divided by the clipping bound.
 
         ``into`` has the sum to which each of the hospitals ``ids`` contributes, and ``step`` the step size of each sum.
         """
@@ -117,9 +116,7 @@ class PatientNoise(Guard):
         return share
 
     def _steps(self, problem: LocalProblem, patients: Floats) -> Floats:
-        """Return the step size of each sum of gradients, ``[G]``: the learning rate divided by the expected number of
-        sampled patients.
-        """
+        """Return the step size of each sum: the learning rate over the expected number of sampled patients."""
         expected = self._section.sampling * np.maximum(patients, 1.0)
         return np.asarray(self._rate(problem) / expected)
 
@@ -130,10 +127,11 @@ class PatientNoise(Guard):
     def _proximal_step(
         self, problem: LocalProblem, state: State, into: Ids, patients: Floats, sums: int
     ) -> Floats | None:
-        """Return the step of each model that its proximal terms cause, ``[G, P]``, averaged over hospitals with their
-        numbers of patients as weights.
+        """Return the steps ``[G, P]`` that proximal terms cause in the models. They are averages over hospitals, with
+        the numbers of patients as weights.
 
-        This step needs no data. It is None if all proximal terms are towards the model from which training starts.
+        These steps need no data. The result is None if all proximal terms are towards the model from which training
+        starts.
         """
         moved = np.zeros((sums, self._size))
         total = np.maximum(np.bincount(into, weights=patients, minlength=sums), 1.0)

@@ -47,8 +47,8 @@ class PatientRelease:
 def pooled_gradient(
     model: Model, task: Task, release: PatientRelease, contribution: Contribution, seed: int, round: int, hospital: int
 ) -> Floats:
-    """Return what a hospital sends in a ``round`` of mode ``pooled``: the sum of its patients' (or rows') clipped
-    gradients, with noise, ``[P]`` in float64.
+    """Return what a hospital sends in a ``round`` of mode ``pooled``: the noisy sum of the clipped gradients of its
+    patients or rows, in float64.
     """
     coins, patients = (
         stream(seed, "dp_batch", round, hospital, 0),

@@ -56,9 +56,7 @@ class ProgramRelease(HospitalStep):
         leaving.units += self.units(leaving.program, leaving.layout, leaving.hospital)
 
     def units(self, program: Program, layout: SumLayout, hospital: int) -> NDArray[np.int64]:
-        """Return the noise that a ``hospital`` adds to the sums of ``program``, as integers in fixed point,
-        ``[layout.size]``.
-        """
+        """Return the noise that a ``hospital`` adds to the sums of ``program``, as integers in fixed point."""
         units = np.zeros(layout.size, np.int64)
         if not self.multiplier:
             return units
@@ -72,13 +70,13 @@ class ProgramRelease(HospitalStep):
 
 
 def noise_of(guarantee: Guarantee | None) -> Noise | None:
-    """Return the noise of a ``guarantee`` as strategies may read it; None without a guarantee."""
+    """Return what strategies may know about the noise of a ``guarantee``; None without a guarantee."""
     return None if guarantee is None else Noise(guarantee.section.clip, guarantee.section.noise_multiplier or 0.0)
 
 
 def bound_of(program: Program) -> float:
-    """Return the norm to which the contribution of a privacy unit (hospital, patient or row) to all sums of ``program``
-    is clipped. Infinite if the program declares no bounds.
+    """Return the clipping norm for what a privacy unit (hospital, patient or row) contributes to all sums of
+    ``program``. Infinite if the program declares no bounds.
     """
     bounds = [send.bound.l2 for send in program.sends.values() if send.bound is not None]
     return max(bounds, default=math.inf)

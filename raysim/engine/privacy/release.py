@@ -78,8 +78,8 @@ class Release(HospitalStep):
         return bit + self.own_bit * float(normals(self.noise, (1,), seed, "dp_local_bit", round, hospital)[0])
 
     def leaving(self, vectors: Sequence[Floats], seed: int, round: int, hospital: int) -> list[Floats]:
-        """Return a ``hospital``'s ``vectors``, jointly clipped and with the hospital's noise. Vectors that are not
-        finite become zeros.
+        """Clip a hospital's ``vectors`` jointly, add the hospital's noise, and return them. Vectors that are not finite
+        become zeros.
         """
         short = clipped(vectors, self.clip)
         if not self.own_noise:

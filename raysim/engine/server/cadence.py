@@ -16,8 +16,8 @@ one takes."""
 
 class Cadence:
     """Decides after each round whether the run writes a checkpoint. ``every`` is the number of rounds between
-    checkpoints (0: no checkpoints). With ``auto``, the time between checkpoints is a multiple of the time that writing
-    one takes, at least 10 seconds.
+    checkpoints (0: no checkpoints). With ``auto``, the time between checkpoints is at least 10 seconds, and at least a
+    multiple of the time that writing one takes.
     """
 
     def __init__(self, every: Every) -> None:

@@ -37,7 +37,9 @@ from raysim.virtual_time.unreliable import check_progress
 
 
 class JobRun:
-    """The coordinator of one job at the hospitals of ``pool``, from its beginning or from the checkpoint ``since``."""
+    """The coordinator of one job at the hospitals of ``pool``. If ``since`` is given, the job continues from this
+    checkpoint.
+    """
 
     def __init__(self, pool: Pool, job: Job, since: RunState | None = None) -> None:
         self._server = JobServer(pool, job, since)
@@ -164,8 +166,8 @@ class JobRun:
             traffic.trained(cohort.ids, cohort.problem, cohort.state, bits)
 
     def _give_rows(self, cohort: ScheduledCohort) -> None:
-        """If the strategy trains on pooled rows, record in round 1 that every hospital has sent its rows to the server
-        before training.
+        """If the strategy trains on pooled rows, record that every hospital sent its rows to the server before
+        training. After round 1, nothing is recorded.
         """
         server = self._server
         if server.view.round == 1 and POOLED in cohort.ids:
@@ -196,8 +198,8 @@ class JobRun:
         return update
 
     def _set_up(self) -> None:
-        """Set up the client selection and the strategy, which may request statistics from hospitals, and measure losses
-        before the first round.
+        """Before the first round, set up the client selection and the strategy, and measure losses. Selection and
+        strategy may request statistics from hospitals.
         """
         server, job = self._server, self._job
         if server.strategy.uses_selection():

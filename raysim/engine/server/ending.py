@@ -27,7 +27,7 @@ from raysim.virtual_time.scheduling import ScheduledCohort
 
 
 class Ending:
-    """The steps after the last round of the run of ``server``, which started at time ``began``.
+    """The steps after the last round of a run. ``server`` is the server of the run, which started at time ``began``.
 
     ``stopping`` has the validation losses of early stopping; None without early stopping. ``best`` is the state after
     the round with the smallest validation loss.
@@ -159,9 +159,7 @@ class Ending:
         )
 
     def _called(self) -> Ids | None:
-        """Return the number of rounds in which each hospital has run client programs, ``[N]``; None if the strategy has
-        none.
-        """
+        """Return the number of rounds in which each hospital has run client programs. None if the strategy has none."""
         if not self._server.strategy.uses_programs():
             return None
         ids = [ids[ids >= 0] for ids in self._server.cohorts if ids is not None]
@@ -190,7 +188,7 @@ class Ending:
 
 
 def dated(server: JobServer, row: Round, cohort: ScheduledCohort) -> Round:
-    """Return ``row``, with the virtual time at the end of the round of ``cohort`` if the job has a virtual clock."""
+    """Return ``row``. If the job has a virtual clock, add the virtual time at the end of the round of ``cohort``."""
     if server.job.system is None or server.scheduler.clock is None:
         return row
     return replace(row, virtual_seconds=server.scheduler.clock.now, asked=cohort.asked, staleness=cohort.staleness)

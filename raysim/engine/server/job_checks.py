@@ -108,8 +108,8 @@ def check_declared(job: Job, where: str, label: str) -> None:
 
 
 def _check_classes(evaluation: EvaluationSection, classes: int) -> None:
-    """Raise ``ConfigError`` if the settings of ``evaluation`` request metrics that are not defined for a label with
-    this number of ``classes``, or 0 for a real number.
+    """Raise ``ConfigError`` if the settings of ``evaluation`` request metrics that are not defined for the label.
+    ``classes`` is its number of classes, or 0 if it is a real number.
     """
     kind = f"the label has {classes} classes" if classes else "the label is a number"
     if classes != 2 and evaluation.clinical not in (None, ClinicalSection()):

@@ -50,7 +50,7 @@ from raysim.virtual_time.unreliable import scheduler
 
 
 class JobServer:
-    """The server of a ``job``, from its beginning or from the state ``since`` in a checkpoint.
+    """The server of a ``job``. If ``since`` is given, the job continues from this state of a checkpoint.
 
     Its rounds are run by :class:`raysim.engine.server.coordinator.JobRun`.
     """
@@ -222,11 +222,11 @@ class JobServer:
         call: ProgramCall | None = None,
         steps: tuple[HospitalStep, ...] = (),
     ) -> RoundPlan:
-        """Return the instructions of a round for all hospitals: what they measure, and the ``problem`` that hospitals
-        ``ids`` minimise.
+        """Return the instructions of a round for all hospitals: what they measure, and the ``problem`` that the
+        hospitals ``ids`` minimise.
 
-        If the strategy uses a client program, hospitals ``ids`` run the ``call`` instead of training. ``steps`` process
-        what they send.
+        If the strategy uses a client program, the hospitals ``ids`` run the ``call`` instead of training. ``steps``
+        process what they send.
         """
         precision = self.job.work.precision
         if problem is not None:
@@ -252,17 +252,15 @@ class JobServer:
         )
 
     def measurements(self, round: int, measured: Measurement) -> list[Measured]:
-        """Let hospitals measure the models of a ``round``, and return their measurements, one element for each
-        process.
-        """
+        """Let hospitals measure the models of a ``round``. Return one element for each process."""
         return [partial.measured for partial in self.hospitals.play(self.plan(round, self.state, measured=measured))]
 
 
 def hides(job: Job) -> bool:
     """Return whether hospitals' messages must be hidden, so that the server may receive only sums over hospitals.
 
-    A guarantee for patients does not require this: hospitals may send choices that they make from all their rows, and
-    the report lists these choices as not private.
+    A guarantee for patients does not require this. Hospitals may then send exact values that depend on all their rows,
+    and the report lists these values as not private.
     """
     if job.privacy is not None:
         return job.privacy.unit == "hospital"

@@ -14,8 +14,8 @@ from raysim.strategies.base import Ids, LocalProblem, Update
 
 
 def summed(partials: Sequence[PartialResult], sums: int, size: int) -> NDArray[np.int64]:
-    """Add up the sums that actors sent, and return them as integers in fixed point, ``[G, P]``. ``sums`` is G and
-    ``size`` is P.
+    """Add up the sums that actors sent, and return them as integers in fixed point. ``sums`` is the number of sums, and
+    ``size`` the number of entries of each.
 
     Sums are integers, so that the order of processes does not matter. The first rows are sums of updates; later rows
     contain further numbers that hospitals send.
@@ -52,9 +52,7 @@ def update_of(units: NDArray[np.int64], partials: Sequence[PartialResult], probl
 
 
 def update_bits(partials: Sequence[PartialResult]) -> NDArray[np.int64] | None:
-    """Return the number of bits of each compressed update, sorted by hospital id, ``[H]``. None if there is no such
-    update.
-    """
+    """Return the number of bits of each compressed update, sorted by hospital id. None if there is no such update."""
     parts = [
         (partial.ids, partial.bits) for partial in partials if partial.ids is not None and partial.bits is not None
     ]

@@ -49,7 +49,7 @@ class RemoteHospitals:
         self.remembered = self.dealt(states)
 
     def play(self, plan: RoundPlan) -> list[PartialResult]:
-        """Send the instructions ``plan`` to all hospitals, which evaluate and train. Return the results, one for each
+        """Send the instructions ``plan`` to all hospitals, which evaluate and train. Return one result for each
         process.
         """
         partials, memory = self._pool.round(plan, self.remembered)
@@ -95,9 +95,7 @@ class RemoteHospitals:
         return Answers({}, each, ids, np.array([len(ids)]))
 
     def states(self, remembered: StateReferences | None) -> HospitalStates | None:
-        """Fetch the vectors that hospitals stored, at present or in an earlier state. None if hospitals have stored
-        none.
-        """
+        """Fetch the vectors that hospitals have stored, given references to them. None if there are no references."""
         return None if remembered is None else self._pool.recall(remembered)
 
     def models(self) -> dict[int, NDArray[Any]]:

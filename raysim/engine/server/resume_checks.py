@@ -53,11 +53,10 @@ def check_resumed(server: JobServer, since: RunState) -> None:
 
 
 def _due(server: JobServer, since: RunState, round: int) -> list[Ids]:
-    """Return which hospitals had to send an update in ``round``, as one or two lists of ids. The first list is that of
-    the checkpoint; the second, if possible, is the client selection computed again.
+    """Return which hospitals had to send an update in ``round``, as one or two lists of ids. The first list is recorded
+    in the checkpoint. The second list, if possible, is computed by repeating the client selection.
 
-    It cannot be computed again if the strategy selects by its own state, or if the selection depends on hospitals'
-    answers.
+    The selection cannot be repeated if the strategy uses its own state for it, or if it depends on hospitals' answers.
     """
     stored = None if since.history is None else since.history.cohorts[round - 1]
     due = [NOBODY if stored is None else stored]

@@ -1,9 +1,8 @@
 """The steps between hospitals' updates and the strategy, in their fixed order.
 
 Steps are, for example, clipping, compression and secure aggregation. Each step has a hospital's side and a server's
-side. The hospital's side changes what leaves the hospital; the sides of all steps run from first to last. The server's
-side adapts the local problem before it is sent and then processes what hospitals return; these sides run from last to
-first. Modules of configuration sections that a job does not have are not imported.
+side. The hospital's side changes what leaves the hospital; here, steps run from first to last. The server's side adapts
+the local problem before it is sent and then processes what hospitals return; here, steps run from last to first.
 """
 
 from __future__ import annotations
@@ -155,7 +154,7 @@ class UpdatePipeline:
         """Return the strategy's state before the first round.
 
         Byzantine hospitals may send false descriptions of their data to enter a cluster. They then first find out the
-        clusters of honest hospitals, by requests through ``measure`` that are not counted as traffic.
+        clusters of honest hospitals. Their requests use ``measure``, which counts no traffic.
         """
         if self._byzantine is not None and self._byzantine.lies:
             self._entered = self._target(strategy.setup(replace(view, call=measure)), view.trainable)
@@ -174,8 +173,8 @@ class UpdatePipeline:
         return self._byzantine.lying(answers, self._entered)
 
     def posed(self, view: FederationView, cohort: ScheduledCohort) -> ScheduledCohort:
-        """Return the cohort with the local problem whose update the strategy receives. Steps may change the problem,
-        for instance its weights under a privacy guarantee.
+        """Return the cohort, whose local problem steps may change, for instance its weights under a privacy guarantee.
+        The strategy receives the update for the changed problem.
         """
         for step in self._back:
             cohort = step.posed(view, cohort)
@@ -190,13 +189,13 @@ class UpdatePipeline:
         return cohort
 
     def hospital_steps(self, round: int, problem: LocalProblem, ids: Ids) -> tuple[HospitalStep, ...]:
-        """Return what each step does at the hospitals ``ids``, which minimise ``problem`` in a round, in order."""
+        """Return, in order, what each step does at the hospitals ``ids``, which minimise ``problem`` in a round."""
         steps = (step.hospital_step(round, problem, ids) for step in self._steps)
         return tuple(step for step in steps if step is not None)
 
     def call_steps(self, round: int, call: Call, number: int, name: str) -> tuple[HospitalStep, ...]:
-        """Return what each step does at hospitals for a ``call`` of a client program, in order. The arguments are those
-        of :meth:`Step.call_step`.
+        """Return, in order, what each step does at hospitals for a ``call`` of a client program. The arguments are
+        those of :meth:`Step.call_step`.
         """
         steps = (step.call_step(round, call, number, name) for step in self._steps)
         return tuple(step for step in steps if step is not None)
@@ -212,7 +211,7 @@ class UpdatePipeline:
     def sent(
         self, partials: Sequence[PartialResult], problem: LocalProblem, ids: Ids
     ) -> tuple[NDArray[np.int64] | None, int]:
-        """Return the number of bits of each local update, ``[H]``, or None if updates are not compressed or masked.
+        """Return the number of bits of each local update, ``[H]``; None if updates are neither compressed nor masked.
         Also return the number of further bytes that the server sends for secure aggregation.
         """
         hidden = None if self.secure is None else self.secure.sent(problem, ids)
@@ -252,8 +251,8 @@ class UpdatePipeline:
 
     @property
     def canary_components(self) -> Floats | None:
-        """Return what the server observed of each canary of a privacy audit in each round, ``[rounds, M]``: the
-        component of the update along the canary. None without canaries.
+        """Return what the server observed of each canary of a privacy audit in each round: the component of the update
+        along the canary, ``[rounds, M]``. None without canaries.
         """
         return None if self._watch is None else np.array(self._watch.rounds).reshape(len(self._watch.rounds), -1)
 
