@@ -48,7 +48,7 @@ def test_a_patient_at_several_places_costs_more_than_each_alone(places, epsilon)
     assert accountant.epsilon([Repeated(1.1, 0.01, places, 1000)], 1e-5) == pytest.approx(epsilon, abs=1e-3)
 
 
-@pytest.mark.parametrize("event", [Gaussian(0.6, 0.5, 50), Repeated(0.1, 0.05, 2, 20)])
+@pytest.mark.parametrize("event", [Gaussian(0.6, 0.5, 50), Repeated(0.2, 0.05, 2, 40)])
 def test_steps_of_a_large_epsilon_are_wide_and_change_it_by_less_than_one_in_a_hundred_thousand(event, monkeypatch):
     wide = accountant.epsilon([event], 1e-5)
     assert wide > accountant.LARGE
