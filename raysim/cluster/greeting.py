@@ -40,7 +40,10 @@ except Exception as error:
 
 
 def named() -> str | None:
-    """Return the value of ``RAY_ADDRESS`` if it names a running Ray, else None."""
+    """Return the value of ``RAY_ADDRESS``; None if it is unset, empty, or ``local`` (a new Ray).
+
+    Whether a Ray runs at the address is not tested.
+    """
     address = os.environ.get("RAY_ADDRESS")
     return None if address == LOCAL else address or None
 

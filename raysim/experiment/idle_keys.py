@@ -35,7 +35,7 @@ learning rate."""
 SELECTION = "selection"
 
 OF_POOLED = {"batch_size": 0, "local_epochs": 1}
-"""Values without effect that are allowed besides the defaults under ``privacy.mode: pooled``.
+"""Values that are allowed besides the defaults under ``privacy.mode: pooled``, although they have no effect.
 
 They describe what this mode does anyway: a round is one step on all rows.
 """
@@ -248,4 +248,5 @@ USED: Mapping[str, Uses] = {
     "system.wait": _may_wait,
     "system.rounds.retries": _may_wait,
 }
-"""By dotted key, whether a run uses it; all other keys are always in use, or checked by their own section."""
+"""For each dotted key, the function that returns whether a run uses it. All other keys are always in use, or are
+checked by their own section."""

@@ -50,16 +50,18 @@ class Run:
     name: str
     """The run's name in progress lines."""
     nested: bool
-    """Whether the run belongs to a comparison, which has one file with all of its splits."""
+    """Whether the run belongs to a comparison. The comparison writes one file with the splits of all its runs."""
     trial: bool = False
-    """Whether the run is a trial of ``tune``. Only its figures matter: neither its model nor a page is written."""
+    """Whether the run is a trial of ``tune``. Such a run needs only metrics, and writes neither its model nor a
+    page."""
     first: bool = True
     """Whether the run has the first seed: in a comparison only such runs have a page and test patient groups."""
     checked: Job | None = None
-    """The run's job with the noise of its privacy guarantee, if the job has been checked before."""
+    """The run's job after its noise was calibrated to the privacy guarantee; None if the job has not been checked
+    yet."""
     held: tuple[str, ...] = ()
-    """The hospitals of a fold that are left out of the run. Their evaluation needs the run's models, and predictions
-    are written only for them."""
+    """The hospitals that are left out of training; empty if all take part. Predictions are written only for these
+    hospitals, and the run's models are stored to evaluate them."""
 
     def prepare(self) -> None:
         """Create the run's data if the run leaves out the hospitals of a fold; other runs' data already exist."""

@@ -59,7 +59,8 @@ class Prepared:
         self.entries = entries(configs)
         idle_keys.check((entry.config, entry.strategy) for entry in self.entries)
         self.unpaired: tuple[Unpaired, ...] = ()
-        """The strategies and models that cannot be combined, if the experiment crosses them."""
+        """The pairs of strategy and model that are left out because they cannot be combined. Only an experiment that
+        combines all strategies with all models has such pairs."""
         self._trial_seeds = () if tune is None else tune.of_seeds(seeds)
         self._source = plugins.build_source(config.data)
         check_reachable(config.tracking.uri)
@@ -71,9 +72,11 @@ class Prepared:
             [] if config.evaluation.unseen is None else folds_of(config.evaluation.unseen, self._first, seeds[0])
         )
         self._others: dict[int, Federation] = {}
-        """The federations of models that use other columns than the configuration's own model, with the same rows."""
+        """By seed, the federation for models whose columns are prepared differently from those of the configuration's
+        own model. It has the same rows."""
         self.left_out: list[Judged] = []
-        """The results at hospitals that runs have left out; empty before these runs."""
+        """The predictions for hospitals that were left out of training; empty until the runs without these hospitals
+        have ended."""
         self._parameters = 0  # the size of the largest model
         self._checked: dict[tuple[Entry, int], Job] = {}
         if any(entry.strategy_label != entry.label for entry in self.entries):

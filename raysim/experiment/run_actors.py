@@ -26,13 +26,14 @@ from raysim.experiment.session import ACTOR_START_SECONDS, RESTARTS, InProcess, 
 from raysim.strategies.base import Ids
 
 PATIENCE = 10.0
-"""Seconds that an actor waits for a run's folder, which an actor that has just ended may still use."""
+"""Seconds that an actor waits until no other process uses a run's folder. An actor that was just stopped may still use
+it."""
 
 GONE_SECONDS = 5.0
-"""Seconds to wait until a killed process is gone."""
+"""Largest number of seconds to wait for a killed process to end."""
 
 PAUSE = 0.2
-"""Seconds between two messages of a run. A message costs about as much as a round of a small run."""
+"""Seconds between two messages that a run sends. A message costs about as much as a round of a small run."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ Spared = type[Exception] | tuple[()]
 """Types of errors that are returned in place of a run's result, so that other runs continue."""
 
 Event = Begun | Round | str | Failed | Ended
-"""An event of a run; a text is a line for the user."""
+"""An event of a run. A ``str`` is a line for the user."""
 
 
 class RunActor:

@@ -15,22 +15,23 @@ from raysim.config.sections.resources import ResourcesSection
 from raysim.core.errors import ResourceError
 
 SMALL_CELLS = 2**27
-"""Largest number of feature values in a federation of small runs: one pass over them takes a tenth of a second."""
+"""Largest number of feature values (rows times features) of a federation whose runs count as small. One pass over so
+many values takes a tenth of a second."""
 
 SMALL_MODELS = 2**25
-"""Largest number of parameters of all hospitals' models together in a small run."""
+"""Largest number of parameters, added up over all hospitals' models, of a run that counts as small."""
 
 SMALL_PRODUCTS = 2**32
-"""Largest product of rows and parameters, over all rounds, that one process trains in a few seconds.
+"""Largest product of rows and parameters, summed over all rounds, that one process trains in a few seconds.
 
 This holds for models without convolutions.
 """
 
 PROCESS_BYTES = 400_000_000
-"""Resident memory of an actor that has executed a run of a few rows."""
+"""Resident memory in bytes of an actor that has executed a run of a few rows."""
 
 MODEL_COPIES = 8
-"""Copies of all hospitals' models that a run may need: used, stored, trained, and in a checkpoint."""
+"""Number of copies of all hospitals' models that a run may hold: used, stored, trained, and in a checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Load:
 
     runs: int
     cells: int
-    """Rows times features of the federation."""
+    """Number of feature values of the federation: rows times features."""
     parameters: int
     """Number of parameters of all hospitals' models together."""
 

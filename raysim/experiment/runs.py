@@ -33,7 +33,7 @@ from raysim.tracking.client import RUN_TAG
 from raysim.tracking.recording import Record
 
 Conclude = Callable[[Sequence[Result], Manifest], None]
-"""A function that writes the files of the whole experiment from all results."""
+"""A function that writes the files of a whole experiment, given the results of all its runs."""
 
 Begin = Callable[[Manifest], None]
 """A function that writes what an experiment needs to be resumed, in addition to its configuration."""
@@ -194,7 +194,7 @@ class Experiment(Prepared):
                 yield run, result
 
     def _played(self, services: RunServices, run: Run, opened: Opened, parent: Record | None) -> Result:
-        """Execute a run in the session of ``services``, rather than in an actor for whole runs."""
+        """Execute a run in ``services.session``; used if ``services.actors`` is None."""
         federation = self._data_of(run)
         with (
             Listener(services, run, lambda: federation, parent) as listener,

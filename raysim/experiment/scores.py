@@ -29,7 +29,7 @@ from raysim.statistics.discrimination.auroc import delong_of_sums, pair_sums, pl
 from raysim.statistics.discrimination.sketches import sketches
 
 MODEL = "score"
-"""The name of a score's model in tables."""
+"""The name under which an existing score stands in the place of a model, in the column ``model`` of tables."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +39,7 @@ class Scores:
     results: Sequence[Result]
     """One result per score and seed, on the test rows that have a value."""
     sent: Sent
-    """The data that hospitals send for the scores, and for the strategies on the rows that have a score."""
+    """The sums that hospitals send for the scores, and for the strategies' models on the rows that have a score."""
     notes: Sequence[str]
     """One sentence on each score that lacks values in some rows."""
 

@@ -20,7 +20,7 @@ from raysim.storage import resume
 from raysim.tracking.recording import Recorder
 
 STARTING = "starting Ray"
-"""The phase in which hospital actors start."""
+"""The name of the progress phase in which hospital actors start."""
 
 
 class RunServices:

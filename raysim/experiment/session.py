@@ -36,7 +36,7 @@ RESTART_SECONDS = 60.0
 """Seconds that a restart may take before Ray itself is considered lost."""
 
 SILENCE = 3.0
-"""A coordinator is considered lost after silence of this many times the sum of ``resources.timeout`` and
+"""A coordinator is considered lost if it sends no message for this many times the sum of ``resources.timeout`` and
 :data:`RESTART_SECONDS`."""
 
 
@@ -53,12 +53,12 @@ class Session(Protocol):
     """Running hospitals and a coordinator, which can execute jobs one after the other."""
 
     where: str
-    """A short text on what executes the job: ``2 actors, 104 hospitals each``."""
+    """A short text that says where the job is executed, such as ``2 actors, 104 hospitals each``."""
     warning: str | None
     dashboard: str | None
-    """The address of Ray's dashboard, if there is one."""
+    """The address of Ray's dashboard; None if there is no dashboard."""
     pool: Pool
-    """The hospitals, for callers with their own coordinator."""
+    """The running hospitals, for callers that coordinate rounds themselves."""
 
     def run(
         self, job: Job, since: RunState | None = None, every: Every = 0, say: Callable[[str], None] = silent

@@ -13,7 +13,8 @@ from raysim.storage.results import traffic
 from raysim.storage.run_tables import hospitals_table, judged_rows, split_table
 
 DIFFERENCES = {"mean": "difference", "std": "difference_std", "low": "low", "high": "high"}
-"""The suffix in ``comparison.csv`` of each column of :func:`tables.differences`, after the figure's name."""
+"""For each column of :func:`tables.differences`: the end of its column names in ``comparison.csv``, which follows the
+metric's name, as in ``auroc_difference``."""
 
 
 def per_seed(results: Sequence[Result]) -> pd.DataFrame:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from raysim.privacy.statement import Statement
 
 SECTIONS = ("training", "model")
-"""The sections whose keys are tried."""
+"""The sections of the configuration whose keys can be tuned."""
 
 FILE = "tuning.csv"
 """The file with all trials and their results."""
@@ -47,9 +47,9 @@ class GridPoint:
     strategy: str
     """The strategy's label."""
     values: Mapping[str, Any]
-    """The setting, by dotted key."""
+    """The value of each tuned key, by dotted key."""
     config: Config
-    """The configuration of the trial's runs, whose label names the setting."""
+    """The configuration of the trial's runs. Its label names the tuned values."""
 
 
 @dataclass(frozen=True)
@@ -58,11 +58,12 @@ class TrialResult:
 
     trial: GridPoint
     figure: float
-    """The trial's figure on validation rows; infinite if it diverged."""
+    """The trial's loss on validation rows: log loss, or mean absolute error for numeric labels. Infinite if it is
+    undefined, for instance because training diverged."""
     bytes_down: int = 0
     bytes_up: int = 0
     privacy: Statement | None = None
-    """The trial's privacy guarantee, which the comparison must count."""
+    """The trial's privacy guarantee, which the comparison adds to its own; None without one."""
 
 
 def trials(tune: TuneSection, configs: Sequence[Config]) -> list[GridPoint]:

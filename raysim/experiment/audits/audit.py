@@ -36,10 +36,11 @@ from raysim.experiment.session import Session, open_session
 from raysim.report.terminal.progress import data_warnings
 
 FEWEST_SHADOWS = 4
-"""Smallest number of shadow federations. With fewer, a row is in and out too rarely to fit densities."""
+"""Smallest number of shadow federations. With fewer, a row is too rarely among the training rows, or too rarely not
+among them, to estimate the two densities of the attack's score."""
 
 MOST = {"shadows": 10_000, "canaries": 1_000_000}
-"""Largest numbers of shadow federations and canaries. More would take days, or too much memory."""
+"""Largest numbers of shadow federations and of canaries. More would take days, or too much memory."""
 
 
 def audit(
@@ -98,7 +99,8 @@ def audit(
 
 
 EXACT = 1e-6
-"""Largest deviation, as a share of the row's largest value, at which a row counts as reconstructed exactly."""
+"""Largest deviation at which a row counts as reconstructed exactly, as a share of the row's largest absolute value, or
+of 1 if that is larger."""
 
 
 def reading(inverted: pd.DataFrame, *, protected: bool) -> dict[str, Any]:

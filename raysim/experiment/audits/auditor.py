@@ -31,10 +31,11 @@ Opened = Callable[[Federation], AbstractContextManager[Session]]
 """A function that opens a session with the hospitals of a federation."""
 
 DELTA = 1e-5
-"""The delta of the lower bound of epsilon, for runs that guarantee no privacy themselves."""
+"""The delta for which an audit bounds epsilon from below, if the run itself has no privacy guarantee and thus no
+delta."""
 
 CANARY = 3.0
-"""Magnitude of every feature of a canary, in standard deviations."""
+"""Absolute value of every feature of a canary (an artificial training row), in standard deviations."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,10 +45,10 @@ class Audit:
     membership: pd.DataFrame
     """One row per attack and hospital, and one row per attack for all hospitals together: see ``docs/audit.md``."""
     inverted: pd.DataFrame | None
-    """One row per feature: the patient's value, and the value that the attack reconstructs. None if not all layers are
-    dense."""
+    """One row per feature of one patient: the true value, and the value that the attack reconstructs. None if not all
+    layers of the model are dense."""
     summary: dict[str, Any]
-    """The figures of the whole federation."""
+    """The results of each attack for the whole federation, as values for JSON."""
 
 
 class Auditor:

@@ -32,7 +32,8 @@ from raysim.training.canaries import WithCanaries
 from raysim.training.kernels.clipped import Traceable
 
 LENGTH = 100.0
-"""Norm of a canary's update or gradient, in clipping norms. It is large, so that the audit detects missing clipping."""
+"""Norm of a canary's update or gradient, as a multiple of the clipping norm. It is large, so that the audit detects
+missing clipping."""
 
 
 def can_hold_canaries(job: Job, federation: Federation) -> bool:

@@ -46,9 +46,9 @@ ANSWER = "curve_answer.json"
 """Name of the file with the curve's findings."""
 
 Lines = Mapping[str, tuple[str, float | None]]
-"""By the label of each strategy that is run: the name of its line in the plot, and its value of the hyper-parameter.
+"""For the label of each strategy that is run: the name of its line in the plot, and its value of the hyper-parameter.
 
-The value is None for a horizontal line.
+The value is None for a strategy without the hyper-parameter, whose line is horizontal.
 """
 
 

@@ -36,19 +36,21 @@ class Point:
     """One value of the hyper-parameter for one strategy, with its results."""
 
     value: float | None
-    """The value; None for a strategy that does not have the hyper-parameter, or sets it itself."""
+    """The value of the hyper-parameter; None for a strategy that does not have it, or that chooses it itself."""
     mean: float
-    """The mean of the figure over hospitals and seeds."""
+    """The mean of the metric over hospitals and seeds."""
     difference: float = NAN
-    """The mean minus the best value's mean; NaN for the best value."""
+    """The mean minus the mean at the best value; NaN for the best value itself, or if values cannot be compared."""
     low: float = NAN
-    """The lower limit of the simultaneous interval of ``difference``; NaN if undefined."""
+    """The lower limit of the interval of ``difference``, adjusted for the number of pairs of values; NaN if
+    undefined."""
     high: float = NAN
-    """The upper limit of the simultaneous interval of ``difference``; NaN if undefined."""
+    """The upper limit of the interval of ``difference``, adjusted for the number of pairs of values; NaN if
+    undefined."""
     verdict: str = ""
-    """How the value compares with the best value: ``best`` (the value itself), ``worse``, ``equal`` (the same figures),
-    ``no difference`` (none was demonstrated), or ``one seed`` (values cannot be compared). Empty if nothing can be
-    compared."""
+    """How the value compares with the best value: ``best`` (the value itself), ``worse``, ``equal`` (the same metric at
+    every hospital and seed), ``no difference`` (none was demonstrated), or ``one seed`` (differences may be due to the
+    training seed). Empty if nothing can be compared."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,8 @@ class Line:
     """The strategy's name on pages."""
     points: tuple[Point, ...]
     edge: str = ""
-    """``lowest`` or ``highest`` if the best value is the smallest or largest tried, and a better one may lie beyond."""
+    """``lowest`` or ``highest`` if the best value is the smallest or largest tried, and a better one may lie beyond;
+    else empty."""
 
     @property
     def best(self) -> Point | None:

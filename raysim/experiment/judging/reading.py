@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FIELD = "predictions"
-"""The name of the table in errors."""
+"""The name of the table of predictions in error messages."""
 
 NAMES = ("hospital", "model", "strategy", "label", "role", "learner", "part")
-"""Columns read as text, unchanged: NA is a text, and 007 is not 7."""
+"""Columns that are read as text without conversion: ``NA`` is not a missing value, and ``007`` is not the number 7."""
 
 NUMBERS = ("probability", "margin")
 

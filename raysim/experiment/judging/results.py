@@ -25,7 +25,7 @@ from raysim.traffic.ledger import Ledger
 from raysim.training.base import Layout
 
 _ORDER = {*RANKS, "mean_unweighted", "worst_decile", "p10", "gini", "std", "size_bias", "size_bias_abs"}
-"""Metrics of a federation that depend only on the order of each hospital's rows."""
+"""Metrics of a federation that depend only on how a model ranks each hospital's rows."""
 
 
 @dataclass(eq=False)

@@ -50,7 +50,7 @@ class Judged:
     """The results of evaluating a table of predictions."""
 
     folder: Path
-    """The folder with ``answer.json``, ``hospitals.csv``, ``comparison.csv`` and the page."""
+    """The folder with ``answer.json``, ``hospitals.csv``, ``comparison.csv`` and the HTML page."""
     name: str
     answer: Answer
     comparison: pd.DataFrame
@@ -58,9 +58,10 @@ class Judged:
     hospitals: pd.DataFrame
     """The content of ``hospitals.csv``: one row per model, seed and hospital."""
     search: Search | None
-    """The best model's gain after correction for the number of models tried; None if it cannot be estimated."""
+    """The best model's gain over the reference, corrected for the number of models tried; None if it cannot be
+    estimated."""
     warnings: tuple[str, ...] = ()
-    """Remarks on the table, such as that a model makes decisions."""
+    """Remarks on the table, for instance that a model outputs decisions in place of probabilities."""
 
     @property
     def content(self) -> dict[str, Any]:

@@ -38,19 +38,23 @@ from raysim.engine.measuring.subgroups import MOST_GROUPS
 REQUIRED = ("hospital", "label", "model", "seed", "probability")
 
 NUMBERS = ("train_rows", "all_rows", "bytes")
-"""Optional numeric columns."""
+"""The optional columns that must be numeric: a hospital's number of training rows, its number of all rows, and the
+bytes that the method sent."""
 
 GROUP = "group_"
 """The prefix of columns with attributes of patients."""
 
 IN_FILE = "row in the file"
-"""The name of a data frame's index that numbers the rows of a file from 0, including skipped blank rows."""
+"""The index name of a data frame that was read from a file. The index numbers the rows of the file from 0, including
+blank rows, which are skipped."""
 
 ROLES = ("", "reference", "alone")
-"""The values of ``role``: a method, a reference that is not a federated method, or training alone."""
+"""The values of the column ``role``: empty for a federated method, ``reference`` for a model that is not federated, and
+``alone`` if each hospital trains alone."""
 
 FEW_VALUES = 5
-"""A model with fewer distinct probabilities than this makes decisions, not risk estimates."""
+"""The outputs of a model with fewer different probabilities than this count as decisions, whose calibration is not
+evaluated."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,8 @@ class Reading:
     percent: bool = False
     """Whether probabilities are written in per cent."""
     event: str | None = None
-    """The value of the label that is the event; None: 1, or true."""
+    """The label value that is the event. With None, the event is ``1`` or ``true``, and other label values are an
+    error."""
     common: bool = False
     """Whether to judge only the rows that all models have, if some models lack rows."""
 
@@ -72,20 +77,22 @@ class Predictions:
     """A checked table of predictions, ready for evaluation."""
 
     frame: pd.DataFrame
-    """One row per model, seed and judged row. Columns: ``hospital``, ``model``, ``served``, ``seed``, ``event`` (0 or
-    1), ``margin`` (log-odds), ``identity`` (the row, the same number in every seed), ``person`` (its patient)."""
+    """One row per model, seed and evaluated row. Columns: ``hospital``, ``model``, ``served`` (the model that the
+    method used for this row), ``seed``, ``event`` (0 or 1), ``margin`` (log-odds), ``identity`` (the row's number, the
+    same in every seed), ``person`` (the patient's number)."""
     groups: tuple[str, ...]
-    """The patient attributes in the table."""
+    """The names of the patient attributes in the table, without the prefix :data:`GROUP`."""
     event: str
-    """The label that is the event."""
+    """The label value that is the event."""
     models: tuple[str, ...]
     """The models in the order of the table."""
     roles: Mapping[str, str]
-    """The role of each model, one of :data:`ROLES`."""
+    """The role of each model, one of :data:`ROLES`; empty if the table has no column ``role``."""
     learners: Mapping[str, str]
-    """The family of each model, if the table has it."""
+    """The kind of model that each method trains; empty if the table has no column ``learner``."""
     decisions: frozenset[str] = frozenset()
-    """The models that output decisions (yes or no, or few values). They rank rows, but have no calibration."""
+    """The models with fewer than :data:`FEW_VALUES` different outputs. Only their ranking of rows is evaluated, not
+    their calibration."""
     warnings: tuple[str, ...] = ()
     """Warnings for the reader, one sentence each."""
 
@@ -215,7 +222,7 @@ def _events(label: pd.Series, event: str | None) -> tuple[NDArray[np.int64], str
 
 
 _ORDERED = (("0", "1"), ("false", "true"))
-"""Pairs of label values in lower case; the second of each pair is the event."""
+"""Pairs of label values in lower case. The second value of a pair is the event, unless the user names another."""
 
 
 def _margins(frame: pd.DataFrame, reading: Reading, warnings: list[str]) -> NDArray[np.floating[Any]]:

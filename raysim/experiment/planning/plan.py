@@ -47,10 +47,10 @@ from raysim.experiment.unseen.playing import hosts
 from raysim.strategies.base import POOLED, Ids
 
 PROCESS_BYTES, TORCH_BYTES = 135_000_000, 190_000_000
-"""Resident memory of an actor without hospitals, and the additional memory of torch; measured with Ray 2.60."""
+"""Resident memory in bytes of an actor without hospitals, and the memory that torch adds; measured with Ray 2.60."""
 
 WORKING_COPIES = 2
-"""Additional copies of a model during a training call: its initial state, and its gradient."""
+"""Number of copies of a model that a training call holds in addition: its initial state, and its gradient."""
 
 
 @dataclass(frozen=True)
@@ -60,21 +60,22 @@ class PlannedTraffic:
     cohort: int
     """Number of hospitals that take part."""
     parameters: int
-    """Number of scalars of a model."""
+    """Number of parameters of a model."""
     down: int
     """Bytes that the whole cohort receives."""
     up: int
     """Bytes that the whole cohort sends."""
     plan: int
-    """Bytes of the plan that Ray moves to each node; the node's actors share it."""
+    """Bytes of the coordinator's instructions for a round, which Ray moves once to each node for all of its actors."""
     partials: int
-    """Bytes that Ray moves from all actors to the coordinator."""
+    """Bytes of all actors' replies, which Ray moves to the coordinator."""
     between: int
-    """Bytes of sums that Ray moves between nodes, if one node adds up other nodes' sums."""
+    """Bytes of summed updates that Ray moves between nodes because one node adds up the sums of others; 0 if none
+    does."""
     pooled: bool
-    """Whether all rows are pooled for training."""
+    """Whether the training rows of all hospitals are pooled."""
     virtual_seconds: float | None = None
-    """Virtual seconds until the end of the first round, set-up included; None unless unreliable hospitals are
+    """Simulated seconds until the end of the first round, set-up included; None unless unreliable hospitals are
     simulated."""
 
 
@@ -89,7 +90,7 @@ class Plan:
     machines: Sequence[Node]
     traffic: Mapping[str, PlannedTraffic]
     left_out: str = ""
-    """A text on the cost of leaving hospitals out; empty if none are left out."""
+    """A line on the number of additional runs that leave hospitals out of training; empty if there are none."""
 
     def actors(self) -> list[PlannedActor]:
         """Return the hospitals and needed resources of each actor."""
@@ -102,11 +103,11 @@ class PlannedActor(NamedTuple):
     node: int
     """Index of the node among the plan's machines."""
     actors: int
-    """Number of actors in this entry."""
+    """Number of actors that this object describes: 1, or the number of actors of the node."""
     hospitals: int
     """Number of hospitals that the actors simulate."""
     largest: Sequence[str]
-    """Names of the largest hospitals of the actors."""
+    """Names of the actor's two hospitals with the most rows; empty if the object describes all actors of a node."""
     rows: int
     """Number of rows of the actors' hospitals."""
     cpus: float

@@ -18,10 +18,11 @@ from raysim.report.terminal.progress import say
 from raysim.report.terminal.tables import titled
 
 LISTED = 32
-"""If there are more actors than this, the table has one row per node."""
+"""If a plan has more actors than this, its table has one row per node in place of one per actor."""
 
 NARROW = 110
-"""Below this many characters, the columns of a round have short headings, and hospitals' names are omitted."""
+"""If a line of the terminal has fewer characters than this, the table of rounds has short headings, and the table of
+actors omits the names of hospitals."""
 
 
 def render(plan: Plan, console: Console) -> None:

@@ -22,7 +22,7 @@ from raysim.report.svg import PLAIN, Figure, Style
 from raysim.statistics.differences.paired import Limits
 
 ENDS = {"": "estimate", "_low": "low", "_high": "high"}
-"""The suffix of a figure's name in the answer, and the column of the summary with its value."""
+"""For each suffix of a number's name in the answer, the column of the summary table that has its value."""
 
 MOST = 40
 """Largest number of hospitals in a plot; with more hospitals, those with the most rows are plotted."""
@@ -179,9 +179,9 @@ def _means(
 ) -> tuple[dict[str, pd.Series], int]:
     """Return the means of ``column`` over hospitals, by model and number of labelled rows, and the number of hospitals.
 
-    ``ways`` maps models to their names, and ``steps`` lists the numbers of labelled rows. If a model has no value at
-    any hospital for one of these numbers, this number is left out for the model. Means are over the hospitals at which
-    every model has a value for each number that remains.
+    ``ways`` maps models to their names, and ``steps`` lists the numbers of labelled rows. If no hospital has a value of
+    a model at one of the ``steps``, the model's means leave this step out. Means are over the hospitals at which every
+    model has a value for each step that remains.
     """
     wide = {}
     for key, name in ways.items():

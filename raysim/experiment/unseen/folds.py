@@ -19,13 +19,13 @@ from raysim.data.records import natural
 from raysim.engine.job import Result
 
 LEAVE_ONE = 20
-"""Largest number of hospitals for which leave-one-site-out is the default."""
+"""Largest number of hospitals for which, by default, each hospital is left out on its own."""
 
 FOLDS = 10
 """Default number of folds if there are more than :data:`LEAVE_ONE` hospitals."""
 
 MANY = 50
-"""Above this many folds the command suggests fewer: each fold has its own rows in the cache."""
+"""Above this number of folds, the command suggests fewer, because a copy of the data is cached for each fold."""
 
 FEWEST = 3
 """Smallest number of hospitals that must take part in training when the hospitals of a fold are left out."""

@@ -36,15 +36,15 @@ from raysim.strategies.shared.personalization import RECALIBRATED, LastSteps, Pe
 from raysim.training.base import Model, Optimizer, Task
 
 RIDGE = 1.0
-"""The ridge on the weights of a head that a joining hospital fits to its rows."""
+"""The L2 penalty on the weights of a head (a model's last layer) that a joining hospital fits to its labelled rows."""
 
 SAME = 1e-9
-"""An output of the body counts as constant if its standard deviation is at most this share of the magnitude of its
-mean, or of 1 if that is larger."""
+"""An output of a model's body (the layers before its head) counts as constant if its standard deviation is at most this
+multiple of its mean's absolute value, or of 1 if that is larger."""
 
 
 NOBODY = "nobody"
-"""The ``served_by`` of a hospital for which no model can be used without labelled rows."""
+"""The value of ``served_by`` for a hospital at which no model can be used without labelled rows."""
 
 
 class Joined(NamedTuple):

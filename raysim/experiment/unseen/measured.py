@@ -32,25 +32,28 @@ class Unseen:
     k: Joins
     hospitals: tuple[str, ...]
     fold: NDArray[np.int64]
-    """The fold in which each hospital was left out, ``[H]``."""
+    """The number of the fold in which each hospital was left out, ``[H]`` for ``H`` hospitals."""
     served_by: tuple[str, ...]
-    """The model used for each hospital: the model, a cluster's model, or ``nobody``."""
+    """The name of the model used for each hospital: the model itself, a cluster's model, or ``nobody`` if there is
+    none."""
     figures: Floats
-    """The figures, as for a run, ``[H, len(task.figures)]``; NaN without a usable model, or with too few rows
-    to join."""
+    """The metrics of each hospital, with one column for each of ``task.figures``. Metrics are NaN without a usable
+    model, or if the hospital has too few labelled rows to join."""
     pairs: PairSums | None
     """The data that each hospital sends for the variance of its AUROC; None unless the label has two classes."""
     sketched: Sketched | None
     """The data that each hospital sends for the covariance of its AUROC with other models' AUROC. None unless the label
     has two classes."""
     scores: ScoreCounts | None
-    """Counts of scores, from which the clinical figures are computed; None if these are undefined."""
+    """Histograms of each hospital's predicted probabilities, from which clinical metrics are computed; None if these
+    are undefined."""
     scored: tuple[Groups, ...] | None
-    """The scores of each hospital; None if the clinical figures are undefined."""
+    """The predicted log-odds and labels of each hospital's rows; None if clinical metrics are undefined."""
     prevalence: Floats
-    """The share of events among the participants' training rows in each hospital's fold, ``[H]``."""
+    """For each hospital, the share of events among the participants' training rows when its fold was left out,
+    ``[H]``."""
     offsets: NDArray[np.int64]
-    """The offsets of each hospital's judged rows, ``[H + 1]``."""
+    """The evaluated rows of hospital ``h`` are those from ``offsets[h]`` up to ``offsets[h + 1]``; ``[H + 1]``."""
 
 
 def measured(

@@ -29,8 +29,8 @@ SHELF, LOCK = "folds-", ".lock"
 """A comparison's folder in the cache is named by this prefix and the comparison's id; its lock file adds the suffix."""
 
 COLUMNS = ("prepared", "raw")
-"""Names of a fold's two versions of columns: as the configuration's own model uses them, or as other models use
-them."""
+"""Names of the two versions of a fold's data in the cache: with columns prepared as for the configuration's own model,
+or as for other models."""
 
 
 def host_of(entry: Entry, entries: Sequence[Entry]) -> Entry:

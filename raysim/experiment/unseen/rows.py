@@ -50,7 +50,7 @@ def notes_of(run: LeftOut) -> Iterator[str]:
 Joins = int | Literal["all"]
 
 MOST_NOTES = 3
-"""Largest number of notes on columns that are printed; further notes are only counted."""
+"""Largest number of printed sentences on columns that differ at left-out hospitals; further ones are only counted."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,12 +62,13 @@ class JudgedRows:
     y: NDArray[Any]
     patients: NDArray[np.int64]
     place: int
-    """The hospital's id."""
+    """The hospital's index in the federation."""
     name: str
     fold: int
     served_by: str
     scores: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
-    """The values of existing scores of these rows; NaN for rows without a value."""
+    """For each existing clinical score, by name, its value in each of these rows ``[n]``; NaN for rows without a
+    value."""
     prevalence: float = float("nan")
     """The share of events among participants' training rows; NaN without participants, or unless the label has two
     classes."""
@@ -87,7 +88,7 @@ class AllRows:
     source_rows: NDArray[np.int64]
     """The rows' positions in the source, ``[n]``."""
     margins: Mapping[str, NDArray[Any]]
-    """The outputs of each model used, ``[n]`` or ``[n, C]``."""
+    """By model name, the model's output for each row, ``[n]``, or for each row and class, ``[n, C]``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,10 +101,10 @@ class Judged:
     folder: Path
     """The folder of the run's files."""
     rows: Mapping[tuple[str, Joins], tuple[JudgedRows, ...]]
-    """The judged rows of each hospital of the fold, by model used and number of labelled rows with which the
-    hospital joins."""
+    """The evaluated rows of each hospital of the fold. The key is the model's name and the number of labelled rows with
+    which the hospital joins."""
     everything: Mapping[str, AllRows]
-    """All rows of each hospital of the fold, by name."""
+    """All rows of each hospital of the fold, by the hospital's name."""
     notes: tuple[str, ...]
     """Sentences on columns that these hospitals record differently from participants."""
 

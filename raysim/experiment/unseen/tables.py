@@ -32,19 +32,20 @@ from raysim.statistics.meta_analysis.between_hospitals import BEYOND, Pooled, po
 AUROC, RATIO, GAINED = "auroc", "observed_over_expected", "net_benefit_gained"
 
 SKILL = "log_loss_skill"
-"""1 minus the ratio of two log losses: of the model, and of always predicting the participants' prevalence."""
+"""A metric: 1 minus the model's log loss divided by the log loss of always predicting the share of events among the
+participants' training rows."""
 
 FEWEST_ROWS = 10
-"""Smallest number of rows for which a hospital's log loss has a variance."""
+"""Smallest number of rows for which the variance of a hospital's log loss is computed."""
 
 FEWEST_DECISIONS = 30
-"""Smallest number of rows for which a hospital's gain in net benefit enters the mean."""
+"""Smallest number of rows for which a hospital's gain in net benefit is included in the mean over hospitals."""
 
 MOST_LACKING = 0.1
-"""Largest share of hospitals that a mean may leave out; otherwise the mean is undefined.
+"""Largest share of hospitals that a mean may leave out; if there are more, the mean is undefined.
 
-The mean of observed over expected events leaves out hospitals without events or without non-events. The mean gain in
-net benefit leaves out hospitals at which every decision equals the default's.
+The mean ratio of observed to expected events leaves out hospitals without events or without non-events. The mean gain
+in net benefit leaves out hospitals at which the model decides as the default does: to act on everyone, or on no one.
 """
 
 

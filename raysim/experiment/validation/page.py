@@ -17,10 +17,10 @@ from raysim.report.sections.section import Section, included
 from raysim.report.terminal.block import Block, Warning
 
 COLUMNS = {"auroc": ("AUROC", 3), "observed_over_expected": ("observed/expected", 2), "calibration_slope": ("slope", 2)}
-"""Figures of a hospital, with their headings and digits."""
+"""The metrics in the page's table of hospitals. Each has its heading and its number of decimals."""
 
 IN_BLOCK = 2
-"""Number of these figures that fit into a terminal block, next to hospitals' names."""
+"""Number of metrics, the first of :data:`COLUMNS`, that the terminal prints next to hospitals' names."""
 
 
 SECTIONS = (

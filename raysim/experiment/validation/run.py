@@ -46,12 +46,12 @@ class Validated:
 
     folder: Path
     name: str
-    """The model's name."""
+    """The name of the validated model or score."""
     predicts: str
     hospitals: pd.DataFrame
     """The content of ``validation.csv``: one row per hospital."""
     summary: pd.DataFrame
-    """The content of ``validation_summary.csv``: one row per figure."""
+    """The content of ``validation_summary.csv``: one row per metric."""
     notes: tuple[str, ...]
     """Remarks for the reader, one sentence each."""
 
