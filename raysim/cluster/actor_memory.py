@@ -13,7 +13,7 @@ from raysim.engine.messages.memory import HospitalStates
 from raysim.engine.messages.plan import RoundPlan
 
 RECENT = 8
-"""How many memories an actor caches, one for each run that may share the actor."""
+"""The largest number of memories that an actor caches: one for each run that may share the actor."""
 
 
 def keeps_memory(plan: RoundPlan) -> bool:
@@ -22,7 +22,7 @@ def keeps_memory(plan: RoundPlan) -> bool:
 
 
 Made = NewType("Made", str)
-"""The name of the memory that a Ray task returned: the task's id, which Ray sends faster than an object."""
+"""The name of the hospitals' memory that a Ray task returned: the task's id, which Ray sends faster than an object."""
 
 
 def made_by(reference: Any) -> Made:

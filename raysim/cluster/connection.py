@@ -30,13 +30,14 @@ START_SECONDS = 180.0
 """The number of seconds that Ray may take to start or to connect this process, before it counts as hanging."""
 
 CHANGED = ("PYTHONBREAKPOINT", "RAY_AUTH_MODE", "RAY_CLIENT_MODE")
-"""The environment variables that Ray sets in the process that connects to it."""
+"""The environment variables that Ray sets in a process that connects to it; they are restored when the connection
+ends."""
 
 JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
-"""The variable with which Ray passes settings to a submitted job, including variables for its processes."""
+"""The environment variable with which Ray passes settings to a submitted job, including variables for its processes."""
 
 LISTENER = "ray_listen_error_messages"
-"""The thread that prints messages of Ray's processes, including logs of dead ones."""
+"""The name of the thread that prints messages of Ray's processes, including logs of dead ones."""
 
 TALKATIVE = ("ray.widgets.util",)
 """The loggers that print while Ray is imported. In a notebook they report missing packages that only Ray's widgets
@@ -48,7 +49,7 @@ listens on this machine only.
 """
 
 WATCH_SECONDS = 0.05
-"""The number of seconds between two checks whether the processes of a Ray that was started here are still running."""
+"""The number of seconds between two checks that the processes of a Ray started here are still running."""
 
 
 def awaited() -> bool:

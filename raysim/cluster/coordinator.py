@@ -16,7 +16,7 @@ from raysim.engine.server.coordinator import JobRun
 from raysim.engine.server.pool import Pool
 
 PAUSE = 0.05
-"""The number of seconds between two messages of events."""
+"""The number of seconds between two messages that the coordinator sends, each with all events since the last one."""
 
 
 class CoordinatorActor:

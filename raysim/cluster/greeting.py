@@ -10,16 +10,17 @@ import sys
 from raysim.core.errors import ResourceError
 
 CONNECT_SECONDS = 10.0
-"""The number of seconds within which a machine must reply."""
+"""The number of seconds within which the machine at Ray's address must accept a connection."""
 
 GREET_SECONDS = 25.0
-"""The number of seconds within which Ray on that machine must accept this process."""
+"""The number of seconds within which the Ray at an address must accept this process."""
 
 SLOW = "timed out during startup"
-"""Part of Ray's message about a node that needs more than half a minute to start."""
+"""Part of Ray's message about a node that took more than half a minute to start."""
 
 AUTO, LOCAL = "auto", "local"
-"""The values of ``RAY_ADDRESS`` that are not addresses: a running Ray on this machine, and a new Ray."""
+"""The values of ``RAY_ADDRESS`` that are not addresses. ``auto`` means a running Ray on this machine, ``local`` a new
+Ray."""
 
 TOKEN_REMEDY = "put the cluster's token into ~/.ray/auth_token or RAY_AUTH_TOKEN and set RAY_AUTH_MODE=token"
 

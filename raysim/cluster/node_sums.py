@@ -21,14 +21,14 @@ from raysim.engine.messages.update_sums import sum_count
 from raysim.strategies.base import POOLED, Ids
 
 Group = tuple[int, ...]
-"""A group of actors whose sums are added by its first actor, which then has the result."""
+"""The indices of actors whose sums are added by the first of them, which then has the result."""
 
 MOST_SUMS = 8
-"""The largest number of sums that the coordinator adds, or that a node adds for other nodes."""
+"""The largest number of sums that the coordinator adds, or that a node adds for several nodes."""
 
 LEAST_BYTES = 2**17
-"""The smallest size in bytes of an actor's sums that are added before they reach the coordinator. Smaller sums are sent
-within the actor's reply: Ray sends results of up to 100 KiB without a separate call."""
+"""The size in bytes from which on actors' sums are added before they reach the coordinator. Smaller sums are sent
+within the actor's reply, because Ray sends results of up to 100 KiB without a separate call."""
 
 
 def sums_bytes(plan: RoundPlan) -> int:

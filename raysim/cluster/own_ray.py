@@ -21,14 +21,14 @@ QUIET = {
     # Ray's announced default, which also silences the announcement.
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
-"""The environment variables of every Ray to which this process connects, unless they are set."""
+"""Environment variables that are set before this process starts or joins a Ray, unless the user has set them."""
 
 NO_PORT = "65536"
-"""A port number at which no process can listen. Two of Ray's processes would otherwise provide metrics at a port, which
-cannot be switched off."""
+"""A port number at which no process can listen. It stops two of Ray's processes from providing metrics, which no option
+does."""
 
 OPEN = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-"""The variable that decides whether other machines can reach a Ray. Ray reads it when it is imported."""
+"""The environment variable that decides whether other machines can reach a Ray. Ray reads it when it is imported."""
 
 MESSAGE = 2**20
 """The largest size in bytes of an argument or result that is sent within a call of an actor, on a Ray that is started
@@ -55,25 +55,26 @@ LOCAL = {
 """
 
 TOKEN_NAMES = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
-"""The variables that set a token or its file. If one is set, it is not changed."""
+"""The environment variables that set Ray's token or the token's file. If the user has set one, it is not changed."""
 
 LONGEST_FOLDER = 42
-"""The longest path of a folder in which Ray can create its sockets, whose paths have at most 107 bytes."""
+"""The largest number of bytes in the path of Ray's folder. The paths of Ray's sockets there are longer, and may have
+107 bytes."""
 
 WITHIN = "r"
 """The name of Ray's own folder within the folder of :func:`own_folder`."""
 
 MORE = len("/12345678/") + len(WITHIN)
-"""The number of characters that Ray's path has in addition to the parent folder and the name's prefix."""
+"""The number of characters that the path of Ray's folder has besides the parent folder and the prefix of its name."""
 
 PLACES = ("/tmp", "/var/tmp")
-"""The alternative places if the path of the temporary folder is too long, as on some batch systems."""
+"""Parent folders to try if the path of the temporary folder is too long, as on some batch systems."""
 
 ALIVE = "alive"
 """A file in the folder of a Ray. It stays locked while the process that started the Ray is alive."""
 
 KEPT_SECONDS = 3600.0
-"""The number of seconds for which the folder of a killed command is kept, for its logs."""
+"""The number of seconds for which the folder of a killed command remains, so that its logs can be read."""
 
 
 @contextlib.contextmanager

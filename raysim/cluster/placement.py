@@ -26,13 +26,13 @@ class Placement:
     """The hospitals, resources and machine of each actor."""
 
     served: tuple[Ids, ...]
-    """The hospital ids of each actor, ascending."""
+    """The ids of each actor's hospitals, in ascending order."""
     cpus: float
-    """The number of CPUs of each actor."""
+    """The number of CPUs of each actor that is not in ``overrides``."""
     gpus: float
-    """The number of GPUs of each actor."""
+    """The number of GPUs of each actor that is not in ``overrides``."""
     overrides: Mapping[int, tuple[float, float]] = field(default_factory=dict)
-    """Different ``(cpus, gpus)`` of single actors, by actor."""
+    """By the actor's index, the ``(cpus, gpus)`` of actors that need other numbers."""
     nodes: tuple[int, ...] = ()
     """The machine of each actor, as an index into the nodes of :func:`place`; empty if the machine does not matter."""
 

@@ -36,8 +36,8 @@ from raysim.strategies.base import POOLED
 T = TypeVar("T")
 
 PIECE = 8192
-"""The number of ids in one argument of an actor. Ray stores larger arguments in its object store. If such an argument
-is lost there, the actor cannot be restarted."""
+"""The largest number of ids in one argument of an actor. Ray puts larger arguments into its object store, and an actor
+whose arguments are lost there cannot be restarted."""
 
 
 class LocalPool:

@@ -19,16 +19,14 @@ from raysim.data.federation import Federation
 from raysim.strategies.base import Ids
 
 Delivery = Literal["auto", "shared", "shipped"]
-"""How rows reach actors: ``auto`` ships rows to actors that cannot read the folder, ``shared`` refuses such actors, and
-``shipped`` ships rows to all actors."""
+"""How rows reach actors: ``auto`` sends rows to actors that cannot read the folder with the data, ``shared`` raises an
+error if there are such actors, and ``shipped`` sends rows to all actors."""
 
 KEPT = 8
-"""The number of federations that the pool, and each actor, caches at a time: mostly one for each seed of a
-comparison.
-"""
+"""The largest number of federations that the pool, and each actor, caches: a comparison has one for each seed."""
 
 SECONDS = 30.0
-"""The number of seconds that an actor may take to check a folder, before its file system counts as unavailable."""
+"""The number of seconds that an actor may take to check a folder. After that, its file system counts as unavailable."""
 
 
 def part_of(federation: Federation, served: Ids, *, training_of_all: bool = False) -> Federation:
@@ -113,11 +111,12 @@ class Receiver:
 
 
 Shipment = tuple[Any, Any]
-"""References to an actor's part of a federation, and to the part with all training rows (or None)."""
+"""Two references to objects of Ray: an actor's part of a federation, and this part together with all training rows, or
+None."""
 
 
 STILL = (False, "a node that does not reply")
-"""A placeholder for the reply of a lost actor: whether it can read a folder, and the name of its node."""
+"""Stands for the reply of a lost actor: that it cannot read the folder, and a text in place of its node's name."""
 
 
 def _answer(ref: Any) -> tuple[bool, str]:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 VARIABLE = "OPENBLAS_CORETYPE"
 AVX512 = "SkylakeX"
-"""OpenBLAS's name for its code for AVX-512."""
+"""The value of ``OPENBLAS_CORETYPE`` that selects OpenBLAS's code for AVX-512."""
 _NEEDED = frozenset(("avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl"))
 
 

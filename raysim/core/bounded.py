@@ -23,10 +23,10 @@ JSON_BYTES = 256 * 2**20
 megabytes."""
 
 DEPTH = 40
-"""The largest depth of nested lists and sections. A configuration has a depth of about six."""
+"""The largest depth of nested lists and sections in a YAML file. A configuration has a depth of about six."""
 
 JSON_DEPTH = 100
-"""The largest depth in raysim's own files, in which the state of a strategy may have nested parts."""
+"""The largest depth of nested values in raysim's own JSON files, which may contain the nested state of a strategy."""
 
 NODES = 100_000
 """The largest number of values and keys of a YAML file. For every alias, the values and keys that it repeats are

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _FORMULA = re.compile(r"'*(?:[\t\r\n]|\s*[=+\-@\uFF1D\uFF0B\uFF0D\uFF20])")
-"""The beginnings of texts that are written with a ``'`` before them. Full-width forms are treated like the normal
-characters."""
+"""Beginnings of texts that a spreadsheet could read as formulas; such texts are written with a ``'`` before them.
+Full-width forms are treated like the normal characters."""
 
 _WRITTEN = re.compile(r"'(?='*(?:[\t\r\n]|\s*[=+\-@\uFF1D\uFF0B\uFF0D\uFF20]))")
 

@@ -13,9 +13,10 @@ class Stop(NamedTuple):
     """The rule that decides when training stops early."""
 
     patience: int
-    """The number of checks in a row without a fall after which training ends."""
+    """Training ends after this many consecutive checks of the validation loss without a fall by more than the
+    tolerance."""
     tolerance: float
-    """The smallest fall that counts, as a share of the loss before training."""
+    """A fall of the validation loss counts only if it exceeds this share of the validation loss before training."""
 
 
 class Held(NamedTuple):

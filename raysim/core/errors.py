@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 
 WORD, LINE = 250, 2000
-"""The longest word and the longest message that are printed completely, in characters."""
+"""The longest word and the longest message, in characters, that are printed without leaving out their middle."""
 
 
 class RaysimError(Exception):
@@ -71,7 +71,7 @@ SYSTEM = {
     errno.EACCES: "name a path that this user may use",
     errno.EROFS: "name a path that can be written",
 }
-"""Errors of the file system that a user can correct, wherever they occur, and their remedies."""
+"""By error number, what a user can do about an error of the file system."""
 
 
 def of_the_machine(error: BaseException) -> ResourceError | None:

@@ -20,7 +20,7 @@ _standing: tuple[str, ...] | None = None
 """The folders in which the user's modules are searched; None means the working directory."""
 
 _strange: tuple[Path, ...] = ()
-"""Folders that a file of a run names. No code is imported from them."""
+"""Folders that a stored file of a run names. No code is imported from them; errors mention a module that lies there."""
 
 
 def by_path(path: str) -> Any:

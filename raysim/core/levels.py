@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 LEVEL = 0.95
-"""The coverage of every interval."""
+"""The default coverage of confidence intervals."""
 
 ALPHA = 0.05
-"""The level of every test: the largest probability of a false alarm."""
+"""The significance level of tests: the largest probability of a false alarm."""
 
 POWER = 0.8
-"""The power with which a difference counts as detectable."""
+"""The probability of demonstrating a difference (the power) from which on the difference counts as detectable."""
 
 Z = 1.959963984540054
 """The normal quantile of a two-sided interval at :data:`LEVEL`."""

@@ -27,7 +27,7 @@ def entries(kind: str) -> dict[str, EntryPoint]:
 
 
 ABBREVIATIONS = frozenset(("cnn", "lstm", "mlp"))
-"""The parts of models' names that are written in capitals."""
+"""The parts of models' registered names that are written in capitals in readable names."""
 
 
 def of_learner(learner: str) -> str:

@@ -20,7 +20,8 @@ def counted(count: int, noun: str, plural: str | None = None) -> str:
 
 
 MOST_DIGITS = 9
-"""The largest number of decimals of an interval's limit."""
+"""The largest number of decimals with which a limit of an interval is printed, if it would otherwise be rounded to
+0."""
 
 
 def number(value: float, digits: int, *, sign: bool = False) -> str:

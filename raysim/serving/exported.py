@@ -25,7 +25,7 @@ from raysim.storage.served import PREPROCESSING
 REMEDY = "name a folder of raysim export, an ONNX file, or a column of the table"
 
 DESCRIBED = "export.json"
-"""The file that describes an exported model."""
+"""The name of the file that describes an exported model."""
 
 Outputs = Callable[[NDArray[np.float32]], NDArray[Any]]
 
@@ -36,11 +36,14 @@ class Exported:
 
     name: str
     outputs: Outputs
-    """The function from features ``[n, F]`` to outputs: ``[n]``, ``[n, 1]``, or ``[n, 2]`` for both classes."""
+    """The function from features ``[n, F]`` to predictions, ``[n]`` or ``[n, 1]``, or ``[n, 2]`` with one column per
+    class."""
     preprocessing: Preprocessing | None
-    """The preprocessing of the source's columns. None: the features are these columns, which must be numbers."""
+    """The preprocessing that computes the features from the source's columns. If it is None, the features are these
+    columns, which must be numbers."""
     trained_on: Mapping[str, Any] | None = None
-    """The digests of :func:`raysim.serving.trained_on.trained_on`; None if raysim did not export the model."""
+    """Digests of the training data, from :func:`raysim.serving.trained_on.trained_on`; None if raysim did not export
+    the model."""
 
     @staticmethod
     def open(path: Path) -> Exported:

@@ -37,16 +37,16 @@ from raysim.training.base import Grows
 from raysim.training.kernels.linear import LinearModel
 
 SHARES = (0.05, 0.15, 0.25, 0.35, 0.5, 0.65, 0.75, 0.85, 0.95)
-"""The quantiles of a numeric column at which dependence is evaluated."""
+"""The quantiles of a numeric column at which partial dependence is evaluated."""
 
 CATEGORIES = 8
-"""Largest number of categories at which dependence is evaluated; the most frequent ones are used."""
+"""Largest number of categories at which partial dependence is evaluated; the most frequent ones are used."""
 
 VALUES = max(len(SHARES), CATEGORIES)
-"""Largest number of values at which the dependence on a column is evaluated."""
+"""Largest number of values at which the partial dependence on a column is evaluated."""
 
 STRONGEST = 6
-"""Dependence is evaluated for this number of columns, the most important ones."""
+"""Number of columns, the most important ones, for which partial dependence is evaluated."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,9 +57,9 @@ class Evaluated:
     observed: NDArray[np.bool_]
     y: NDArray[np.int64] | NDArray[np.float32]
     hospitals: NDArray[np.str_]
-    """The name of each row's hospital, ``[n]``."""
+    """The name of the hospital of each row, ``[n]``."""
     offsets: NDArray[np.int64]
-    """The offsets of the hospitals' rows, including the end, ``[H + 1]``."""
+    """The rows of hospital ``h`` are those from ``offsets[h]`` up to ``offsets[h + 1]``; ``[H + 1]``."""
 
     @staticmethod
     def of(predictor: Predictor, federation: Federation, part: str) -> Evaluated:

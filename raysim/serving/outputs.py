@@ -13,10 +13,11 @@ from raysim.metrics.predictions import predictions
 from raysim.serving.predictor import Predictor
 
 TRIED = 64
-"""Number of random rows on which an exported model is compared with the run's model."""
+"""Number of random rows on which the outputs of an exported model are compared with those of the run's model."""
 
 TOLERANCE = 1e-5
-"""Largest accepted difference of the outputs. Small differences arise from single precision and the order of sums."""
+"""Largest accepted difference between these outputs. Small differences arise from single precision and the order of
+sums."""
 
 
 def output_names(fitted: Preprocessing) -> list[str]:

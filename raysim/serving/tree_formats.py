@@ -26,7 +26,7 @@ from raysim.trees.written import as_json
 Tree = Mapping[str, Any]
 
 LARGEST = float(np.finfo(np.float32).max)
-"""The substitute for an infinite threshold."""
+"""The number that replaces an infinite threshold of a split in exported trees."""
 
 OBJECTIVES = {
     "logistic": ("binary:logistic", "[5E-1]"),
@@ -34,7 +34,8 @@ OBJECTIVES = {
     "squared": ("reg:squarederror", "[0E0]"),
     "poisson": ("count:poisson", "[1E0]"),
 }
-"""The objective in xgboost for each loss, and the start value whose margin is 0 (any value for ``softmax``)."""
+"""For each loss, the objective in xgboost, and the ``base_score`` that adds 0 to the sum of the trees' values. For
+``softmax``, any ``base_score`` could be used."""
 
 
 def writer(predictor: Predictor, owner: str, form: str) -> Callable[[Path], None]:
@@ -89,7 +90,7 @@ class _Stored(NamedTuple):
 
     nodes: Sequence[Mapping[str, Any]]
     left: list[int]
-    """The left child of each node, -1 for a leaf. ``right`` has the same form."""
+    """For each node, the number of its left child, or -1 if the node is a leaf. ``right`` has the right children."""
     right: list[int]
 
 

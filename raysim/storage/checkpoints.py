@@ -102,7 +102,7 @@ class Writer:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         self._writing: Future[None] | None = None
         self.round = 0
-        """The round of the last checkpoint that was given to the writer."""
+        """The round of the last checkpoint that was passed to the writer; 0 before the first."""
 
     def __enter__(self) -> Writer:
         return self

@@ -20,15 +20,16 @@ from raysim.training.base import Layout
 COEFFICIENTS = "coefficients.csv"
 
 IMPORTANCE, DEPENDENCE = "importance.csv", "dependence.csv"
-"""File names of the tables of column importance, for a model of any kind."""
+"""Names of the files with the importance of each source column, and with the model's partial dependence on it. Models
+of any kind can have them."""
 
 INTERCEPT = "(intercept)"
 
 SURE = ("se", "low", "high", "se_robust", "low_robust", "high_robust")
-"""Columns of a coefficient's uncertainty; :class:`Uncertainty` has fields of the same names."""
+"""Columns with the standard error and interval of a coefficient; :class:`Uncertainty` has fields of the same names."""
 
 GLOBAL = "global"
-"""Name of the server's model among the owners."""
+"""The name of the server's model in the column ``model``."""
 
 
 def coefficients(

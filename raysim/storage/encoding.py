@@ -26,7 +26,7 @@ from raysim.traffic.ledger import Entry, Ledger
 from raysim.virtual_time.clock import Clock, checked
 
 FORMAT = 12
-"""The format of checkpoints that this version writes and reads."""
+"""The number of the checkpoint format that this version writes and reads; other formats are refused."""
 
 UNREADABLE = (ValueError, ArithmeticError, LookupError, TypeError, AttributeError, RecursionError, MemoryError)
 """Exceptions that may arise when raysim reads a file that it did not write; ``UnicodeDecodeError`` is a
@@ -168,7 +168,7 @@ def read_tensors(content: bytes) -> tuple[Arrays, dict[str, Any]]:
 
 
 BEST = "best/"
-"""Prefix of the names of arrays that belong to the best state so far."""
+"""Prefix of the names of a checkpoint's arrays that belong to the best state so far, for early stopping."""
 
 
 def _pack_best(best: RunState | None, arrays: Arrays, strategy: Strategy) -> dict[str, Any] | None:

@@ -30,10 +30,10 @@ from raysim.training.base import Layout
 FINISHED = "finished.safetensors"
 
 AS_THEY_ARE = ("figures", "sketches", "predictions", "untrained", "one_class", "groups", "cluster")
-"""The fields of an outcome that are stored without a change."""
+"""The fields of an :class:`Outcome` that are stored without conversion."""
 
 COUNTED = {"errors": ErrorCounts, "scores": ScoreCounts, "validation_scores": ScoreCounts}
-"""The class of each model's value in a field that holds named tuples."""
+"""The fields of an :class:`Outcome` that map models to named tuples, and the class of these tuples."""
 
 
 def save_finished(folder: Path, outcome: Outcome, *, models: bool = False) -> None:

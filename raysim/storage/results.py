@@ -26,16 +26,16 @@ from raysim.storage.coefficients import COEFFICIENTS, coefficients
 from raysim.storage.manifest import NAME, Manifest, check_plain
 
 SPLIT = "split.csv"
-"""Name of the file with the part of each row of the source."""
+"""Name of the file that tells for each row of the source whether it is a training, validation or test row."""
 
 PREDICTIONS = "predictions.csv"
 """Name of the file with the outputs of every model for every row, if ``evaluation.predictions`` is on."""
 
 RECALIBRATION = "recalibration.csv"
-"""Name of the file with each hospital's shift, if hospitals recalibrate after the last round."""
+"""Name of the file with the recalibration at each hospital, if hospitals recalibrate after the last round."""
 
 LONGEST_PART = 255
-"""Longest name of a file or folder in bytes on all usual file systems."""
+"""Largest number of bytes in the name of a file or folder, on all usual file systems."""
 
 
 def choose_folder(out: Path | None, name: str, *, again: bool = False) -> Path:

@@ -41,17 +41,18 @@ FILE = "resume.json"
 PENDING_MLFLOW = "unsent.json"
 CHECKPOINTS = "checkpoints"
 OWNER = "owner.json"
-"""Name of the file that names the owner of checkpoints outside a run's folder; it is next to these checkpoints."""
+"""Name of the file that says to which run checkpoints outside the run's folder belong; it lies next to these
+checkpoints."""
 FORMAT = 1
 
 KINDS = ("run", "compare", "curve")
 """The commands whose folders have a ``resume.json``."""
 
 FREE = ("name", "resources", "tracking", "checkpoint")
-"""Sections of a configuration that change no number, and may be changed before a run is resumed."""
+"""Sections of a configuration that do not affect results, and may be changed before a run is resumed."""
 
 _PLAIN = {"None": "null", "True": "true", "False": "false"}
-"""Values of YAML by their Python representation."""
+"""The spelling in YAML of Python's constants, by their spelling in Python."""
 
 
 @dataclass(frozen=True)
@@ -65,20 +66,21 @@ class Ticket:
     checkpoints: str
     """The place of checkpoints: ``checkpoints`` in the folder itself, or a folder or URI elsewhere."""
     working: str
-    """The folder from which relative paths start."""
+    """The working directory of the command, from which relative paths start."""
     id: str
     """The id by which MLflow identifies the run."""
     finished: bool = False
-    """Whether nothing is left to do."""
+    """Whether the run has ended successfully, so that nothing is left to resume."""
     reached: int = 0
-    """The last round that may have been run, if resuming samples noise again; 0 if no round has begun."""
+    """An upper bound on the last round that the latest start has run. It is 0 for runs that do not sample noise again
+    when they are resumed."""
     starts: int = 0
-    """The number of earlier starts. Each of them may have run rounds that were then repeated; :attr:`rounds` counts
-    these."""
+    """The number of earlier starts. It stays 0 for runs that do not sample noise again when they are resumed."""
     rounds: int = 0
-    """The number of rounds of earlier starts that were repeated."""
+    """An upper bound on the number of rounds of earlier starts that were repeated. Each repetition has a privacy
+    cost."""
     baselines: int = 0
-    """The number of times that the runs without the attack were begun."""
+    """How often the baseline, the runs without the attack, was started. Each start has a privacy cost."""
     format: int = FORMAT
 
     @property

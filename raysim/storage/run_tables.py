@@ -23,7 +23,7 @@ from raysim.statistics.meta_analysis.between_hospitals import shrunken_auroc
 from raysim.strategies.base import Floats
 
 VIRTUAL = ("virtual_seconds", "asked", "staleness")
-"""Columns of rounds on a virtual clock."""
+"""Columns of the table of rounds that exist only if unreliable hospitals are simulated."""
 
 
 def rounds_table(rounds: Iterable[Round]) -> pd.DataFrame:

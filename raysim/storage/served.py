@@ -35,19 +35,20 @@ PREPROCESSING = "preprocessing.json"
 FORMAT = 1
 
 DIVISION = "division"
-"""Prefix of the names of a division's arrays in the file of models."""
+"""Prefix of the names, in the file of models, of the arrays of the rule that assigns rows to groups of patients."""
 
 PERSONAL = "personal/"
-"""Prefix of the names of owners that are hospitals."""
+"""Prefix of the names of hospitals' own parameter vectors, as in ``personal/<hospital>``."""
 
 NOBODY = "(untrained)"
-"""Placeholder owner for a hospital's untrained model: it scores no rows, and its vector is not stored."""
+"""Stands for the parameter vector of a hospital whose model is untrained: no rows are scored, and no vector is
+stored."""
 
 Owners = str | tuple[str, ...]
-"""The owner of the vector for a hospital's rows, or a tuple with the owner for each group of its rows."""
+"""The name of the parameter vector for all rows of a hospital, or a tuple with one name for each group of its rows."""
 
 ELSEWHERE = f"{RECALIBRATED} for other hospitals"
-"""Owner of the recalibration for hospitals that did not take part in the run."""
+"""Name of the recalibrated model for hospitals that did not take part in the run."""
 
 
 class Shift(NamedTuple):
@@ -68,15 +69,17 @@ class Served:
     """The parameter vectors of a run, and which of them is used for each hospital or for each group of its patients."""
 
     vectors: Mapping[str, NDArray[Any]]
-    """The parameters ``[P]`` by owner, in the run's precision."""
+    """Each parameter vector ``[P]`` by its name, such as ``global``, in the run's precision."""
     owners: Mapping[str, Mapping[str, Owners]]
-    """For each model and hospital's name, the owner of the vector. The headline model is the last."""
+    """For each model, and for each hospital by name, the name of the parameter vector that is used. The last model is
+    the one whose metrics are the run's main metrics."""
     others: Owners | None
-    """The owner for hospitals that did not take part in the run; None if no vector is used for all hospitals."""
+    """The name of the parameter vector for hospitals that did not take part in the run; None if no vector suits all
+    hospitals."""
     division: Division | None = None
-    """Divides rows into groups; None if models are for whole hospitals."""
+    """The rule that assigns rows to groups of patients; None if models are for whole hospitals."""
     shifts: Mapping[str, Shift] = field(default_factory=dict)
-    """The owners that recalibrate another owner's vector."""
+    """For the name of each recalibrated model, the recalibration, and the parameter vector whose outputs it changes."""
 
     def of(self, owner: str) -> tuple[NDArray[Any], Shift | None]:
         """Return the parameter vector to use for ``owner``, and the recalibration of its outputs, or None without
