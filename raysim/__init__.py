@@ -123,7 +123,7 @@ _HOMES = {
     "sweep": "raysim.api.running",
     "validate": "raysim.api.judging",
 }
-"""The modules that define the public names outside ``raysim.strategies.base``, by name."""
+"""The module that defines each public name that is not from ``raysim.strategies.base``."""
 
 
 def __getattr__(name: str) -> Any:

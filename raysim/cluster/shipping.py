@@ -23,7 +23,8 @@ Delivery = Literal["auto", "shared", "shipped"]
 error if there are such actors, and ``shipped`` sends rows to all actors."""
 
 KEPT = 8
-"""The largest number of federations that the pool, and each actor, caches: a comparison has one for each seed."""
+"""The largest number of federations whose shipped rows the pool, and each actor, keeps: a comparison has one federation
+for each seed."""
 
 SECONDS = 30.0
 """The number of seconds that an actor may take to check a folder. After that, its file system counts as unavailable."""

@@ -19,8 +19,8 @@ YAML_BYTES = 2 * 2**20
 million."""
 
 JSON_BYTES = 256 * 2**20
-"""The largest size in bytes of a raysim file that is read completely. The manifest of thousands of runs has some
-megabytes."""
+"""The largest size in bytes of a raysim file that is read into memory; larger files are an error. The manifest of
+thousands of runs has some megabytes."""
 
 DEPTH = 40
 """The largest depth of nested lists and sections in a YAML file. A configuration has a depth of about six."""

@@ -59,7 +59,8 @@ class Evaluated:
     hospitals: NDArray[np.str_]
     """The name of the hospital of each row, ``[n]``."""
     offsets: NDArray[np.int64]
-    """The rows of hospital ``h`` are those from ``offsets[h]`` up to ``offsets[h + 1]``; ``[H + 1]``."""
+    """Array ``[H + 1]`` for ``H`` hospitals: the rows of hospital ``h`` are those from ``offsets[h]`` up to ``offsets[h
+    + 1]``."""
 
     @staticmethod
     def of(predictor: Predictor, federation: Federation, part: str) -> Evaluated:

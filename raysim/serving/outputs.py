@@ -16,8 +16,8 @@ TRIED = 64
 """Number of random rows on which the outputs of an exported model are compared with those of the run's model."""
 
 TOLERANCE = 1e-5
-"""Largest accepted difference between these outputs. Small differences arise from single precision and the order of
-sums."""
+"""Largest accepted difference between the outputs of an exported model and of the run's model, absolute and relative.
+Small differences arise from single precision and the order of sums."""
 
 
 def output_names(fitted: Preprocessing) -> list[str]:

@@ -26,7 +26,7 @@ from raysim.trees.written import as_json
 Tree = Mapping[str, Any]
 
 LARGEST = float(np.finfo(np.float32).max)
-"""The number that replaces an infinite threshold of a split in exported trees."""
+"""The largest threshold of a split in exported trees; it replaces larger and infinite thresholds."""
 
 OBJECTIVES = {
     "logistic": ("binary:logistic", "[5E-1]"),

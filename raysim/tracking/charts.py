@@ -18,19 +18,19 @@ from urllib.parse import urlencode
 from raysim.tracking.names import metric_name
 
 VIEW_TAG = "mlflow.sharedViewState."
-"""The prefix of the tag that contains a view; the view's key follows."""
+"""The beginning of the name of a tag that contains a view; the view's key follows."""
 
 MOST = 100
 """Largest number of runs in a chart."""
 
 LONGEST = 20_000
-"""Largest number of characters of an experiment's tag in MLflow."""
+"""Largest number of characters in the value of an MLflow experiment's tag."""
 
 VERDICT_TAG = "verdict"
-"""The tag with the conclusion of a run, in words."""
+"""The name of the tag with the conclusion of a run, in words."""
 
 PREDICTS_TAG = "predicts"
-"""The tag with the predicted event or quantity."""
+"""The name of the tag with the event or quantity that a run predicts."""
 
 TABLE = "raysim"
 """The key of the view that is a table of runs."""
@@ -51,7 +51,7 @@ WIDTHS = {
 has are omitted."""
 
 WORKFLOW = "workflowType=machine_learning"
-"""The part of an address that opens an experiment's runs in MLflow's machine-learning view."""
+"""The part of an address with which MLflow shows an experiment's runs in its machine-learning view."""
 
 
 def runs_page(experiment: str) -> str:

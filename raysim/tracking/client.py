@@ -25,19 +25,19 @@ from raysim.tracking.sqlite_metrics import SqliteMetrics
 from raysim.tracking.stores import SQLITE, opening, sqlite_path
 
 RUN_TAG = "raysim.run"
-"""The tag with a run's id, by which a resumed run is found again."""
+"""The tag with a run's id, with which a resumed run is found."""
 
 NOTE_TAG = "mlflow.note.content"
 """The tag that MLflow displays as a run's description, in Markdown."""
 
 DATA_TAGS = ("source", "data")
-"""The tags with the name of a run's data source, and the fingerprint of its data."""
+"""The tags with the name of a run's data source, and with the fingerprint of its data."""
 
 NAME_LENGTH = 250
 """Largest number of characters of a parameter's name in MLflow."""
 
 LOGGERS = ("mlflow", "alembic")
-"""Loggers whose messages do not help users."""
+"""The names of loggers whose messages do not help users; they are muted unless the command is verbose."""
 
 Status = Literal["FINISHED", "FAILED", "KILLED"]
 """How a run has ended: successfully, with an error, or stopped by someone."""

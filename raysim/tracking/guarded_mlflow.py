@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 App: TypeAlias = Callable[..., Awaitable[None]]
 
 REFUSED = "/mlflow/assistant"
-"""A part that all addresses of MLflow's Assistant contain."""
+"""A part of every address of MLflow's Assistant, by which requests to it are recognised and refused."""
 
 
 def app() -> App:

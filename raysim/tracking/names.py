@@ -9,7 +9,8 @@ import re
 from collections.abc import Mapping
 
 TOP = ("auroc", "mae", "worst_decile", "observed_over_expected", "hypervolume")
-"""Metrics listed first: AUROC or MAE, the worst decile of hospitals, calibration in the large, hypervolume."""
+"""Metrics that MLflow lists first: AUROC or MAE, the mean over the worst decile of hospitals, observed over expected
+events, and the hypervolume of a sweep."""
 
 GROUPS = {
     "seconds": "time",
@@ -21,7 +22,7 @@ GROUPS = {
     "validation_loss": "loss",
     "delta": "privacy",
 }
-"""The groups of figures that are not metrics over hospitals."""
+"""For metrics that are not computed over hospitals, the group in which MLflow lists them."""
 
 
 def metric_name(name: str) -> str:

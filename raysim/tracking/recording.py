@@ -27,14 +27,16 @@ from raysim.tracking.client import LOGGERS, RUN_TAG, Status, Tracker
 from raysim.tracking.stores import NOWHERE, check_reachable
 
 FLUSH_SECONDS = 5.0
-"""Shortest time in seconds between two messages of a run. A message costs as much as ten rounds' figures."""
+"""Shortest time in seconds between two messages of a run to MLflow. A message costs as much as the metrics of ten
+rounds."""
 
 WAITS = (1.0, 2.0, 5.0, 10.0, 30.0)
-"""Seconds between attempts to reach the store during the runs."""
+"""Seconds to wait after each failed attempt to reach the MLflow store. After further failures, the last number is
+used."""
 
 LOCKED = 2
-"""Number of additional attempts at the end for a store in a file, which another command may have locked for a
-moment."""
+"""Number of attempts that are added at the end of a command if the store is a file, which another command may have
+locked for a moment."""
 
 SETTINGS = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
@@ -44,16 +46,16 @@ SETTINGS = {
 }
 """Environment variables for MLflow.
 
-MLflow's default retries take minutes and would delay the end of a command, while the thread here has its own limits.
-Telemetry is disabled, unless the variable is set otherwise.
+MLflow's default retries take minutes and would delay the end of a command; the thread that sends data limits its own
+retries. Telemetry is disabled, unless the variable is set otherwise.
 """
 
 CLOSING_SECONDS = 60.0
-"""Seconds that one call of MLflow may take after all other work. After this time, the remaining data is considered
+"""Seconds that one call of MLflow may take at the end of a command. After this time, the remaining data is considered
 unsent."""
 
 KILLED_SECONDS = 15.0
-"""The same limit as ``CLOSING_SECONDS``, after the user has stopped the command and waits for its end."""
+"""The limit in place of :data:`CLOSING_SECONDS` if the user has stopped the command and waits for its end."""
 
 
 @dataclass(frozen=True)

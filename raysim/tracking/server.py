@@ -20,7 +20,7 @@ from raysim.core.package import FOLDER
 from raysim.tracking.charts import TABLE, VIEW_TAG, charts_page, runs_page, table_page
 
 START_SECONDS = 120.0
-"""Seconds to wait for the server to answer."""
+"""Seconds to wait for the first reply of a started MLflow server."""
 
 SETTINGS = {
     # MLflow and its processes must not search modules in the working directory.

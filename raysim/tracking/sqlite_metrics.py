@@ -17,20 +17,23 @@ COLUMNS = {
     "metrics": ("key", "value", "timestamp", "run_uuid", "step", "is_nan"),
     "latest_metrics": ("key", "value", "timestamp", "step", "is_nan", "run_uuid"),
 }
-"""The tables and their columns, in order."""
+"""The tables of the MLflow database that raysim writes to directly, and the columns that they must have, in this
+order."""
 
 LATER = """
 INSERT INTO latest_metrics VALUES (?, ?, ?, ?, 0, ?)
 ON CONFLICT (key, run_uuid) DO UPDATE SET value = excluded.value, timestamp = excluded.timestamp, step = excluded.step
 WHERE (excluded.step, excluded.timestamp, excluded.value) > (step, timestamp, value)
 """
-"""Statement that replaces the latest point by a later one: ordered by step, then time, then value, as in MLflow."""
+"""SQL statement that replaces a metric's latest point if the new point is later: by step, then time, then value, as in
+MLflow."""
 
 KEY = re.compile(r"[/\w.\- :]{1,250}")
-"""Names that MLflow accepts for metrics; other names are left to MLflow, which reports its own error."""
+"""Pattern of the metric names that MLflow accepts. Metrics with other names are left to MLflow, which reports its own
+error."""
 
 PATIENCE_SECONDS = 30.0
-"""Seconds to wait for another writer to release the file."""
+"""Seconds to wait until another process that writes to the database file releases it."""
 
 
 class SqliteMetrics:

@@ -14,10 +14,10 @@ from urllib.parse import urlparse
 from raysim.core.errors import ConfigError
 
 NOWHERE = "none"
-"""The value of ``tracking.uri`` with which nothing is recorded."""
+"""The value of ``tracking.uri`` that switches recording off."""
 
 SQLITE = "sqlite:///"
-"""The prefix of the address of a SQLite store."""
+"""The beginning of the address of a SQLite store."""
 
 SERVERS = {"http": 80, "https": 443, "postgresql": 5432, "mysql": 3306, "mssql": 1433}
 """Kinds of servers, and their default ports."""

@@ -55,7 +55,7 @@ class LeftOut(NamedTuple):
 
     fold: Fold
     config: Config
-    """The run's configuration, without these hospitals."""
+    """The run's configuration, in which the fold's hospitals take no part in training."""
     result: Result
 
 

@@ -53,7 +53,8 @@ class Unseen:
     """For each hospital, the share of events among the participants' training rows when its fold was left out,
     ``[H]``."""
     offsets: NDArray[np.int64]
-    """The evaluated rows of hospital ``h`` are those from ``offsets[h]`` up to ``offsets[h + 1]``; ``[H + 1]``."""
+    """Array ``[H + 1]``: the evaluated rows of hospital ``h`` are those from ``offsets[h]`` up to ``offsets[h +
+    1]``."""
 
 
 def measured(

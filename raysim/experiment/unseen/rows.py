@@ -106,7 +106,7 @@ class Judged:
     everything: Mapping[str, AllRows]
     """All rows of each hospital of the fold, by the hospital's name."""
     notes: tuple[str, ...]
-    """Sentences on columns that these hospitals record differently from participants."""
+    """Sentences on columns that the fold's hospitals record differently from participants."""
 
 
 def notes(left_out: Sequence[Judged]) -> list[str]:
