@@ -13,7 +13,8 @@ from raysim.engine.messages.memory import HospitalStates
 from raysim.engine.messages.plan import RoundPlan
 
 RECENT = 8
-"""The largest number of memories that an actor caches: one for each run that may share the actor."""
+"""The largest number of its hospitals' memories, as returned by earlier calls, that an actor caches. It allows for one
+per run that may share the actor."""
 
 
 def keeps_memory(plan: RoundPlan) -> bool:

@@ -24,8 +24,8 @@ QUIET = {
 """Environment variables that are set before this process starts or joins a Ray, unless the user has set them."""
 
 NO_PORT = "65536"
-"""A port number at which no process can listen. It stops two of Ray's processes from providing metrics, which no option
-does."""
+"""A port number at which no process can listen. With it, two of Ray's processes provide no metrics; Ray has no option
+for this."""
 
 OPEN = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """The environment variable that decides whether other machines can reach a Ray. Ray reads it when it is imported."""
@@ -58,8 +58,8 @@ TOKEN_NAMES = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 """The environment variables that set Ray's token or the token's file. If the user has set one, it is not changed."""
 
 LONGEST_FOLDER = 42
-"""The largest number of bytes in the path of Ray's folder. The paths of Ray's sockets there are longer, and may have
-107 bytes."""
+"""The largest number of bytes in the path of Ray's folder. Ray's sockets in it have longer paths, of at most 107
+bytes."""
 
 WITHIN = "r"
 """The name of Ray's own folder within the folder of :func:`own_folder`."""

@@ -15,7 +15,7 @@ RESERVE_SECONDS = 25.0
 """The number of seconds to wait for free resources on running nodes."""
 
 SAY_SECONDS = 3.0
-"""The number of seconds after which a message says what the process waits for."""
+"""The number of seconds of waiting for resources after which a message is printed."""
 
 LOOK_SECONDS = 0.1
 """The number of seconds between two checks of free resources."""

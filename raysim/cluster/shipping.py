@@ -112,12 +112,12 @@ class Receiver:
 
 
 Shipment = tuple[Any, Any]
-"""Two references to objects of Ray: an actor's part of a federation, and this part together with all training rows, or
-None."""
+"""Two references to objects in Ray's object store: an actor's part of a federation, and this part together with the
+training rows of all hospitals. The second is None if the actor does not need those."""
 
 
 STILL = (False, "a node that does not reply")
-"""Stands for the reply of a lost actor: that it cannot read the folder, and a text in place of its node's name."""
+"""The reply assumed for a lost actor: it cannot read the folder, and a text stands in place of its node's name."""
 
 
 def _answer(ref: Any) -> tuple[bool, str]:

@@ -44,7 +44,7 @@ class Run:
     seed: int
     """The seed of the run."""
     data: Path
-    """The folder of the run's federation."""
+    """The folder with the data of all hospitals of the run."""
     folder: Path
     """The folder of the run's files."""
     name: str
@@ -60,8 +60,8 @@ class Run:
     """The run's job after its noise was calibrated to the privacy guarantee; None if the job has not been checked
     yet."""
     held: tuple[str, ...] = ()
-    """The hospitals that are left out of training; empty if all take part. Predictions are written only for these
-    hospitals, and the run's models are stored to evaluate them."""
+    """The hospitals that are left out of training; empty if all take part. If there are any, predictions are written
+    only for them, and the models are stored with the outcome to evaluate them."""
 
     def prepare(self) -> None:
         """Create the run's data if the run leaves out the hospitals of a fold; other runs' data already exist."""

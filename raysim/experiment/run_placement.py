@@ -31,7 +31,8 @@ PROCESS_BYTES = 400_000_000
 """Resident memory in bytes of an actor that has executed a run of a few rows."""
 
 MODEL_COPIES = 8
-"""Number of copies of all hospitals' models that a run may hold: used, stored, trained, and in a checkpoint."""
+"""Number of copies of all hospitals' models that a run may hold at a time, for instance in training and in a
+checkpoint."""
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ class RunServices:
     session: Session
     """The session that executes the runs one after the other."""
     actors: RunActors | None = None
-    """The actors that execute runs in place of ``session``, if the runs are small enough to execute concurrently."""
+    """The actors that execute runs in place of ``session``; None if the runs are not executed concurrently."""
     recorder: Recorder
     display: RunProgress
     mlflow_warning: str | None = None

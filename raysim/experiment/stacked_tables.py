@@ -13,8 +13,8 @@ from raysim.storage.results import traffic
 from raysim.storage.run_tables import hospitals_table, judged_rows, split_table
 
 DIFFERENCES = {"mean": "difference", "std": "difference_std", "low": "low", "high": "high"}
-"""For each column of :func:`tables.differences`: the end of its column names in ``comparison.csv``, which follows the
-metric's name, as in ``auroc_difference``."""
+"""The columns of :func:`tables.differences`, and the suffix of each in ``comparison.csv`` after the metric's name. For
+AUROC, ``mean`` becomes ``auroc_difference``."""
 
 
 def per_seed(results: Sequence[Result]) -> pd.DataFrame:

@@ -97,7 +97,7 @@ def risks_table(model: str, gaps: Mapping[str, WithinGap]) -> pd.DataFrame:
 
 
 ATTACK = "attack.csv"
-"""Name of the file with the harm of an attack to each hospital, the content of :func:`table`."""
+"""Name of the file with the table of an attack's harm to each hospital."""
 
 
 def as_json(figures: AttackFigures) -> dict[str, Any]:
@@ -122,7 +122,7 @@ def table(federation: Federation, outcome: Outcome, figures: AttackFigures) -> p
 
 
 TOP = (5, 10, 20)
-"""The numbers of features for which :func:`overlap` compares the largest coefficients of patient clusters' models."""
+"""The numbers ``k`` for which :func:`overlap` compares the ``k`` largest coefficients of patient clusters' models."""
 
 
 def tables(federation: Federation, outcome: Outcome) -> dict[str, pd.DataFrame]:

@@ -35,7 +35,7 @@ RECALIBRATION = "recalibration.csv"
 """Name of the file with the recalibration at each hospital, if hospitals recalibrate after the last round."""
 
 LONGEST_PART = 255
-"""Largest number of bytes in the name of a file or folder, on all usual file systems."""
+"""Largest number of bytes that all usual file systems allow in the name of a file or folder."""
 
 
 def choose_folder(out: Path | None, name: str, *, again: bool = False) -> Path:

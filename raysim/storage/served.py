@@ -41,8 +41,8 @@ PERSONAL = "personal/"
 """Prefix of the names of hospitals' own parameter vectors, as in ``personal/<hospital>``."""
 
 NOBODY = "(untrained)"
-"""Stands for the parameter vector of a hospital whose model is untrained: no rows are scored, and no vector is
-stored."""
+"""The name used in place of a parameter vector if a hospital's model is untrained; the hospital's rows are not
+scored."""
 
 Owners = str | tuple[str, ...]
 """The name of the parameter vector for all rows of a hospital, or a tuple with one name for each group of its rows."""
@@ -79,7 +79,7 @@ class Served:
     division: Division | None = None
     """The rule that assigns rows to groups of patients; None if models are for whole hospitals."""
     shifts: Mapping[str, Shift] = field(default_factory=dict)
-    """For the name of each recalibrated model, the recalibration, and the parameter vector whose outputs it changes."""
+    """By the name of each recalibrated model, the recalibration of another parameter vector's outputs."""
 
     def of(self, owner: str) -> tuple[NDArray[Any], Shift | None]:
         """Return the parameter vector to use for ``owner``, and the recalibration of its outputs, or None without

@@ -45,15 +45,15 @@ GROUP = "group_"
 """The prefix of columns with attributes of patients."""
 
 IN_FILE = "row in the file"
-"""The index name of a data frame that was read from a file. The index numbers the rows of the file from 0, including
-blank rows, which are skipped."""
+"""The name of the index of a data frame that was read from a file. The index counts the file's rows from 0, including
+blank rows, which are not read."""
 
 ROLES = ("", "reference", "alone")
 """The values of the column ``role``: empty for a federated method, ``reference`` for a model that is not federated, and
 ``alone`` if each hospital trains alone."""
 
 FEW_VALUES = 5
-"""The outputs of a model with fewer different probabilities than this count as decisions, whose calibration is not
+"""A model with fewer different probabilities than this counts as one that outputs decisions; its calibration is not
 evaluated."""
 
 
@@ -69,7 +69,8 @@ class Reading:
     """The label value that is the event. With None, the event is ``1`` or ``true``, and other label values are an
     error."""
     common: bool = False
-    """Whether to judge only the rows that all models have, if some models lack rows."""
+    """Whether to evaluate only the rows for which all models have predictions. If False, a row that a model lacks is an
+    error."""
 
 
 @dataclass(frozen=True, eq=False)

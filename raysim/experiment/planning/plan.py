@@ -50,7 +50,8 @@ PROCESS_BYTES, TORCH_BYTES = 135_000_000, 190_000_000
 """Resident memory in bytes of an actor without hospitals, and the memory that torch adds; measured with Ray 2.60."""
 
 WORKING_COPIES = 2
-"""Number of copies of a model that a training call holds in addition: its initial state, and its gradient."""
+"""Number of copies of a model that a training call holds besides the models it trains: an initial state and a
+gradient."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,8 @@ from raysim.report.svg import PLAIN, Figure, Style
 from raysim.statistics.differences.paired import Limits
 
 ENDS = {"": "estimate", "_low": "low", "_high": "high"}
-"""For each suffix of a number's name in the answer, the column of the summary table that has its value."""
+"""The suffixes of the names of an estimate and its limits in the answer, each with the column of the summary table that
+has the value."""
 
 MOST = 40
 """Largest number of hospitals in a plot; with more hospitals, those with the most rows are plotted."""

@@ -19,7 +19,7 @@ from raysim.data.records import natural
 from raysim.engine.job import Result
 
 LEAVE_ONE = 20
-"""Largest number of hospitals for which, by default, each hospital is left out on its own."""
+"""Largest number of hospitals for which, by default, each hospital is a fold of its own."""
 
 FOLDS = 10
 """Default number of folds if there are more than :data:`LEAVE_ONE` hospitals."""

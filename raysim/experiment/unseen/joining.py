@@ -51,7 +51,7 @@ class Joined(NamedTuple):
     """The predictions of a hospital's model after the hospital has joined, and the model's name."""
 
     margins: NDArray[Any]
-    """The model's outputs for all rows of the hospital, ``[n]`` or ``[n, C]``."""
+    """The model's output for each row of the hospital, ``[n]``, or for each row and class, ``[n, C]``."""
     served_by: str
 
 

@@ -37,8 +37,8 @@ class Unseen:
     """The name of the model used for each hospital: the model itself, a cluster's model, or ``nobody`` if there is
     none."""
     figures: Floats
-    """The metrics of each hospital, with one column for each of ``task.figures``. Metrics are NaN without a usable
-    model, or if the hospital has too few labelled rows to join."""
+    """Metrics ``[H, len(task.figures)]``: one row per hospital, and one column for each name in ``task.figures``. They
+    are NaN without a usable model, or if the hospital has too few labelled rows to join."""
     pairs: PairSums | None
     """The data that each hospital sends for the variance of its AUROC; None unless the label has two classes."""
     sketched: Sketched | None

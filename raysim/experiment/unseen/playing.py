@@ -26,7 +26,8 @@ from raysim.storage import resume
 from raysim.storage.manifest import Manifest
 
 SHELF, LOCK = "folds-", ".lock"
-"""A comparison's folder in the cache is named by this prefix and the comparison's id; its lock file adds the suffix."""
+"""The beginning of the name of a comparison's folder in the cache, before the comparison's id, and the ending that the
+name of the folder's lock file has in addition."""
 
 COLUMNS = ("prepared", "raw")
 """Names of the two versions of a fold's data in the cache: with columns prepared as for the configuration's own model,

@@ -67,7 +67,7 @@ class JudgedRows:
     fold: int
     served_by: str
     scores: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
-    """For each existing clinical score, by name, its value in each of these rows ``[n]``; NaN for rows without a
+    """For each existing clinical score, by name, its value in each of the ``n`` rows, ``[n]``; NaN for rows without a
     value."""
     prevalence: float = float("nan")
     """The share of events among participants' training rows; NaN without participants, or unless the label has two

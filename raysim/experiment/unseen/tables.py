@@ -45,7 +45,7 @@ MOST_LACKING = 0.1
 """Largest share of hospitals that a mean may leave out; if there are more, the mean is undefined.
 
 The mean ratio of observed to expected events leaves out hospitals without events or without non-events. The mean gain
-in net benefit leaves out hospitals at which the model decides as the default does: to act on everyone, or on no one.
+in net benefit leaves out hospitals at which all decisions are those of the default: to act on everyone, or on no one.
 """
 
 

@@ -20,7 +20,7 @@ COLUMNS = {"auroc": ("AUROC", 3), "observed_over_expected": ("observed/expected"
 """The metrics in the page's table of hospitals. Each has its heading and its number of decimals."""
 
 IN_BLOCK = 2
-"""Number of metrics, the first of :data:`COLUMNS`, that the terminal prints next to hospitals' names."""
+"""The number of :data:`COLUMNS`, counted from the first, that the terminal prints next to hospitals' names."""
 
 
 SECTIONS = (
