@@ -75,8 +75,8 @@ class Measurement:
     """Whether the models are final. Hospitals then also send histograms of scores and sums over pairs of rows or, if
     the label is a real number, histograms of errors."""
     thresholds: tuple[float, ...] | None = None
-    """Thresholds of the predicted probability. For each of them, a hospital counts the rows that reach it; None means no
-    such counts."""
+    """Thresholds of the predicted probability. For each of them, a hospital counts the rows that reach it; None means
+    no such counts."""
     counted: str | None = None
     """The name of the model whose scores on validation rows are counted even without ``thresholds``; None means no
     model."""
