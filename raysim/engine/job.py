@@ -56,8 +56,8 @@ class EarlierPlays:
 
 
 AHEAD = 2
-"""The largest number of rounds after the last reported round that may have been run before a stop. One such round was
-certainly run, and a second one possibly."""
+"""The largest number of rounds that a stopped run may have run beyond the last round that it reported. One such round
+was certainly run, because models are evaluated in the next round; a second one possibly."""
 
 
 @dataclass(frozen=True)
@@ -129,15 +129,15 @@ class Round:
     """
 
     round: int
-    """The number of the round: 1, 2, ..."""
+    """The number of the round: 1, 2, ...; 0 in a run without rounds."""
     seconds: float
     """The duration of the round in seconds of real time."""
     cohort_size: int
     """The number of hospitals whose updates were used."""
     bytes_down: int
-    """Bytes that hospitals received in the round."""
+    """The bytes that hospitals received in the round."""
     bytes_up: int
-    """Bytes that hospitals sent in the round."""
+    """The bytes that hospitals sent in the round."""
     metrics: dict[str, dict[str, float]] = field(default_factory=dict)
     """The federation's metrics, by evaluated model and by name of the metric; empty if the round was not evaluated."""
     virtual_seconds: float | None = None

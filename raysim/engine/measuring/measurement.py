@@ -64,7 +64,7 @@ class Measurement:
     untrained: tuple[int, ...] = ()
     """The rows of those server models that are untrained. Hospitals that use them have no metrics."""
     losses_of: Mapping[str, Ids] = field(default_factory=dict)
-    """The models whose losses are measured, in the same form as ``serve``."""
+    """The models whose mean losses are measured, in the same form as ``serve``."""
     loss_part: str = "train"
     """The part of the rows (train, validation or test) on which losses are measured."""
     part: str = "test"
@@ -97,7 +97,7 @@ class Measurement:
 
 
 NOTHING = Measurement()
-"""The empty measurement: hospitals only train."""
+"""A request to evaluate nothing: hospitals only train."""
 
 
 @dataclass(eq=False)

@@ -84,7 +84,7 @@ class ProgramCall:
     """A client program that hospitals run, with the arrays that it receives."""
 
     program: Program
-    """The program itself."""
+    """The program that hospitals run."""
     name: str
     """The name of the call in error messages."""
     turn: int
@@ -133,7 +133,7 @@ class RoundPlan:
     steps: tuple[HospitalStep, ...] = ()
     """The steps that change a hospital's rows and messages, in order."""
     measured: Measurement = NOTHING
-    """What hospitals measure before they train."""
+    """What hospitals evaluate before they train; by default nothing."""
     stop: Stop | None = None
     """The rule by which hospitals that add trees on their own stop early; None means that they add all trees."""
 
@@ -188,7 +188,7 @@ class PartialResult:
     bits: NDArray[np.int64] | None = None
     """The number of bits of the message of each local update, ``[h]``; None without compression."""
     measured: Measured = field(default_factory=Measured)
-    """The measurements of the actor's hospitals, in the actor's order of hospitals."""
+    """The evaluation results of the actor's hospitals, in the actor's order of hospitals."""
     seconds: float = 0.0
     """The actor's computing time in seconds."""
 

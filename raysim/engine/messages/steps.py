@@ -142,7 +142,8 @@ class HospitalStep:
     """Whether each hospital also sends one bit that says whether its update was within the clipping bound. The bits are
     added in a separate last sum."""
     trains: bool = True
-    """Whether hospitals train. If not, they send their stored update again, beginning with this step."""
+    """Whether hospitals train. If not, they send their stored update again after this step and all later steps have
+    processed it."""
 
     @property
     def changes(self) -> bool:

@@ -76,8 +76,8 @@ class Opening:
     masking: Masking
     """The masking that the hospitals applied to the sums."""
     scale: Floats
-    """The factor by which each sum is multiplied to replace the weights of hospitals that dropped out; 0 for a
-    discarded sum."""
+    """For each sum, the factor that makes up for the weights of hospitals that dropped out, ``[G]``; 0 for a discarded
+    sum."""
 
     def opened(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the sums ``[G, P]`` without masks. A sum is 0 if too few hospitals remained to open it."""

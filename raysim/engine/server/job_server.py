@@ -56,7 +56,8 @@ class JobServer:
     """
 
     view: FederationView
-    """The strategy's view of the federation. Its round and the selection's memory change during the run."""
+    """The strategy's view of the federation. The number of the round and the selection's memory in it change during the
+    run."""
     state: State
     """The strategy's state after the last round."""
 
