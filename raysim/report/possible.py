@@ -19,7 +19,7 @@ The width of a difference is taken before the interval is cut to possible values
 """
 
 NOTHING = Limits(-math.inf, math.inf)
-"""The value for an uninformative interval; it is printed as :data:`SAYS_NOTHING`, and not plotted."""
+"""The value that stands for an uninformative interval, which is printed as :data:`SAYS_NOTHING` and not plotted."""
 
 SAYS_NOTHING = "says nothing"
 

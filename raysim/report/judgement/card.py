@@ -77,16 +77,18 @@ class MethodRow:
     difference: float = float("nan")
     """The method's ``mean`` minus the mean of the recommended method; NaN for the recommended method."""
     low: float = float("nan")
-    """The lower limit of the simultaneous interval of ``difference``; NaN if there is no interval."""
+    """The lower limit of the interval of ``difference``; NaN if there is no interval, or if it is too wide to be
+    informative."""
     high: float = float("nan")
-    """The upper limit of the simultaneous interval of ``difference``; NaN if there is no interval."""
+    """The upper limit of the interval of ``difference``; NaN if ``low`` is."""
     verdict: str = ""
-    """How the method compares with the recommended one; empty for the recommended method.
+    """How the method compares with the recommended one; empty if it is not compared.
 
-    - ``better`` or ``worse``: this is demonstrated.
-    - ``equal``: they are demonstrably equivalent.
-    - ``no difference``: neither a difference nor equivalence is demonstrated.
-    - ``one seed``: methods cannot be compared, because there is only one training seed.
+    - ``better`` or ``worse``: a difference is demonstrated.
+    - ``equal``: both limits of the interval are printed as 0 or, for AUROC, are within the margin of equivalence.
+    - ``no difference``: neither a difference nor equality is demonstrated.
+    - ``one seed``: methods cannot be compared with only one training seed.
+    - ``says nothing``: the interval is too wide to be informative.
     """
     also: tuple[str, ...] = ()
     """The names of other methods with the same main metric at every hospital, which share this row."""
@@ -125,7 +127,7 @@ class Card:
     - ``named``: the hospitals whose risks are demonstrably wrong.
     """
     harmed: Mapping[str, Any] | None = None
-    """The hospitals that lose by the recommended model; None if there is no model to compare with.
+    """The hospitals that lose by using the model; None if there is no model to compare with.
 
     - ``against``: the name of the model that it is compared with, such as training alone.
     - ``at_least``: a lower bound on the number of hospitals that lose, of ``of`` tested hospitals.

@@ -34,7 +34,7 @@ from raysim.statistics.differences.paired import Limits, Paired, equivalent
 from raysim.statistics.differences.simultaneous import adjusted, not_dominated
 
 FEWEST_SMALL = 5
-"""The difference at small hospitals is only reported if both models have a defined main metric at this many of them."""
+"""The difference at small hospitals is reported only if both models have a defined main metric at this many of them."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,8 @@ class Evidence:
     """Whether each method is dominated by no other method on the main metric and the worst decile, ``[E]``.
 
     A method dominates another if it is demonstrably better on one of the two, and demonstrably worse on neither. The
-    worst decile only counts if the main metric is defined at :data:`raysim.report.panel.MANY_HOSPITALS` hospitals.
+    worst decile only counts if both methods have a defined main metric at :data:`raysim.report.panel.MANY_HOSPITALS`
+    hospitals or more.
     """
     base: int | None
     """The index of the reference strategy in ``entries``; None if it was not run or is not a federated method."""

@@ -60,11 +60,11 @@ class Data:
     """The number of each hospital's evaluated rows, the mean over seeds, in the order of ``rarer``; empty if the label
     does not have two classes."""
     outside: tuple[str, ...] = ()
-    """The evaluated hospitals that had no training or validation rows under any seed; empty if numbers of rows are not
-    public."""
+    """The evaluated hospitals that had no training or validation rows under any seed; empty if this is true of all
+    hospitals, or if numbers of rows are not public."""
 
     trained: bool = True
-    """Whether any training round was run."""
+    """Whether any training round was run; True for predictions of other programs."""
 
     @property
     def lacking(self) -> str:
