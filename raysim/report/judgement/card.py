@@ -75,7 +75,8 @@ class MethodRow:
     mean: float
     """The mean of the main metric (AUROC or MAE) over hospitals and seeds."""
     difference: float = float("nan")
-    """The method's ``mean`` minus the mean of the recommended method; NaN for the recommended method."""
+    """The main metric of the method minus that of the recommended method, the mean over hospitals where both are
+    defined; NaN if the method is not compared with it."""
     low: float = float("nan")
     """The lower limit of the interval of ``difference``; NaN if there is no interval, or if it is too wide to be
     informative."""
@@ -99,7 +100,7 @@ class Card:
     """The decision card of a comparison or of one run."""
 
     what: str
-    """A sentence on what is predicted, the numbers of hospitals, patients and events, and what was run."""
+    """A phrase on the predicted outcome, the numbers of hospitals, rows and events, and what was run."""
     headline: str
     """The recommendation, with the findings that forbid a use of the model."""
     lines: tuple[Line, ...]
@@ -113,7 +114,7 @@ class Card:
     """Whether federating is better than training alone: ``yes``, ``no``, ``equal`` (they are equivalent), ``not shown``
     (undecided) or ``not tested`` (training alone was not run)."""
     recommended: str | None
-    """The label of the recommended strategy, as in ``answer.json``; None if no strategy is recommended."""
+    """The label of the recommended strategy, as in ``answer.json``; None if no use of its model is permitted."""
     taken: str
     """The display name of the model that the card is about; may be empty."""
     predicts: str

@@ -43,9 +43,9 @@ class Choice:
     why: Why
     """Why the method is recommended:
 
-    - ``better``: it is better than the reference.
-    - ``reference``: it is the reference itself.
-    - ``unbeaten``: it has the best mean of the methods that no other method is better than.
+    - ``better``: it is demonstrably better than the reference strategy.
+    - ``reference``: it is the reference strategy itself.
+    - ``unbeaten``: it has the best mean of the methods that no other method is demonstrably better than.
     - ``simpler``: its model is simpler than the model of the method that the other rules choose.
     """
     equals: tuple[int, ...]

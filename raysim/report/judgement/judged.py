@@ -24,7 +24,7 @@ BINS = ((0, 0), (1, 9), (10, 49), (50, 10**12))
 """Hospitals are grouped by their number of rows of the rarer class, in these ranges; both ends are included."""
 
 FEW = 10
-"""A hospital with fewer rows of the rarer class than this is marked as uncertain wherever it is listed."""
+"""If a hospital has fewer rows of the rarer class than this, lists of hospitals print the number of these rows."""
 
 
 def rarer(events: ArrayLike, rows: ArrayLike) -> NDArray[np.float64]:

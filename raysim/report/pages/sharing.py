@@ -28,7 +28,7 @@ WITHHELD = "withheld"
 FIGURES = frozenset(
     ("forest", "curve", "trade-offs", "by-round", "alike", "costs", "by-bytes", "training-loss", "virtual-time")
 )
-"""The names of figures that contain nothing on a single hospital, and no count of patients."""
+"""The names of the figures that may be shared: they show no single hospital, and no count of patients."""
 
 SHARED_VALUES = (
     "title",
@@ -55,7 +55,8 @@ SHARED_VALUES = (
 replaced."""
 
 PLOTS = ("first", "forest", "accuracy_figures", "equity", "costs", "method")
-"""The names of the values that are lists of figures. A page for sharing only keeps the figures in :data:`FIGURES`."""
+"""The names of the values that are lists of figures. A page for sharing keeps only the figures in :data:`FIGURES`, and
+of these only figures that are not collapsed."""
 
 NAMING = frozenset(("harm", "calibration"))
 """The findings on the decision card whose lines name hospitals."""

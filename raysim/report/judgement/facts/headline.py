@@ -37,7 +37,7 @@ class Verdict:
     stands: str = "is the reference"
     """A verb phrase on why the method is recommended if it is not demonstrably better than training alone."""
     models: str = ""
-    """A sentence on more complex models that are not better than the recommended one; may be empty."""
+    """A sentence on more complex models that are not demonstrably better than the recommended one; may be empty."""
 
 
 def use_of(kind: TaskKind, lines: Sequence[Line], recommends: bool) -> Use:
