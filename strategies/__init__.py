@@ -15,4 +15,4 @@ GROUPS = {
     "asynchronous": "without rounds",
     "references": "references",
 }
-"""The heading of each folder's strategies, in the order of the folders in lists."""
+"""The heading of each folder of strategies in lists of strategies. The lists have the folders in this order."""

@@ -92,9 +92,9 @@ class PatientClusters:
         """Return the number of scalars that each hospital receives with the clusters. It is one number for all
         hospitals, or an array ``[N]``.
 
-        The scalars are the columns and the mean of each cluster. If clusters have a covariance (``factors``), they also
-        include each cluster's offset and the triangle of its matrix. A hospital with its own centres (``local``)
-        receives only the cluster of each of its centres.
+        The scalars are the indices in ``columns``, and the mean of each cluster. If clusters have a covariance
+        (``factors``), they also include each cluster's offset and the lower triangle of its matrix. A hospital with its
+        own centres (``local``) receives only the cluster of each of its centres.
         """
         d = self.means.shape[1]
         whole: int = len(self.columns) + self.count * (d if self.factors is None else 1 + d + d * (d + 1) // 2)

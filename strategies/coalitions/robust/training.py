@@ -347,8 +347,9 @@ def _balanced(u: Floats) -> Floats:
 
 
 def _classes_balanced(y: Floats, s: Floats, v: Floats) -> tuple[Floats, Floats]:
-    """Return the dual variables ``s`` and ``v``, changed so that ``sum y (s/n - v) = 0``. Either ``s`` is scaled down
-    for the rows of one class, or ``v`` for the rows of the other class."""
+    """Return the dual variables ``s`` and ``v``, changed so that ``sum y (s/n - v) = 0``. ``s`` is scaled down for the
+    rows of one class. If that is not enough, ``v`` is scaled down for the rows of the other class instead. If neither
+    is enough, all of ``s`` and ``v`` become 0."""
     excess = float(y @ (s / len(y) - v))
     over = y * excess > 0
     if (total := float(s[over].sum()) / len(y)) > abs(excess):
