@@ -15,4 +15,4 @@ GROUPS = {
     "asynchronous": "without rounds",
     "references": "references",
 }
-"""The heading of each folder of strategies in lists of strategies. The lists have the folders in this order."""
+"""The heading above each folder's strategies in lists of strategies. Lists have the folders in this order."""

@@ -126,7 +126,7 @@ class Strategy(Settings):
     """Whether the strategy is a reference for comparison, such as training on pooled rows, and not a federated method.
     Reports show references and never recommend them."""
     title: ClassVar[str] = ""
-    """The strategy's name on pages. An empty title means the name of the class."""
+    """The strategy's name in reports if its configuration has no label. An empty title means the name of the class."""
     alone: ClassVar[bool] = False
     """Whether hospitals train alone and share nothing. Reports measure the benefit of federated learning as the
     difference from such a strategy."""

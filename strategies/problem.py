@@ -96,11 +96,11 @@ class LocalTraining:
     """How a hospital trains. If a field is None, the value of the run's configuration applies."""
 
     epochs: int | Ids | None = None
-    """Passes over the training rows: one number for all hospitals, or ``[H]``."""
+    """The number of passes over the training rows: one number for all hospitals, or one for each hospital, ``[H]``."""
     learning_rate: float | None = None
     """The optimiser's learning rate."""
     batch_size: int | None = None
-    """Rows in a mini-batch; 0 means all rows."""
+    """The number of rows in a mini-batch; 0 means all rows."""
     optimizer: Literal["sgd", "momentum", "adam"] | None = None
     """The optimiser's name."""
     keep: bool = False
@@ -167,7 +167,7 @@ class LocalProblem:
     """What each hospital sends; None: nothing. Of the problems that are linked by ``then``, at most one has an
     upload."""
     objective: Objective = field(default_factory=Objective)
-    """The terms that are added to the loss."""
+    """The terms that are added to the loss, and the parameters that keep their values."""
     training: LocalTraining = field(default_factory=LocalTraining)
     """How hospitals train: epochs, rates, batches, and whether they store the result."""
     then: LocalProblem | None = None

@@ -257,7 +257,7 @@ class Reply:
     memory: Mapping[str, Any] = field(default_factory=dict)
     """The arrays that the hospital stores, by name. Stored arrays with other names do not change."""
     group: int = 0
-    """The index of the sum to which the hospital's arrays are added, if there are several."""
+    """The index of the sum to which the hospital's arrays are added; 0 if there is only one sum."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -269,7 +269,7 @@ class Added:
     hospitals: int
     """The number of hospitals whose arrays are in the sums."""
     group: int = 0
-    """The index of the sum to which these sums are added, if there are several."""
+    """The index that :attr:`Reply.group` has for these hospitals; 0 if there is only one sum."""
 
 
 class Program:
