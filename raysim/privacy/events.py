@@ -22,7 +22,7 @@ class Gaussian:
     multiplier: float
     """The standard deviation, in units of the sensitivity."""
     rate: float = 1.0
-    """The probability with which a unit is in a release."""
+    """The probability with which a privacy unit contributes to a release."""
     count: int = 1
     """The number of such releases."""
 
@@ -58,7 +58,8 @@ Single = Gaussian | Laplace
 Event = Single | Repeated
 
 Written = tuple[Literal["normal", "laplace"], float, float, int]
-"""An event as plain values for a file: the noise, its multiplier, the rate, and the count."""
+"""An event as plain values, which can be stored in a file: the kind of noise, its multiplier, the sampling probability,
+and the number of releases."""
 
 
 def written(event: Single) -> Written:
