@@ -27,7 +27,8 @@ class AttackFigures:
     """How much worse the main metric is than without the attack: the mean over honest hospitals that share a cluster
     with a Byzantine hospital. Without clusters, it is the mean over all honest hospitals."""
     harm_out: float
-    """The same mean over all other honest hospitals; NaN if there are none."""
+    """How much worse the main metric is than without the attack: the mean over honest hospitals in clusters without
+    Byzantine hospitals. NaN if there are none."""
     largest_bad_share: float
     """The largest share of Byzantine hospitals in any cluster. Without clusters, it is their share of all hospitals."""
     success: float

@@ -14,8 +14,8 @@ Knowledge = Literal["own", "colluders", "all"]
 have sent honestly (``colluders``), or the updates of all honest hospitals (``all``)."""
 
 Deviation = Literal["sd", "unit", "sign"]
-"""The direction in which an attack moves the mean of updates: minus the standard deviation of each coordinate (``sd``),
-minus the mean, scaled to length 1 (``unit``), or minus the sign of each coordinate of the mean (``sign``)."""
+"""The direction in which an attack moves the mean of updates. ``sd``: minus the standard deviation of each coordinate.
+``unit``: minus the mean, scaled to length 1. ``sign``: minus the sign of each coordinate of the mean."""
 
 LEVELS: dict[str, tuple[Knowledge, ...]] = {
     "label_flip": ("own",),

@@ -20,7 +20,7 @@ from raysim.privacy.events import Gaussian, Laplace, Single
 from raysim.privacy.noise import Origin, laplaces, normals
 
 SUM_BITS = 30
-"""The number of bits after the binary point in numbers of secure sums. Each number has 64 bits, so that a sum over up
+"""The number of bits after the binary point of numbers in secure sums. Each number has 64 bits, so that a sum over up
 to four thousand million rows fits."""
 
 

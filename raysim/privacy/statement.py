@@ -37,7 +37,7 @@ class Statement:
     """The epsilon for each adversary. It is infinite if hospitals sent messages that neither have noise nor are
     declared public."""
     covered: Mapping[str, float] = field(default_factory=dict)
-    """The epsilon for each adversary of the messages with noise alone, as if hospitals had sent nothing else."""
+    """For each adversary, the epsilon of the messages with noise alone, as if hospitals had sent nothing else."""
     covers: tuple[str, ...] = ()
     """The kinds of messages with noise."""
     declared_public: tuple[str, ...] = ()

@@ -30,8 +30,8 @@ PIECE = 2**17
 into the second-level cache."""
 
 Rule = Callable[[Floats, int], Aggregate]
-"""The type of a robust rule ``rule(updates, f)``: an array ``updates [m, P]``, of which ``f`` rows are assumed to be
-wrong."""
+"""The type of a robust rule ``rule(updates, f)``. ``updates [m, P]`` has a row for each update, and ``f`` of these
+updates are assumed to be wrong."""
 
 
 def by_columns(of: Callable[[Floats], Floats], updates: Floats) -> Floats:

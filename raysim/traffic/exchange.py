@@ -40,8 +40,8 @@ class Traffic:
     setup_down: int
     """The number of bytes that hospitals received before the first round. What they sent is in ``ledger``."""
     models_held: Ids
-    """The number of needed models that each hospital already had when its local update began, ``[N]``. It is 0 for
-    hospitals whose update is not in progress.
+    """The number of models that a hospital's local update needs and that the hospital already had when the update
+    began, ``[N]``. It is set to 0 once the update has arrived.
 
     A resumed run needs these numbers for updates that were in progress.
     """
@@ -273,8 +273,8 @@ class Traffic:
         """Return the distinct hospitals in ``ids [H]``, which has one id for each local update. Also return, for each
         of them, how many of the models that it needs it already has.
 
-        A hospital has a model if it received it earlier in this round with the call of a client program, or for
-        validation losses after the previous round.
+        Hospitals already have the models that they received for validation losses after the previous round, or earlier
+        in this round together with the call of a client program.
         """
         hospitals, entry = np.unique(ids, return_inverse=True)
         held = np.zeros(len(hospitals), dtype=np.int64)

@@ -29,8 +29,8 @@ VALIDATION = "validation_loss"
 """The kind, in the egress ledger, of messages with losses on validation rows, which decide about early stopping."""
 
 RECALIBRATION = "recalibration"
-"""The kind, in the egress ledger, of messages with histograms of models' outputs on validation rows. From them the
-server estimates a prior for the recalibration of models at each hospital."""
+"""The kind, in the egress ledger, of messages with histograms of a model's outputs on validation rows. From them the
+server estimates a prior for the recalibration of the model at each hospital."""
 
 LOSS_SCALARS = 4
 """The size of a model's validation loss, in scalars of 4 bytes: the sum of losses is a float64, and the number of rows

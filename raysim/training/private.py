@@ -37,8 +37,8 @@ class PrivateSteps:
     """A function ``noise(step, P)`` that returns ``P`` standard normal numbers. The next call overwrites these
     numbers."""
     planted: NDArray[np.bool_] | None = None
-    """A mask ``[n]`` of the rows that a privacy auditor has planted; None without an auditor. The gradients of these
-    rows are replaced.
+    """A mask ``[n]`` of the rows that a privacy auditor has planted, whose gradients are replaced; None without an
+    auditor.
 
     For such a row, the gradient with respect to the first layer's outputs is a unit vector, and the gradients with
     respect to the outputs of all other layers are 0.

@@ -17,10 +17,10 @@ from raysim.core.arrays import Floats, Ints
 from raysim.trees.settings import Loss
 
 GRID = 2.0**30
-"""Gradients and second derivatives are rounded to multiples of ``1 / GRID``, and stored as multiples."""
+"""Gradients and second derivatives are rounded to whole multiples of ``1 / GRID``."""
 
 MARGIN = 2.0**40
-"""Margins and leaf values are stored as integer multiples of ``1 / MARGIN``."""
+"""Margins and leaf values are whole multiples of ``1 / MARGIN``."""
 
 LARGEST = 2**46
 """The largest magnitude of a leaf value, in multiples of ``1 / MARGIN``; larger values are clipped. It corresponds to a

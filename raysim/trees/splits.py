@@ -43,8 +43,8 @@ class Split:
     """Whether each bin goes left, ``[bins + 1]``; the last entry is for missing values."""
     gain: float
     sums: Floats
-    """The sums of gradients, of second derivatives (both in units of ``2^-30``), and of rows: ``[2, 3]``, for the left
-    and the right side."""
+    """Three sums over the rows of the left side and of the right side, ``[2, 3]``: gradients, second derivatives (both
+    in units of ``2^-30``), and the number of rows."""
 
 
 def best_splits(

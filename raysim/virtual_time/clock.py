@@ -36,11 +36,12 @@ class Clock:
     ends: Floats
     """The virtual time at which each local training ends, ``[F]``."""
     lost: Mask
-    """Whether each local training ends without an update, because the hospital drops out, ``[F]``."""
+    """Whether each local training ends without an update, because the hospital drops out or becomes unavailable,
+    ``[F]``."""
     kept: Ids
-    """The rounds of the ``V`` different global models from which these hospitals started, ``[V]``."""
+    """The rounds of the ``V`` different global models from which the hospitals in training started, ``[V]``."""
     models: Floats
-    """The global models of these rounds, ``[V, P]``."""
+    """The global models of the rounds in ``kept``, ``[V, P]``."""
 
     @staticmethod
     def zero(parameters: int) -> Clock:
