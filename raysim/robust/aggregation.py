@@ -26,7 +26,7 @@ class Aggregation:
     """A robust rule and its parameters."""
 
     name: str
-    """The name of the robust rule, one of :data:`RULES`."""
+    """The name of the robust rule, a key of :data:`raysim.robust.breakdown.NEEDS`."""
     assumed: float = 0.0
     """The assumed share of wrong updates. Among ``m`` updates, ``f = floor(assumed * m)`` are assumed to be wrong."""
     before: str = "none"
