@@ -33,9 +33,10 @@ class Description:
     seed: int
     """The seed by which rows are divided into parts."""
     other_seeds: tuple[int, ...]
-    """The seeds of the comparison that divide rows differently from ``seed``."""
+    """Further seeds of the configuration, with which rows are divided into parts differently than with ``seed``."""
     epsilon: Smoothing
-    """The smoothing of empty bins in PSI."""
+    """How empty bins are smoothed in the population stability index (PSI): a number that is added to every share, or
+    ``counts``, which adds half a row to every bin."""
 
     @cached_property
     def summary(self) -> Summary:

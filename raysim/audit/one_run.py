@@ -30,8 +30,8 @@ LARGEST = 50.0
 
 @dataclass(frozen=True)
 class Guesses:
-    """An auditor's guesses whether canaries were part of a training. Of ``canaries`` canaries, ``made`` were guessed,
-    and ``right`` of these correctly.
+    """An auditor's guesses whether canaries were part of a training. There are ``canaries`` canaries. The auditor made
+    ``made`` guesses on them, and ``right`` of the guesses are correct.
     """
 
     canaries: int

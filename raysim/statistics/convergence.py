@@ -34,10 +34,11 @@ from numpy.typing import NDArray
 Verdict = Literal["converged", "falling", "diverged"]
 
 LEAST_POINTS = 5
-"""The smallest number of points at which a run can have converged."""
+"""The smallest number of points that a curve of losses must have to count as converged."""
 
 SMALL_FALL = 0.02
-"""Relative fall from one window to the next, as a share of the first loss, below which a run counts as trained."""
+"""A run counts as trained if the mean loss falls from one window of points to the next by less than this share of the
+loss before training."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,8 @@ class Convergence:
     last: float
     """The loss of the last point."""
     fall: float
-    """``(m0 - m1) / L_0``, the fall from one window to the next; NaN with fewer than five points."""
+    """The fall of the mean loss from the second last window of points to the last, divided by the loss before training.
+    It is NaN with fewer than five points, with a loss that is not finite, or if the loss before training is 0."""
 
     @property
     def trained(self) -> bool:

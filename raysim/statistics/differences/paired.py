@@ -26,7 +26,7 @@ from raysim.statistics.intervals import stdtrit
 NAN = float("nan")
 
 EQUIVALENT = 0.01
-"""Default margin of equivalence: smaller differences of AUROC are irrelevant."""
+"""Default margin of equivalence: a difference in AUROC that is smaller than this is irrelevant."""
 
 FEW_HOSPITALS = 10
 """Number of hospitals below which there is no bootstrap, decile or slope, and degrees of freedom are reported."""
@@ -35,7 +35,7 @@ ENOUGH_SEEDS = 5
 """Number of seeds below which the uncertain variance of seeds causes most of an interval's width."""
 
 SMALLEST_P = 1e-12
-"""Smaller p-values are raised to this value."""
+"""The smallest p-value that is returned; smaller ones are raised to it."""
 
 BISECTIONS = 50
 
