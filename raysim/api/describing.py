@@ -31,7 +31,7 @@ class Description:
     config: Config
     federation: Federation
     seed: int
-    """The seed by which rows are divided into parts."""
+    """The seed by which each hospital's rows are divided into parts, such as training and test rows."""
     other_seeds: tuple[int, ...]
     """Further seeds of the configuration, with which rows are divided into parts differently than with ``seed``."""
     epsilon: Smoothing

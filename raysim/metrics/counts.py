@@ -28,9 +28,9 @@ class BinaryCounts:
     positives: Floats
     """Number of rows with the event, at each hospital and in each bin, ``[S, BINS]``."""
     largest_loss: ClassVar[float] = float(np.logaddexp(0.0, WIDEST))
-    """The largest log loss of a row."""
+    """The largest log loss that a row can have, if its margin is limited to ``-WIDEST`` to ``WIDEST``."""
     largest_error: ClassVar[float] = 1.0
-    """The largest squared error of a row."""
+    """The largest squared error that a row can have."""
 
     @cached_property
     def others(self) -> Floats:
@@ -94,11 +94,12 @@ class ClassCounts:
     positives: Floats
     """Number of rows of a class, in each bin of the score for this class, ``[S, C, BINS]``."""
     calls: Floats
-    """Number of rows of each class that are classified wrongly and correctly, ``[S, C, 2]``."""
+    """Number of rows of each class that are classified wrongly (index 0 of the last axis) and correctly (1), ``[S, C,
+    2]``."""
     largest_loss: ClassVar[float] = float(SOFTPLUS[0])
-    """The largest log loss of a row."""
+    """The largest log loss that a row can have: its true class has a margin in the middle of the lowest bin."""
     largest_error: ClassVar[float] = 2.0
-    """The largest squared error of a row, summed over classes."""
+    """The largest sum over classes of squared errors that a row can have."""
 
     @cached_property
     def n(self) -> Floats:

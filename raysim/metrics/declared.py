@@ -38,10 +38,11 @@ class Figure:
     larger: bool | None
     """Whether a larger value is better; None if neither direction is better."""
     weighted_by: Literal["rows", "events", "other rows", "rows, squared"] | None = None
-    """The weights with which the mean of the hospitals' figures equals the figure of all hospitals' rows together.
+    """The weights with which the mean of the hospitals' values equals the metric over all hospitals' rows together.
 
-    With ``rows, squared``, the figure of all rows is the root of the weighted mean of squares. None: the figure of all
-    rows does not follow from the hospitals' figures, and is undefined.
+    With ``rows, squared``, the metric over all rows is the root of the mean of the hospitals' squared values, weighted
+    by rows. If ``weighted_by`` is None, the metric over all rows does not follow from the hospitals' values, and is
+    undefined.
     """
 
 

@@ -50,13 +50,13 @@ class Convergence:
     """Remarks on the curve.
 
     - ``few_points``: it has fewer than five points.
-    - ``no_progress``: the loss never fell by a thousandth of its initial value.
-    - ``oscillating``: the end oscillates without falling.
+    - ``no_progress``: no window of points has a mean loss that is lower than ``before`` by a thousandth of it.
+    - ``oscillating``: the last losses oscillate without falling.
     """
     before: float
     """The loss before training."""
     last: float
-    """The loss of the last point."""
+    """The last loss of the curve."""
     fall: float
     """The fall of the mean loss from the second last window of points to the last, divided by the loss before training.
     It is NaN with fewer than five points, with a loss that is not finite, or if the loss before training is 0."""

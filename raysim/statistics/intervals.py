@@ -25,11 +25,9 @@ BISECTIONS = 60
 """Number of bisections of the interval from 0 to 1 that determine a confidence limit to the last bit."""
 
 ENOUGH = 2.5
-"""Threshold for the logit interval: rows of the rarer class times the distance of the AUROC from the nearer of 0 and 1.
-
-Above the threshold, the logit interval has its nominal coverage for any shape of scores. Below it, the score interval
-is better.
-"""
+"""The logit interval is used if the number of rows of the rarer class, times the distance of the AUROC from the nearer
+of 0 and 1, is at least this. It then has its nominal coverage for any shape of scores. Otherwise the score interval is
+better."""
 
 FEW_ROWS = 10
 """Number of rows below which reports print other intervals, because the usual ones cover too little. A share of fewer
@@ -38,10 +36,8 @@ rows has Clopper and Pearson's interval instead of Wilson's. An AUROC whose rare
 
 OF_RARER, OF_COMMONER = 0.4, 0.2
 """The variance of an AUROC A is ``A (1 - A) (OF_RARER / r + OF_COMMONER / c)`` with ``r`` rows of the rarer class and
-``c`` rows of the other.
-
-The factors hold if the rarer class's scores have the larger spread. With equal spreads both are about a third.
-"""
+``c`` rows of the other. These factors hold if the scores of the rarer class vary more. If the scores of both classes
+vary alike, both factors are about a third."""
 
 
 class Interval(NamedTuple):

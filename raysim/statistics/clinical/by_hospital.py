@@ -33,7 +33,7 @@ TOLERATED = (0.8, 1.25)
 """A hospital counts as calibrated if the interval of its ratio of observed to expected events lies in this range."""
 
 AT_A_TIME = 256
-"""The number of bins whose characteristic functions are in memory at a time."""
+"""The number of groups of rows with equal risk whose characteristic functions are in memory at a time."""
 
 
 class HospitalCalibration(NamedTuple):

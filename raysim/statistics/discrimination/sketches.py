@@ -31,7 +31,7 @@ ROWS = 1024
 """Number of rows whose random numbers are generated at a time; they fit into the processor's cache."""
 
 HOSPITALS = 4096
-"""Number of hospitals whose sums are compared at a time."""
+"""Number of hospitals whose sums are processed at a time."""
 
 
 def sketches(placed: Placements, hospitals: ArrayLike, patients: ArrayLike) -> NDArray[np.float32]:

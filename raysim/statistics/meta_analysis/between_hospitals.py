@@ -31,13 +31,14 @@ FEWEST_TO_PREDICT = 5
 """The smallest number of hospitals with a defined metric for a prediction interval for a further hospital."""
 
 WIDEST = 0.5
-"""The largest standard deviation that numbers between 0 and 1 can have."""
+"""Largest candidate for the standard deviation between hospitals of a metric from 0 to 1. A larger one is
+impossible."""
 
 GRID = 200
 """The number of candidates for the standard deviation between hospitals; they are closer together near 0."""
 
 AT_ONCE = 8192
-"""The number of hospitals processed at once, each with values at all candidate spreads."""
+"""The number of hospitals processed at once, each with all candidates for the standard deviation between hospitals."""
 
 
 def shrunken_auroc(curve: CommonCurve) -> Floats:
@@ -56,7 +57,8 @@ def shrunken_auroc(curve: CommonCurve) -> Floats:
 
 
 BEYOND = 4.0
-"""Largest standard deviation of logarithms, intercepts and slopes in the grid."""
+"""Largest candidate for the standard deviation between hospitals of logarithms of ratios, calibration intercepts and
+calibration slopes, which are not limited to 0 to 1."""
 
 
 class Pooled(NamedTuple):

@@ -85,7 +85,7 @@ class PairGap:
     estimate: float
     """The weighted mean over hospitals of the difference between the two groups."""
     se: float
-    """The standard error of ``estimate`` for these hospitals."""
+    """The standard error of ``estimate``, for exactly these hospitals."""
     low: float
     """The lower 95 % limit of the difference at exactly these hospitals, simultaneous for all pairs of groups of an
     attribute."""
@@ -120,7 +120,8 @@ class WithinGap:
     larger: bool
     """Whether larger values are better: True for AUROC, False for the mean absolute error."""
     pair: PairGap = NOTHING
-    """The pair of groups with the largest difference relative to its standard error."""
+    """The pair of groups with the largest difference relative to its standard error. If no pair can be tested, it is
+    the pair that most hospitals can compare."""
     pairs: tuple[PairGap, ...] = ()
     """The differences of all pairs of known groups."""
     p: float = NAN
