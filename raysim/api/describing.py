@@ -31,9 +31,10 @@ class Description:
     config: Config
     federation: Federation
     seed: int
-    """The seed by which each hospital's rows are divided into parts, such as training and test rows."""
+    """The first seed of the configuration, by which each hospital's rows are divided into parts, such as training and
+    test rows."""
     other_seeds: tuple[int, ...]
-    """Further seeds of the configuration, with which rows are divided into parts differently than with ``seed``."""
+    """The other seeds of the configuration; empty if all seeds divide rows in the same way."""
     epsilon: Smoothing
     """How empty bins are smoothed in the population stability index (PSI): a number that is added to every share, or
     ``counts``, which adds half a row to every bin."""

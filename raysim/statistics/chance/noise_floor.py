@@ -42,8 +42,8 @@ FEWEST = 3
 DRAWS = 1000
 
 STAGE = 3
-"""The number of true spreads between hospitals that are simulated at a time, in ascending order, until larger ones
-cannot change the results."""
+"""The number of true standard deviations between hospitals that are simulated at a time, in ascending order, until
+larger ones cannot change the results."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,8 +21,8 @@ BLOCK = 1 << 21
 """The largest number of simulated scores, or of AUROCs, that are in memory at a time (16 MB)."""
 
 MOST_SPREADS = 13
-"""The number of true spreads between hospitals for which a block reserves memory. It is fixed, so that results do not
-depend on how many spreads are simulated."""
+"""The number of true standard deviations between hospitals for which a block reserves memory. It is fixed, so that
+results do not depend on how many are simulated."""
 
 GAP = 64.0
 """The distance by which the scores of neighbouring hospitals are moved apart in one sorted array. Normal scores lie
