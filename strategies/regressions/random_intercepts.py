@@ -79,7 +79,7 @@ FALLING, SHORTER = 0.6, 0.8
 previous rise, but the step is longer than the second share of the previous step."""
 WIDEST = math.log(30.0)
 """The largest ``ln tau``, the logarithm of the intercepts' standard deviation. Without a ridge, a fit beyond it ends as
-separated. An intercept of 30 already means certainty."""
+separated, because a linear predictor of 30 already means certainty."""
 MOVES = 1e-3
 """Coefficients do not diverge if the step is shorter than this share of the largest coefficient."""
 DIFFERENCE = 1e-5
