@@ -37,7 +37,7 @@ class Report:
     error: str | None = None
     """The error of a failed run, which ends the trial; None without one."""
     attempts: int = 1
-    """How often the trial was started so far: once, and again after each error."""
+    """The number of attempts at the trial so far: one, and another after each error."""
     seconds: float = 0.0
     """The time since the previous report in which the trial ran, in seconds."""
 

@@ -30,10 +30,11 @@ information instead of the Hessian of the penalised loss."""
 COLLINEAR = 1e-9
 """A column is left out if less than this share of its squared length remains unexplained by earlier columns."""
 GEOMETRIC = (0.33, 0.40)
-"""If coefficients diverge, each step's expected fall of the loss is about 1/e of the previous step's. Ratios in this
-range count as such."""
+"""Coefficients may diverge if each step's expected fall of the loss, divided by the previous step's, is in this range
+around 1/e."""
 RUNS = 3
-"""Classes are treated as separated after this number of consecutive ratios in the range :data:`GEOMETRIC`."""
+"""The number of consecutive steps with ratios in the range :data:`GEOMETRIC` after which classes are treated as
+separated."""
 FLAT = 1e-8
 """Classes are also treated as separated if the smallest eigenvalue of the Hessian, scaled to a diagonal of ones, is
 below this share of the largest."""
@@ -91,8 +92,8 @@ class Fit:
     """The coefficients ``[p]`` at which the next sums are needed, with 0 for columns that were left out."""
     ridge: float = 0.0
     shares: bool = False
-    """Whether linearly dependent columns are included. Their effect is then divided among them, which is unique under a
-    ridge."""
+    """Whether linearly dependent columns are included and divide an effect among them. A ridge makes the division
+    unique."""
     firth: bool = False
     """Whether Firth's penalty is used: half the logarithm of the information's determinant is added to the
     log-likelihood."""
@@ -195,8 +196,8 @@ def _step(curvature: Floats, gradient: Floats, keep: Mask) -> Floats | None:
 def _penalised(sums: Sums, beta: Floats, ridge: float, firth: bool, keep: Mask) -> Sums:
     """Return the loss, gradient and Hessian ``sums`` with the ridge penalty added.
 
-    The ridge does not penalise the intercept, the first column. If ``firth``, Firth's penalty is added
-    to the loss only.
+    The ridge does not penalise the intercept, the first column. If ``firth``, Firth's penalty is added to the loss
+    only.
     """
     weights = np.full_like(beta, ridge)
     weights[0] = 0.0

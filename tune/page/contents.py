@@ -32,7 +32,7 @@ class Setting:
     """The facts about a sweep and its data that are printed at the foot of its page."""
 
     data: str
-    """The digest of the data of the first seed."""
+    """A digest of the first seed's data, which changes if the data change."""
     hospitals: int
     rows: int | None
     """The number of rows of the data; None if hospitals report their numbers of rows with noise."""
