@@ -19,7 +19,7 @@ from raysim.core.errors import ConfigError, TableGiven
 from raysim.core.words import as_yaml, of_type
 
 Source = str | PathLike[str] | Mapping[str, Any] | Config
-"""A YAML file, a mapping with its content, or a configuration."""
+"""What a configuration is read from: the path of a YAML file, a mapping with its content, or a configuration."""
 
 SHARED = ("data", "model", "selection")
 """The sections of plug-ins that both runs and comparisons read."""

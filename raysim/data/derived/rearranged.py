@@ -22,7 +22,7 @@ class Added:
     y: NDArray[Any]
     """The labels of the rows, ``[k]``."""
     hospital: NDArray[np.int64]
-    """The hospital of each row, ``[k]``."""
+    """The index of each row's hospital in the federation, ``[k]``."""
 
     @staticmethod
     def none(federation: Federation) -> Added:

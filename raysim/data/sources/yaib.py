@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import duckdb
 
 STATISTICS = ("last", "mean", "min", "max", "count")
-"""The statistics of each measurement that become features."""
+"""The statistics of a stay's values that become features, for each measurement."""
 
 _FILES = {"dyn": ("stay_id", "time"), "sta": ("stay_id",), "outc": ("stay_id", "label")}
 _TABLES = {name: TABLES[name] for name in ("patient", "hospital")}

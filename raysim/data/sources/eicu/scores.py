@@ -28,7 +28,7 @@ SCORES = {
     "apache_iva": ("predictedhospitalmortality", "IVa"),
     "apachescore": ("apachescore", "IVa"),
 }
-"""The column of each score, and the version of APACHE whose rows contain it."""
+"""For each score, its column and the version of APACHE whose rows contain it."""
 
 
 def check_names(names: tuple[str, ...]) -> None:
