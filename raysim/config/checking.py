@@ -1,4 +1,4 @@
-"""Check configuration values against the fields of the class of a section or plug-in. Error messages are one line with
+"""Checks configuration values against the fields of the class of a section or plug-in. Error messages are one line with
 field, value and remedy.
 """
 

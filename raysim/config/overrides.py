@@ -10,14 +10,14 @@ from raysim.core.errors import ConfigError
 from raysim.core.words import as_yaml
 
 PLUG_IN_KEYS = {"data": "source", "model": "name", "selection": "name", "strategy": "name"}
-"""The sections that may be written as the name of a plug-in alone, each with the key of this name: ``data: eicu`` means
-``data: {source: eicu}``.
+"""The configuration sections that may be written as the name of a plug-in alone, each with the key of this name:
+``data: eicu`` means ``data: {source: eicu}``.
 """
 
 
 OF_KEYS = "sweep.space."
-"""The start of the keys in the section ``sweep.space``. The rest of such a key is itself a dotted key, such as
-``training.rounds``, and is not split at dots.
+"""The start of the keys in the configuration section ``sweep.space``. The rest of such a key is itself a dotted key,
+such as ``training.rounds``, and is not split at dots.
 """
 
 

@@ -49,7 +49,7 @@ class Recipe:
     largest: int | None
     """The number of hospitals to include, the largest first; None: all hospitals."""
     ranges: Declared | None
-    """Declared ranges and categories of columns; None where the preprocessing is fitted on training rows."""
+    """The declared ranges and categories of columns; None if preprocessing is fitted on training rows."""
     noise: SumNoise | None
     """The noise on the sums for means and standard deviations in preprocessing; None: the sums are exact."""
     missing_flags: bool

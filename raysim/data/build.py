@@ -26,8 +26,8 @@ STORED = 6
 """The version of the layout of stored federations; increase it when their files change."""
 
 _checked: dict[tuple[str, int | None, int | None], Found] = {}
-"""The results of earlier data checks, by the digest of the source's records, the smallest number of rows of a hospital
-and the number of hospitals to include. Runs with other seeds reuse them.
+"""The results of earlier data checks. A key is the digest of the source's records, the smallest number of rows of a
+hospital and the number of hospitals to include. Runs with other seeds reuse the results.
 """
 
 

@@ -22,7 +22,7 @@ class Contribution:
     hospital's rows.
     """
     patients: int
-    """The number of patients."""
+    """The number of the hospital's patients."""
     total: int
     """The number of the hospital's rows before the limit."""
 

@@ -40,7 +40,7 @@ class Hours:
     """The length of an hour in the unit of each file's column ``time``, and notes on the times of a cohort."""
 
     length: Mapping[str, int]
-    """The number of units of the column ``time`` in an hour, by file."""
+    """How many units of the column ``time`` make an hour, by the name of the file."""
     notes: tuple[str, ...]
     """Notes on the assumed unit, steps of several hours, and rows that are left out, one line each."""
 
