@@ -101,7 +101,7 @@ from raysim.strategies.view import Training as Training
 S = TypeVar("S", bound=State)
 
 OF_STEPS = frozenset({"learning_rate", "batch_size", "local_epochs", "optimizer", "weight_decay"})
-"""The keys of ``training`` that configure hospitals' gradient descent."""
+"""The keys of the configuration's section ``training`` that control hospitals' gradient descent."""
 
 
 @dataclass(frozen=True)
@@ -123,23 +123,24 @@ class Strategy(Settings):
     """A federated method. To define one, derive a frozen dataclass from this class and override some of its methods."""
 
     is_reference: ClassVar[bool] = False
-    """Whether this is a reference, such as training on pooled rows, and not a federated method. Reports show references
-    and never recommend them."""
+    """Whether the strategy is a reference for comparison, such as training on pooled rows, and not a federated method.
+    Reports show references and never recommend them."""
     title: ClassVar[str] = ""
-    """The strategy's name on pages. An empty title means the name of the class."""
+    """The strategy's name in reports if its configuration has no label. An empty title means the name of the class."""
     alone: ClassVar[bool] = False
-    """Whether hospitals train alone and share nothing. Reports measure the gain of federating as the difference from
-    this strategy."""
+    """Whether hospitals train alone and share nothing. Reports measure the benefit of federated learning as the
+    difference from such a strategy."""
     serves: ClassVar[tuple[str, ...]] = ("global",)
-    """The names of the models that hospitals use, with the headline model last: ``global``, ``cluster`` (the model of
-    the hospital's cluster, ``state.cluster``) or ``personal`` (its own model, ``OWN``). For other models, override
-    :meth:`serve`."""
+    """The names of the models that hospitals use: ``global``, ``cluster`` (the model of the hospital's cluster,
+    ``state.cluster``) or ``personal`` (the hospital's own model, ``OWN``). Reports compare strategies by the last name.
+    For models with other names, override :meth:`serve`."""
     needs: ClassVar[Needs] = BOUNDED
     """The information about hospitals' updates that the server needs. Privacy guarantees depend on it; see
     :class:`Needs`."""
 
     instead: ClassVar[Mapping[str, str]] = {}
-    """Advice for each key that similar strategies have and this strategy lacks: what to do instead."""
+    """For keys that similar strategies have and this strategy lacks: the end of the error message, which says what to
+    do instead."""
     takes_trees: ClassVar[bool] = False
     """Whether the strategy can train boosted trees, whose parameters cannot be averaged."""
 

@@ -45,21 +45,23 @@ class RowSentinel(IntEnum):
 
 
 POOLED = HospitalSentinel.POOLED
-"""A cohort of one pseudo-hospital that has the rows of all hospitals."""
+"""The id of a pseudo-hospital that has the rows of all hospitals."""
 
 OWN = RowSentinel.OWN
-"""The parameters stored at the hospital. Before it has stored parameters, ``OWN`` is its mixture of the server's
-models, or row 0 for strategies without a mixture."""
+"""In place of the index of a server's model: the parameters that the hospital has stored. Before it has stored any,
+they are its mixture of the server's models, or the model in row 0 if the strategy defines no mixture."""
 
 MIXTURE = RowSentinel.MIXTURE
-"""The hospital's mixture of the server's models (:meth:`raysim.strategies.base.Strategy.mixture`)."""
+"""In place of the index of a server's model: the hospital's mixture of the server's models
+(:meth:`raysim.strategies.base.Strategy.mixture`)."""
 
 LAST = RowSentinel.LAST
-"""The final parameters of the problem before this one (:attr:`LocalProblem.then`)."""
+"""In place of the index of a server's model: the final parameters of the preceding problem, whose field
+:attr:`LocalProblem.then` contains this problem."""
 
 DELTA = "delta"
-"""The name of the delta that a training program sends: ``[P]``, or ``[G, P]`` if the hospital contributes to every
-sum."""
+"""The name under which a training program sends its delta, the change of the parameters: ``[P]``, or ``[G, P]`` if the
+hospital contributes to each of G sums."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,9 +70,9 @@ class Proximal:
     server's models."""
 
     weight: float | Floats
-    """The weight: one number for all hospitals, or ``[H]``; at least 0."""
+    """The weight, at least 0: one number for all hospitals, or one for each hospital, ``[H]``."""
     towards: Ids
-    """The row of ``State.models`` towards which each hospital's parameters are drawn, ``[H]``."""
+    """The index of the row of ``State.models`` towards which each hospital's parameters are drawn, ``[H]``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,15 +80,15 @@ class Objective:
     """What a hospital minimises: the mean loss of its training rows, plus the terms that the fields describe."""
 
     proximal: tuple[Proximal, ...] = ()
-    """The proximal terms."""
+    """The proximal terms that are added to the loss."""
     contrast: tuple[float, float] | None = None
     """The weight and the temperature of a contrastive term (MOON): ``weight`` times the mean over a batch of
     ``softplus((cos(z, z_own) - cos(z, z_start)) / temperature)``. ``z`` is the representation of a row (the input of
-    the last layer) by the model being trained. ``z_start`` is its representation by the model that the hospital started
-    from. ``z_own`` is its representation by the hospital's stored model. Before a model is stored, ``z_own`` equals
-    ``z_start``."""
+    the last layer) by the model being trained. ``z_start`` is the row's representation by the model that the hospital
+    started from. ``z_own`` is the row's representation by the hospital's stored model. Before a model is stored,
+    ``z_own`` equals ``z_start``."""
     frozen: Mask | None = None
-    """A mask ``[P]`` of the parameters that are not trained."""
+    """Whether each parameter keeps its value in training, ``[P]``; None: all parameters are trained."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,11 +96,11 @@ class LocalTraining:
     """How a hospital trains. If a field is None, the value of the run's configuration applies."""
 
     epochs: int | Ids | None = None
-    """Passes over the training rows: one number for all hospitals, or ``[H]``."""
+    """The number of passes over the training rows: one number for all hospitals, or one for each hospital, ``[H]``."""
     learning_rate: float | None = None
     """The optimiser's learning rate."""
     batch_size: int | None = None
-    """Rows in a mini-batch; 0 means all rows."""
+    """The number of rows in a mini-batch; 0 means all rows."""
     optimizer: Literal["sgd", "momentum", "adam"] | None = None
     """The optimiser's name."""
     keep: bool = False
@@ -113,22 +115,25 @@ class Upload:
     """What a hospital sends after its local update. It also sends the number of its training rows."""
 
     weight: Floats | None = None
-    """The weight of a hospital's vector in its sum, ``[H]``, or in each sum, ``[H, G]``. It is required unless the
-    server receives each hospital's delta individually (``single``)."""
+    """The weight of each hospital's vector in the sum to which it is added, ``[H]``, or in each of G sums, ``[H, G]``.
+    It is required unless the server receives each hospital's delta individually (``single``)."""
     sum_index: Ids | None = None
-    """The sum to which each hospital's vector is added, ``[H]``; None means the first sum."""
+    """The index of the sum to which each hospital's vector is added, ``[H]``; None: the first sum."""
     sums: int = 1
     """G, the number of sums to which hospitals' vectors are added."""
     what: Literal["delta", "parameters"] = "delta"
     """What is summed: the changes of the parameters in training, or the parameters after training."""
     single: bool = False
-    """Whether the server also receives each delta individually, so that actors cannot add up deltas first."""
+    """Whether the server also receives each hospital's delta individually. Otherwise the deltas of several hospitals
+    may be added up before they reach the server."""
     losses: bool = False
     """Whether a hospital also sends its mean training loss under the model that it starts from."""
     extra_numbers: int = 0
-    """How many numbers each hospital sends in addition to its vectors; the engine sets it."""
+    """How many numbers each hospital sends in addition to its vectors and to the arrays of a client program. Only the
+    engine sets this field."""
     extra_weight: Floats | None = None
-    """The weight of everything that a program sends besides its delta, ``[H]``; None: the weight of the delta."""
+    """The weight of all arrays that a hospital's client program sends besides the delta, ``[H]``. None: the weight of
+    the delta; if it has G weights, the largest of these."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,11 +146,11 @@ class RowGroups:
     """
 
     hospital: Ids
-    """The hospital of each entry, ``[H]``, ascending."""
+    """The id of the hospital in each of H pairs of a hospital and a group of its rows, ``[H]``, ascending."""
     group: Ids
-    """The group of rows of each entry, ``[H]``."""
+    """The index of the group of rows in each pair of a hospital and a group, ``[H]``."""
     rows: Ids
-    """The number of training rows of each entry, ``[H]``."""
+    """The hospital's number of training rows in the group, for each pair of a hospital and a group, ``[H]``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,22 +161,25 @@ class LocalProblem:
     """
 
     start: Ids
-    """The model row from which each hospital starts, ``[H]``, or ``OWN`` or ``MIXTURE``; in ``then`` also ``LAST``."""
+    """The index of the server's model from which each hospital starts, ``[H]``, or ``OWN`` or ``MIXTURE``. A problem in
+    ``then`` may also have ``LAST``."""
     upload: Upload | None = None
-    """What each hospital sends, or None for nothing. At most one problem of a chain uploads."""
+    """What each hospital sends; None: nothing. Of the problems that are linked by ``then``, at most one has an
+    upload."""
     objective: Objective = field(default_factory=Objective)
-    """The terms that are added to the loss."""
+    """The terms that are added to the loss, and the parameters that keep their values."""
     training: LocalTraining = field(default_factory=LocalTraining)
     """How hospitals train: epochs, rates, batches, and whether they store the result."""
     then: LocalProblem | None = None
     """The problem that the same hospitals minimise next, in the same local update."""
     groups: RowGroups | None = None
-    """The groups of rows that form the ``H`` entries, or None if hospitals are the entries. Only the first problem of a
-    chain sets it, for the whole chain."""
+    """The groups of rows, if hospitals train on each group separately: ``H`` then counts pairs of a hospital and a
+    group. None: hospitals train on all their rows. Of the problems that are linked by ``then``, only the first sets it,
+    for all of them."""
     program: Program | None = None
-    """The program that each hospital runs in place of the configured training. It receives ``theta [P]``, the
-    parameters that the hospital starts from, and sends its ``delta`` and the other arrays that it declares. All of them
-    are weighted and summed."""
+    """The program that each hospital runs in place of the configured training; None: the configured training. The
+    program receives ``theta [P]``, the parameters that the hospital starts from. It sends its ``delta`` and the other
+    arrays that it declares, and the server receives weighted sums of all these arrays."""
     received: Mapping[str, Any] = field(default_factory=dict)
     """The arrays that each hospital receives for its program in addition to ``theta``, by name."""
 
@@ -222,15 +230,18 @@ class Update:
     """What the server receives after local training."""
 
     ids: Ids
-    """The hospital of each entry of the problem, ``[H]``."""
+    """The ids of the hospitals that trained, ``[H]``, ascending. If hospitals train on groups of their rows, an id
+    occurs once for each group."""
     sums: Floats
-    """The weighted sums of hospitals' vectors, ``[G, P]``; zeros if nothing was sent."""
+    """The weighted sums of hospitals' deltas or parameters, ``[G, P]``; zeros if nothing was sent."""
     deltas: Floats | None = None
-    """Each hospital's delta, ``[H, P]``, if the upload requires ``single`` deltas."""
+    """Each hospital's delta, ``[H, P]``; None unless the upload requires ``single`` deltas."""
     losses: Floats | None = None
-    """The mean training loss of each entry before training, ``[H]``, if the upload or the selection requires it."""
+    """The mean training loss of each hospital, or of each of its groups of rows, before training, ``[H]``. None unless
+    the upload or the selection requires it."""
     numbers: Floats | None = None
-    """The weighted sums of the numbers that hospitals sent in addition to their deltas, concatenated, ``[E]``."""
+    """The weighted sums of all numbers that hospitals sent in addition to their deltas, in one vector ``[E]``; None if
+    there are no such numbers."""
     problem: LocalProblem | None = None
     """The problem that hospitals minimised."""
 

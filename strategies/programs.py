@@ -42,14 +42,14 @@ class Bound:
     """
 
     unit: Literal["row", "patient", "hospital"]
-    """The unit whose contribution is bounded. Rows and patients can be bounded only for arrays that are sent ``by``
-    row; a patient's rows are added up first. Under a guarantee for patients, a bound for rows becomes a bound for
-    patients."""
+    """Whose contribution is bounded: each row's, each patient's or each hospital's. Rows and patients can be bounded
+    only for arrays that are sent ``by`` row; a patient's rows are added up first. Under a privacy guarantee for
+    patients, a bound for rows becomes a bound for patients."""
     l2: float
-    """The largest 2-norm of one unit's contribution."""
+    """The largest 2-norm of the contribution of one row, patient or hospital."""
     l1: float | None = None
-    """The largest 1-norm of one unit's contribution, for Laplace noise on arrays sent ``each``. None: Laplace noise is
-    refused for them."""
+    """The largest 1-norm of the contribution of one row or patient, for Laplace noise on arrays sent ``each``. None:
+    Laplace noise on such an array is refused."""
 
 
 @dataclass(frozen=True)
@@ -57,28 +57,31 @@ class Send:
     """One named array that leaves a hospital."""
 
     shape: tuple[int, ...] = ()
-    """The shape of one hospital's array, or of one row's contribution if ``by`` is ``row``; ``()`` is a number."""
+    """The shape of one hospital's array, or of one row's contribution if ``by`` is ``row``; ``()`` means a single
+    number."""
     kind: str = "update"
-    """The array's name in the egress ledger."""
+    """The name under which the egress ledger, the record of all that leaves hospitals, lists the array."""
     how: Literal["summed", "each"] = "summed"
     """What the server receives: the sum over hospitals (``summed``), or each hospital's array (``each``)."""
     by: Literal["hospital", "row"] = "hospital"
-    """Who adds up the rows. With ``hospital`` the program does it. With ``row`` the program returns ``[n, *shape]``,
-    and the hospital adds these rows on the grid, so that pooled rows and hospitals have the same sum to the last bit.
-    An array sent ``each`` by row is a statistic of the hospital: with ``privacy.statistics`` the hospital adds noise to
-    it."""
+    """Who adds up the n rows. With ``hospital`` the program does it. With ``row`` the program returns each row's
+    contribution, ``[n, *shape]``. The hospital rounds these contributions to multiples of ``2^-bits`` and adds them, so
+    that pooled rows and hospitals have the same sum to the last bit. An array sent ``each`` by row is a statistic of
+    the hospital: with ``privacy.statistics`` the hospital adds noise to it."""
     groups: int = 1
-    """The number of sums among which hospitals are divided. A hospital's array is added to the sum
+    """The number of separate sums. A hospital's array is added to only one of them, whose index is
     :attr:`Reply.group`."""
     bits: int = 44
-    """The step of the sums' grid is ``2^-bits``; 0 for counts."""
+    """Numbers are rounded to multiples of ``2^-bits`` before they are added; counts need 0 bits."""
     largest: float | None = None
-    """A strict upper limit of every entry's magnitude, or of a row's entries if ``by`` is ``row``. None: the largest
-    magnitude with which the sum fits its integers."""
+    """A strict upper limit of the magnitude of every number in an array without ``bound``, or in each row's
+    contribution if ``by`` is ``row``. An array with a larger number is an error. None: numbers in a sum must be so
+    small that it cannot overflow, and arrays sent ``each`` have no limit."""
     bound: Bound | None = None
-    """The largest change of the sum by one unit; None: it is not bounded."""
+    """The largest change of the sum by one row, patient or hospital; None: the change is not bounded."""
     joint: str = ""
-    """Arrays with the same ``joint`` name are scaled down together, as one vector, and share one bound."""
+    """Arrays with the same ``joint`` name share one bound and are scaled down to it together, as one vector. An empty
+    name means that the array is scaled down alone."""
     undefined: bool = False
     """Whether an array that is sent ``each`` may contain NaN, for values that are undefined at a hospital."""
 
@@ -87,9 +90,9 @@ class Send:
 class Keep:
     """One named array that a hospital stores between calls.
 
-    The name ``model`` means the hospital's own model ``[P]``, to which ``OWN`` refers. It is stored in the run's
-    precision. If local training under a privacy guarantee also sends an array of the same name, the hospital stores the
-    sum of everything that it has sent under this name.
+    The array with the name ``model`` is the hospital's own model ``[P]``, to which the index ``OWN`` refers. It is
+    stored in the run's precision. If local training under a privacy guarantee also sends an array of the same name, the
+    hospital stores the sum of everything that it has sent under this name.
     """
 
     shape: tuple[int | Literal["n"], ...] = ()
@@ -102,24 +105,26 @@ class Rows:
     """The training rows of one hospital. Programs must not change the arrays."""
 
     X: Array
-    """Preprocessed features, ``[n, F]``. The first ``D`` columns are values, the others flags of missing values."""
+    """The rows' features after preprocessing, ``[n, F]``. The first D columns are values, and the others flag missing
+    values."""
     y: Array
-    """Class indices or real labels, ``[n]``."""
+    """The rows' labels, ``[n]``: class indices, or numbers if the label is a number."""
     observed: Mask
-    """Whether a value was recorded, ``[n, D]``."""
+    """Whether each of a row's D values was recorded, ``[n, D]``."""
     weights: Floats | None = None
-    """The factor of each row's loss by its class, ``[n]``; None: all are 1."""
+    """The factor of each row's loss, ``[n]``, which depends on the row's class; None: all factors are 1."""
     patients: Callable[[], Mapping[str, Array]] = dict
-    """A function without arguments that returns the attributes of these rows' patients by name, each ``[n]``."""
+    """A function without arguments that returns the attributes of these rows' patients by name, each with one value per
+    row, ``[n]``."""
 
 
 class Trained(NamedTuple):
     """The result of local training."""
 
     theta: Floats
-    """The parameters, ``[P]``."""
+    """The parameters after training, ``[P]``."""
     steps: int
-    """How many batches were used."""
+    """The number of mini-batches on which the model was trained."""
 
 
 class LocalModel(Protocol):
@@ -248,11 +253,11 @@ class Reply:
     """The result of a program at one hospital: what it sends and what it stores."""
 
     sent: Mapping[str, Any]
-    """What leaves the hospital: all arrays that the program declares, by name."""
+    """What leaves the hospital: all arrays that :attr:`Program.sends` declares, by name."""
     memory: Mapping[str, Any] = field(default_factory=dict)
     """The arrays that the hospital stores, by name. Stored arrays with other names do not change."""
     group: int = 0
-    """The index of the sum to which the hospital's arrays are added, if there are several."""
+    """The index of the sum to which the hospital's arrays are added; 0 if there is only one sum."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -264,7 +269,7 @@ class Added:
     hospitals: int
     """The number of hospitals whose arrays are in the sums."""
     group: int = 0
-    """The index of the sum to which these sums are added, if there are several."""
+    """The index that :attr:`Reply.group` has for these hospitals; 0 if there is only one sum."""
 
 
 class Program:
@@ -272,7 +277,8 @@ class Program:
     define ``sends`` and ``run``. The class must be importable on every machine that simulates hospitals."""
 
     name: str = ""
-    """The program's name. It is part of the key of its random streams, and calls with the same name count as turns."""
+    """The program's name. It is part of the key of the program's random streams, and :attr:`Context.turn` counts the
+    calls of programs with the same name."""
 
     @property
     def sends(self) -> Mapping[str, Send]:
@@ -335,9 +341,11 @@ class Call:
     received: Mapping[str, Any]
     """The arrays that every hospital receives, by name."""
     ids: Ids
-    """The hospitals that are called: ascending ids, or ``[POOLED]``."""
+    """The ids of the hospitals that are called, ascending; or ``[POOLED]``, a pseudo-hospital that has the rows of all
+    hospitals."""
     each_of: Mapping[str, Any] = field(default_factory=dict)
-    """Arrays ``[H, ...]`` by name. Each hospital receives its own row of each array."""
+    """Arrays ``[H, ...]`` by name, with one row for each hospital. A hospital receives only its own row of each
+    array."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -345,20 +353,20 @@ class Answers:
     """The answers to a call. Sums and counts are 0 if no hospital answered."""
 
     sums: Mapping[str, Array]
-    """The sum over hospitals by name, ``[*shape]``, or the sums over each group, ``[G, *shape]``. If a secure sum has
-    too few hospitals, it is 0, and its count is 0, too."""
+    """The sums over hospitals of the arrays sent ``summed``, by name: ``[*shape]``, or one sum for each of G groups of
+    hospitals, ``[G, *shape]``. If too few hospitals take part in a secure sum, the sum and its count are 0."""
     each: Mapping[str, Array]
-    """Each hospital's array by name, ``[H, *shape]`` in the order of ``ids``."""
+    """Each hospital's array, for arrays sent ``each``, by name: ``[H, *shape]`` in the order of ``ids``."""
     ids: Ids
     """The ids of the hospitals that answered, ascending."""
     counts: Ids
-    """The number of hospitals that answered in each group, ``[G]``."""
+    """The number of hospitals in the sums of each of G groups, ``[G]``."""
 
 
 Caller: TypeAlias = Callable[[Call], Answers]
-"""A function that sends a call to hospitals outside of the calls that a round yields: before training, to select
-hospitals, or to find out which model each uses. Hospitals without training rows can be called, too: there, programs
-send arrays ``each`` and store nothing."""
+"""A function that sends a call to hospitals apart from the calls that a round yields: before training, to select
+hospitals, or to find out which model each uses. The program of such a call must send all arrays ``each`` and store
+nothing. Hospitals without training rows can be called, too."""
 
 
 class TrainLocally:

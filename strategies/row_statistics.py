@@ -51,8 +51,8 @@ class Newcomers:
         """Return the index of the server's model for a hospital, or None if the choice requires more labels.
 
         ``X [n, F]`` are the features of the hospital's rows, and ``observed [n, D]`` tells which of their D values were
-        recorded; see :class:`raysim.strategies.programs.Rows`. ``labels [k]`` are the labels of the k rows whose label
-        is known; ``k`` may be 0.
+        recorded; see :class:`raysim.strategies.programs.Rows`. ``labels [k]`` are the labels of k of the rows;
+        which rows these are is not given. ``k`` may be 0.
         """
         raise NotImplementedError
 
@@ -61,9 +61,9 @@ class Statistic(Program):
     """A program with which each hospital sends one array of numbers. The array has the program's name."""
 
     shape: tuple[int, ...]
-    """The shape of the array."""
+    """The shape of the array that each hospital sends."""
     undefined: ClassVar[bool] = False
-    """Whether the array may contain NaN."""
+    """Whether the array may contain NaN, for values that are undefined at a hospital."""
 
     @property
     def sent(self) -> Send:
@@ -88,7 +88,7 @@ class Counts(Statistic):
     ``[divisions, bins]``."""
 
     noisy: bool
-    """Whether hospitals add noise."""
+    """Whether hospitals add noise to the counts."""
 
     @property
     def table(self) -> tuple[int, int]:
@@ -134,7 +134,7 @@ def statistics_of(
 
 
 LARGEST_LOSS = 8.0
-"""The upper limit of one row's loss in noisy statistics."""
+"""In statistics with noise, the loss of a row counts as at most this number."""
 
 
 def losses_of(at: Context) -> Floats:

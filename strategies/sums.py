@@ -21,15 +21,18 @@ class Needs:
 
     kind: Literal["sums", "clusters", "programs", "refused"] = "sums"
     why: str = ""
-    """The reason why no guarantee for patients is possible, or no guarantee at all if ``refused``.
+    """The reason why the strategy cannot have a privacy guarantee for patients, or, if ``kind`` is ``refused``, why it
+    can have none at all.
 
     It completes the sentence "the strategy ...".
     """
     own_steps: bool = False
-    """Whether noise in each hospital's own steps is sufficient although the server needs more than sums."""
+    """Whether noise in each hospital's own training steps can give a privacy guarantee although the server needs more
+    than sums."""
 
     by: Literal["row", "hospital"] | None = None
-    """The unit to which the bounds of all programs apply; None if it is not known in advance."""
+    """Whose contributions the bounds of all client programs limit: each row's or each hospital's. None: this is not
+    known in advance."""
 
     @staticmethod
     def more(why: str, *, own_steps: bool = False) -> Needs:

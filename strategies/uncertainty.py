@@ -19,16 +19,16 @@ class Uncertainty:
     """
 
     se: Floats
-    """Standard errors from the likelihood."""
+    """The standard error of each parameter from the likelihood, ``[P]``."""
     low: Floats
-    """The lower end of each 95 % interval by ``se``."""
+    """The lower end of each parameter's 95 % confidence interval with ``se``, ``[P]``."""
     high: Floats
-    """The upper end of each 95 % interval by ``se``."""
+    """The upper end of each parameter's 95 % confidence interval with ``se``, ``[P]``."""
     se_robust: Floats
-    """Robust standard errors, which are valid if hospitals differ."""
+    """The robust standard error of each parameter, ``[P]``, which is valid even if hospitals differ."""
     low_robust: Floats
-    """The lower end of each 95 % interval by ``se_robust``."""
+    """The lower end of each parameter's 95 % confidence interval with ``se_robust``, ``[P]``."""
     high_robust: Floats
-    """The upper end of each 95 % interval by ``se_robust``."""
+    """The upper end of each parameter's 95 % confidence interval with ``se_robust``, ``[P]``."""
     effect: Effect
     """The meaning of a coefficient: the logarithm of an odds or rate ratio, or a difference of the outcome."""

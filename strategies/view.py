@@ -25,23 +25,24 @@ class Training:
     """The model of a run, and the settings of its training."""
 
     parameters: Mapping[str, slice]
-    """The model's tensors by name, in order."""
+    """The slice of each tensor in the model's parameter vector, by the tensor's name and in order."""
     optimizer: str
     """The configured optimiser's name."""
     classes: int = 2
-    """The number of the label's classes; 0 for a real number."""
+    """The number of classes of the label; 0 if the label is a number."""
     link: str = "identity"
-    """The model's link function: ``identity``, or ``log`` for means of counts."""
+    """The model's link function: ``identity``, or ``log`` if the model predicts the mean of a count."""
     weighted: bool = False
-    """Whether losses are weighted by class."""
+    """Whether each row's loss has a weight that depends on the row's class."""
     noisy: bool = False
     """Whether a privacy guarantee is configured, so that sums have noise."""
     patients: Callable[[], Mapping[str, NDArray[Any]]] = dict
-    """A function without arguments that returns the attributes of all patients by name, each ``[n]``."""
+    """A function without arguments that returns the attributes of all rows' patients by name, each with one value per
+    row, ``[n]``."""
     trees: TreeTask | None = None
-    """The task of the trees if the model is boosted trees; else None."""
+    """The label, columns and settings for which trees are grown; None if the model is not boosted trees."""
     ranges: tuple[tuple[float, float] | None, ...] = ()
-    """The declared limits of each feature; see :attr:`FederationView.ranges`."""
+    """The declared limits of each feature's values, ``[F]``; see :attr:`FederationView.ranges`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,11 +54,12 @@ class Draw:
     sizes: Ids
     """The number of training rows of each candidate, ``[C]``, at least 1."""
     rng: np.random.Generator
-    """The random stream of this sample."""
+    """The random generator for this sample."""
     memory: Any
-    """The selection's memory of earlier rounds."""
+    """What the selection remembers of earlier rounds: the last result of :meth:`Selection.observe`, or of
+    :meth:`Selection.setup` before the first round."""
     losses: Callable[[Ids], Floats]
-    """A function of candidates' ids that calls these candidates for their losses, ``[len(ids)]``.
+    """A function that calls candidates, given by their ``ids``, and returns their losses, ``[len(ids)]``.
 
     A loss is the mean training loss under the model from which the candidate would start.
     """
@@ -102,9 +104,11 @@ class Noise:
     hospitals."""
 
     clip: float
-    """``privacy.clip``: the bound that programs have to declare."""
+    """``privacy.clip``: the bound that strategies should declare for their programs' sums. A strategy may declare a
+    smaller bound."""
     multiplier: float
-    """The standard deviation of the noise on each number of a sum, in multiples of the bound."""
+    """The standard deviation of the noise on each number of a sum, as a multiple of the bound that the program
+    declares."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,9 +120,9 @@ class FederationView:
     sizes: Ids
     """The number of training rows of each hospital, ``[N]``."""
     classes: int
-    """The number of the label's classes; 0 for a real number."""
+    """The number of classes of the label; 0 if the label is a number."""
     initial: Floats
-    """The common initial parameters, ``[P]``."""
+    """The initial parameters, which are the same for all hospitals, ``[P]``."""
     local_epochs: int
     """The configured number of local epochs."""
     learning_rate: float
@@ -126,35 +130,38 @@ class FederationView:
     selection: Selection
     """The configured selection."""
     memory: Any
-    """The selection's memory of earlier rounds."""
+    """What the selection remembers of earlier rounds; see :attr:`Draw.memory`."""
     rng: Callable[..., np.random.Generator]
-    """A function of a purpose and keys, ``rng(purpose, *key)``, that returns a random stream of the run's seed."""
+    """A function ``rng(purpose, *key)`` that returns a random generator. The generator is determined by the run's seed,
+    the purpose and the key."""
     call: Caller
     """A function that sends a call of a program to hospitals and returns their :class:`Answers`; see :data:`Caller`."""
     columns: int = 0
-    """The number of value columns, D. They are the first features; the flags of missing values follow."""
+    """D, the number of features that are values. They come first; the other features flag missing values."""
     noisy: Callable[[str], bool] = lambda kind: False
-    """A function of a kind of statistics that returns whether hospitals add noise to it (``privacy.statistics``).
+    """A function that tells, for the name of a kind of statistics, whether hospitals add noise to it
+    (``privacy.statistics``).
 
     Programs must then send the statistics ``each`` and ``by`` row, with a bound.
     """
     parameters: Mapping[str, slice] = field(default_factory=dict)
     """The slice of each tensor in the model's parameters, by name and in order."""
     measured: frozenset[str] = frozenset()
-    """The tensors without a gradient, such as running statistics."""
+    """The names of the tensors that have no gradient because they are measured in training, such as running
+    statistics."""
     available: Mask | None = None
     """Whether each hospital can be sampled now, ``[N]``; None: all hospitals are always available."""
     staleness: Ids | None = None
-    """How often the global model has changed since each hospital of the cohort received it, ``[N]``; None for
-    synchronous rounds."""
+    """How often the global model has changed since each hospital received it, ``[N]``; 0 for hospitals that are not in
+    the cohort. None for synchronous rounds."""
     round_seconds: Floats | None = None
-    """The virtual seconds that a round takes each hospital, ``[N]``; None without a virtual clock."""
+    """The duration of a round at each hospital in virtual seconds, ``[N]``; None without a virtual clock."""
     round: int = 0
     """The current round (1, 2, ...); 0 before the first round."""
     rounds: int = 0
     """The configured maximal number of rounds."""
     most_calls: int = 0
-    """The maximal number of calls in a round."""
+    """The largest number of calls that a strategy may make in a round; more are an error."""
     link: str = "identity"
     """The link of the model; see :attr:`Training.link`."""
     hides: bool = False
@@ -170,14 +177,15 @@ class FederationView:
     noise: Noise | None = None
     """The noise on sums of client programs; None without a privacy guarantee."""
     trees: TreeTask | None = None
-    """The task of the trees if the model is boosted trees; else None."""
+    """The label, columns and settings for which trees are grown; None if the model is not boosted trees."""
     ranges: tuple[tuple[float, float] | None, ...] = ()
-    """The declared smallest and largest recorded value of each numeric feature, ``[F]``."""
+    """The declared smallest and largest value of each feature, ``[F]``; None for a feature that is scaled or has no
+    declared limits."""
     stop: Stop | None = None
     """The rule of early stopping (``training.stop``); None: no early stopping."""
     checked: Mask | None = None
-    """Whether each hospital has validation rows, ``[N]``. Such a hospital receives the change of a model after each
-    round (:meth:`Strategy.news`). None means no early stopping."""
+    """Whether each hospital has validation rows, ``[N]``; None without early stopping. After each round, a hospital
+    with validation rows receives what it needs to evaluate the current model (:meth:`Strategy.news`)."""
     least_members: int = 1
     """The minimum number of hospitals with training rows in a cluster; strategies merge smaller clusters."""
 
@@ -213,4 +221,4 @@ class State:
     models: Floats
     """The server's models ``[M, P]``, with the global model in row 0."""
     cluster: Ids | None = None
-    """The model row of each hospital's cluster model, ``[N]``, or None for strategies without clusters."""
+    """The index of each hospital's cluster model in ``models``, ``[N]``; None for strategies without clusters."""

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 LARGE = 0.5
-"""The smallest fall from validation to test rows that is reported, as a share of the objective's range over all
-trials."""
+"""The summary warns if an objective of the recommended trial is worse on test than on validation rows by more than this
+share of the objective's range over all trials."""
 
 Tested = Mapping[str, tuple[float, float]]
-"""The mean and the spread over seeds of each figure on test rows."""
+"""The mean and the standard deviation over seeds of each metric on test rows, by the metric's name."""
 
 
 def falls(choice: Choice, tested: Tested | None) -> list[str]:

@@ -32,7 +32,7 @@ LABELS = {
     "bytes_up": "bytes sent by hospitals",
     "bytes_down": "bytes sent to hospitals",
 }
-"""The objectives whose name in figures differs from their name in files."""
+"""The names of objectives in charts and sentences, where they differ from the names in files."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,17 +43,19 @@ class Choice:
     trials: tuple[Finished, ...]
     """The completed trials, ``[n]``."""
     values: Floats
-    """The objectives of the completed trials, ``[n, d]``."""
+    """The objectives of the completed trials, ``[n, d]``; NaN if undefined."""
     front: NDArray[np.bool_]
     """Which completed trials are in the Pareto set, ``[n]``."""
     crowding: Floats
-    """Crowding distances, ``[n]``; NaN outside the Pareto set."""
+    """The crowding distance of each trial, ``[n]``: how far its neighbours in the Pareto set are apart. NaN outside the
+    Pareto set."""
     reference: tuple[float, ...]
-    """The reference point of the hypervolume, ``[d]``."""
+    """The point from which the hypervolume is measured: a value of each objective, ``[d]``."""
     hypervolume: float
-    """The volume that the Pareto set dominates."""
+    """The volume between the Pareto set and ``reference``; 0 without completed trials."""
     knee: pareto.Knee | None
-    """The recommended trial; None if no trial has all objectives defined."""
+    """The trial to recommend: the one in the Pareto set that is nearest to the best value of every objective. None if
+    no trial has all objectives defined."""
 
     @property
     def kind(self) -> TaskKind:

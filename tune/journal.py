@@ -26,7 +26,7 @@ from raysim.tune.trial import Metrics, figures, headline
 JOURNAL = "journal.jsonl"
 
 MOST_BYTES = 2**31
-"""The largest size of a journal. Thousands of trials of hundreds of rounds take some hundred megabytes."""
+"""The largest journal that can be read. Thousands of trials of hundreds of rounds take some hundred megabytes."""
 
 Status = Literal["completed", "stopped", "failed"]
 

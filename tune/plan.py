@@ -31,7 +31,8 @@ Built = tuple[Config, Strategy, Selection]
 """The configuration of a trial, with its strategy and selection."""
 
 TRIED = 32
-"""The number of random trials that are built before the sweep starts, in addition to the ends of every range."""
+"""The number of random points of the search space that are checked before the sweep starts, in addition to the ends of
+every range."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +40,13 @@ class SweepPlan:
     """A checked sweep: its configuration, its search space, and the folder of each seed's data."""
 
     tree: Mapping[str, Any]
-    """The configuration without the section ``sweep``."""
+    """The sweep file's configuration without the section ``sweep``."""
     sweep: Sweep
     folders: Mapping[int, Path]
     """The folder of each seed's data."""
     parameters: int = 0
-    """The number of parameters of the largest model that was built before the start."""
+    """The number of parameters of the largest model among the trials that were checked before the sweep started; 0
+    before this check."""
 
     @property
     def seeds(self) -> tuple[int, ...]:

@@ -24,10 +24,10 @@ SEARCHERS = ("random", "grid", "optuna")
 Direction = Literal["max", "min"]
 
 OBJECTIVES: dict[str, Direction] = CLASSIFICATION.objectives
-"""The default objectives for classification. For a real label, the default objectives of regression replace them."""
+"""The default objectives for classification. For a numeric label, the default objectives of regression replace them."""
 
 TRAFFIC = ("bytes_down", "bytes_up")
-"""Objectives that are sums over a run's rounds."""
+"""The objectives that measure traffic: the bytes sent to and by hospitals, summed over a run's rounds."""
 
 
 class Fifo(Section):
@@ -196,7 +196,8 @@ def metric_names() -> Sequence[str]:
 
 
 MANY = ("worst_decile", "p10", "p90", "size_bias", "size_bias_abs")
-"""The objectives that need at least ten hospitals, because they are a decile or a slope on size."""
+"""The objectives that need at least ten hospitals, because they are a decile over hospitals or a slope on their
+sizes."""
 
 
 def fitted(sweep: Sweep, kind: TaskKind, judged: int) -> Sweep:

@@ -24,10 +24,11 @@ from raysim.core.streams import stream
 from raysim.core.words import as_yaml
 
 Params = dict[str, Any]
-"""The values of a trial by dotted key; keys whose condition is false are absent."""
+"""The values of the searched keys in a trial, by dotted key. A key is absent if its condition on other keys is
+false."""
 
 RANGES = {"uniform": 2, "loguniform": 2, "quniform": 3, "qloguniform": 3, "randint": 2}
-"""The distributions over numbers, with their number of arguments: low, high, and step if quantised."""
+"""The distributions over numbers, each with its number of arguments: low and high, and a step if there are three."""
 
 LISTS = ("choice", "grid")
 
@@ -49,7 +50,7 @@ FIXED = {
     "reference": "a sweep has none",
     "sweep": "a sweep does not search itself",
 }
-"""The top-level keys that all trials share. Each has a text on what to do instead."""
+"""The top-level keys that cannot be searched, each with the reason or with what to do instead."""
 
 
 @dataclass(frozen=True)

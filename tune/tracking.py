@@ -42,16 +42,16 @@ STATUS: Mapping[str, Status] = {"completed": "FINISHED", "stopped": "KILLED", "f
 """The MLflow status of each state of a trial."""
 
 SENT = "mlflow.json"
-"""The file that lists the MLflow runs of a sweep and its trials."""
+"""The name of the file that lists the MLflow runs of a sweep and its trials."""
 
 LOGARITHM = "log10 "
-"""The prefix of parameters that are the decimal logarithm of a key's value."""
+"""The prefix of MLflow parameters that have the decimal logarithm of a searched key's value."""
 
 RECOMMENDED = "recommended"
-"""The verdict on the recommended trial, which is part of its tag and name."""
+"""The value of the tag by which MLflow marks the recommended trial, and the end of the trial's name there."""
 
 COMPARED = 50
-"""The number of trials that the sweep's description compares."""
+"""The largest number of trials in the comparison to which the sweep's description in MLflow links."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,14 +59,14 @@ class Conclusion:
     """The results of a sweep that are sent to MLflow when it ends."""
 
     members: Mapping[int, bool]
-    """Whether each completed trial is in the Pareto set, by number."""
+    """For each completed trial, by number, whether it is in the Pareto set."""
     recommended: int | None
-    """The number of the recommended trial; None without one."""
+    """The number of the recommended trial; None if no trial is recommended."""
     figures: Mapping[str, float]
     files: Mapping[str, Path]
     """The files to store with the sweep's run, by name."""
     note: str
-    """A note in Markdown."""
+    """The reasons for the recommendation and the sweep's folder, in Markdown."""
 
 
 class SweepTracker(Sender):

@@ -19,7 +19,7 @@ from raysim.engine.server.pool import Pool
 from raysim.tune.settings import TRAFFIC
 
 Metrics = dict[str, dict[str, float]]
-"""The federation-level metrics of each model. The headline model is last."""
+"""The metrics over all hospitals, by model and then by metric. The strategy's most personal model is last."""
 
 
 @dataclass(repr=False)  # Ray Tune would format each result as a text that is never read
@@ -27,19 +27,19 @@ class Report:
     """The results of a trial since its previous report."""
 
     round: int
-    """The round that all seeds have reached."""
+    """The last round that the runs of all seeds have reached."""
     rounds: dict[int, list[Round]] = field(default_factory=dict)
-    """The new rounds by seed."""
+    """The rounds since the previous report, by seed."""
     finals: dict[int, Metrics] = field(default_factory=dict)
-    """The final metrics of seeds whose runs have ended."""
+    """The final metrics of runs that have ended, by seed."""
     done: bool = False
     """Whether the trial has ended."""
     error: str | None = None
-    """The error of a failed run, which ends the trial."""
+    """The error of a failed run, which ends the trial; None without one."""
     attempts: int = 1
-    """The number of attempts so far."""
+    """The number of attempts at the trial so far: one, and another after each error."""
     seconds: float = 0.0
-    """The computing time in seconds."""
+    """The time since the previous report in which the trial ran, in seconds."""
 
     def latest(self) -> list[dict[str, float]]:
         """Return each seed's latest metrics of the headline model (the strategy's most personal model).

@@ -100,7 +100,7 @@ def min_sum(updates: Floats, kind: Deviation) -> Floats:
 
 
 STEPS = np.geomspace(0.1, 20.0, 10)
-"""The factors that :func:`adaptive` tries with each of two attacks, twenty evaluations in total."""
+"""The factors that :func:`adaptive` tries with ALIE and with inner product manipulation: twenty updates in total."""
 
 
 def adaptive(updates: Floats, rule: Callable[[Floats], Floats]) -> Floats:

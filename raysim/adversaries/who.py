@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from raysim.core.streams import stream
 
 Knowledge = Literal["own", "colluders", "all"]
-"""The knowledge of a Byzantine hospital. ``own``: its own rows and update. ``colluders``: the updates that all
-Byzantine hospitals would have sent honestly. ``all``: the updates of all honest hospitals."""
+"""What a Byzantine hospital knows: its own rows and update (``own``), the updates that all Byzantine hospitals would
+have sent honestly (``colluders``), or the updates of all honest hospitals (``all``)."""
 
 Deviation = Literal["sd", "unit", "sign"]
-"""The direction in which an attack moves the mean: minus the standard deviations, minus the mean's direction, or minus
-the mean's signs."""
+"""The direction in which an attack moves the mean of updates. ``sd``: minus the standard deviation of each coordinate.
+``unit``: minus the mean, scaled to length 1. ``sign``: minus the sign of each coordinate of the mean."""
 
 LEVELS: dict[str, tuple[Knowledge, ...]] = {
     "label_flip": ("own",),
@@ -33,16 +33,16 @@ LEVELS: dict[str, tuple[Knowledge, ...]] = {
     "adaptive": ("all", "colluders"),
     "signature_lie": ("all",),
 }
-"""The possible knowledge of each attack. The first entry is the default."""
+"""What Byzantine hospitals can know in each attack (see :data:`Knowledge`). The first value is the default."""
 
 ON_ROWS = ("label_flip", "units", "backdoor")
-"""Attacks on the training rows of a Byzantine hospital."""
+"""The attacks that change a Byzantine hospital's training rows."""
 
 ON_UPDATES = ("sign_flip", "scale", "gaussian", "zero")
-"""Attacks that change only the hospital's own update."""
+"""The attacks that change a Byzantine hospital's update without knowledge of other updates."""
 
 TOGETHER = ("mimic", "alie", "ipm", "min_max", "min_sum", "adaptive")
-"""Attacks that need the updates of other hospitals."""
+"""The attacks that compute a Byzantine hospital's update from the updates of other hospitals."""
 
 
 def bad_hospitals(seed: int, hospitals: int, share: float) -> NDArray[np.int64]:

@@ -31,11 +31,13 @@ class Description:
     config: Config
     federation: Federation
     seed: int
-    """The seed by which rows are divided into parts."""
+    """The first seed of the configuration, by which each hospital's rows are divided into parts, such as training and
+    test rows."""
     other_seeds: tuple[int, ...]
-    """The seeds of the comparison that divide rows differently from ``seed``."""
+    """The other seeds of the configuration; empty if all seeds divide rows in the same way."""
     epsilon: Smoothing
-    """The smoothing of empty bins in PSI."""
+    """How empty bins are smoothed in the population stability index (PSI): a number that is added to every share, or
+    ``counts``, which adds half a row to every bin."""
 
     @cached_property
     def summary(self) -> Summary:

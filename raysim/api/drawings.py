@@ -11,7 +11,7 @@ from raysim.core.installed import need
 from raysim.storage.manifest import Manifest
 
 SCALE = 2.0
-"""The scale of a PNG: pixels per unit of the figure."""
+"""Pixels of a PNG per unit of length of the SVG figure."""
 
 
 class Drawing:

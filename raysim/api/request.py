@@ -31,16 +31,17 @@ if TYPE_CHECKING:
     import pandas as pd
 
 WARNS, WIDE = "warning: ", 10_000
-"""The prefix of warnings; and a console width in characters that no line reaches."""
+"""The beginning of a printed line that is a warning; and a console width, in characters, that no line reaches."""
 
 StrategyLike = str | Mapping[str, Any] | Strategy | type[Strategy]
-"""A registered name, the content of a section ``strategy``, a strategy, or its class."""
+"""The forms in which a strategy can be given: its registered name, the content of a section ``strategy``, an instance,
+or a class."""
 
 Strategies = Sequence[StrategyLike] | Mapping[str, StrategyLike]
-"""Several strategies, as a list, or as a mapping by their labels in tables."""
+"""Several strategies: a list, or a mapping from the labels that they have in tables."""
 
 Overrides = Mapping[str, Any] | Sequence[str]
-"""Values by dotted key, or settings in the form of ``--set``: ``a.b=value``."""
+"""Changes of a configuration: values by dotted key, or texts such as ``a.b=value``, as for ``--set``."""
 
 
 def configuration(

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from raysim.serving.predictor import Predictor
 
 Predictions = pd.DataFrame | pd.Series
-"""Probabilities of the event for two classes ``[n]``, of each class ``[n, C]``, or values of a real label ``[n]``."""
+"""Predictions for ``n`` rows: the probability of the event for a label of two classes ``[n]``, of each class for ``C``
+classes ``[n, C]``, or the predicted value of a real-valued label ``[n]``."""
 
 
 class Results:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 READING = "reading data"
-"""The progress phase in which data are read, before training."""
+"""The name of the progress phase in which data are read, before training."""
 
 
 def run(

@@ -50,7 +50,7 @@ def invert_label(intercepts: ArrayLike) -> int:
 
 
 RANK = 1e-9
-"""Smallest eigenvalue, as a share of the greatest, whose direction is considered to contain rows."""
+"""Smallest eigenvalue of a Hessian, as a share of the largest, that is not treated as 0."""
 
 
 def rows_of(first: Floats, second: Floats) -> Floats:
@@ -79,7 +79,8 @@ def labels_of(rows: Floats, gradient: Floats, means: Floats | float = 0.5) -> Fl
 
 
 EXACT = 1e-3
-"""Largest deviation of an entry at which a reconstructed row counts. Its label must also round to the true label."""
+"""A row counts as reconstructed if each of its features differs from the true value by at most this, and its label
+rounds to the true label."""
 
 
 def rows_read(X: Floats, y: Floats) -> int:

@@ -16,7 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 from raysim.core.arrays import Floats
 
 FALSE_POSITIVES = (0.01, 0.001)
-"""False positive rates at which the true positive rate, the share of members detected, is reported."""
+"""False positive rates of a membership attack at which its true positive rate is reported: the share of members of the
+training data that it detects."""
 
 
 def confidence(margins: ArrayLike, y: ArrayLike) -> Floats:

@@ -22,16 +22,16 @@ from scipy.optimize import brentq
 from scipy.special import bdtr, bdtrc
 
 ERROR = 0.05
-"""Largest probability that a bound exceeds the true epsilon."""
+"""Largest probability with which the lower bound on epsilon may exceed the true epsilon."""
 
 LARGEST = 50.0
-"""Largest epsilon considered in the search for a bound."""
+"""Largest lower bound on epsilon that is reported. If the guesses refute even this value, it is the bound."""
 
 
 @dataclass(frozen=True)
 class Guesses:
-    """An auditor's guesses whether canaries were part of a training. Of ``canaries`` canaries, ``made`` were guessed,
-    and ``right`` of these correctly.
+    """An auditor's guesses whether canaries were part of a training. There are ``canaries`` canaries. The auditor made
+    ``made`` guesses on them, and ``right`` of the guesses are correct.
     """
 
     canaries: int

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 PAGE = "audit.html"
-"""The page that an audit writes."""
+"""The name of the HTML page that an audit writes into its folder."""
 
 ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML: a run.")]
 Shadows = Annotated[

@@ -13,7 +13,8 @@ from raysim.core import registry
 from raysim.core.errors import ConfigError
 
 WIDE = 120
-"""Smallest width in characters at which the keys of a plug-in are a table; below it, each key is a paragraph."""
+"""Smallest width of the console, in characters, at which the keys of a plug-in are printed as a table; on a narrower
+console each key is a paragraph."""
 
 
 USAGE = {
@@ -22,7 +23,7 @@ USAGE = {
     "sources": "raysim list sources NAME: keys, what it reads",
     "selections": "raysim list selections NAME: keys, paper",
 }
-"""The line printed below a list, by kind."""
+"""The line printed below the list of all plug-ins of a kind, by kind."""
 
 EVERY_STRATEGY = (
     "Every strategy has the key personalization, one step after the last round or a list of steps: "

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 
 UNREAD = 141
-"""Exit code of a command whose output is no longer read. A process ended by SIGPIPE has the same exit code."""
+"""Exit code of a command whose output goes into a pipe that is no longer read. A process ended by SIGPIPE has the same
+exit code."""
 
 
 class Commands(TyperGroup):

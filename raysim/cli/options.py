@@ -23,10 +23,10 @@ Open = Annotated[bool, typer.Option("--open", help="Open the report in the defau
 Dashboard = Annotated[bool, typer.Option("--dashboard", help="Start Ray with its dashboard, and print the address.")]
 
 WIDE = 160
-"""Width of a line in characters if neither a terminal nor ``COLUMNS`` gives a width."""
+"""Width of a printed line, in characters, if neither a terminal nor the variable ``COLUMNS`` gives a width."""
 
 REPORT = "report.html"
-"""The page that a command writes into its folder."""
+"""The name of the HTML page that a command writes into its folder."""
 
 
 def greet() -> None:

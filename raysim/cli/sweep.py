@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from raysim.api.sweep_result import SweepResult
 
 DONE, FAILED, INTERRUPTED = 0, 3, 130
-"""Exit codes of a sweep: all trials succeeded; some failed; stopped before all had ended."""
+"""Exit codes of a sweep: all trials succeeded (0), some failed (3), or it was stopped before all had ended (130)."""
 
 SweepPath = Annotated[Path, typer.Argument(metavar="SWEEP", help="YAML: a configuration with a section 'sweep'.")]
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of the run, comparison or sweep to continue.")]

@@ -41,8 +41,8 @@ class Compression:
         return max(1, min(p, ceil(self.ratio * p - 1e-9)))
 
     def whole(self, weight: float) -> tuple[Compression, float]:
-        """Adjust the step of the ``grid`` compressor so that messages times ``weight`` can be added without rounding.
-        Return the adjusted compression, and the new step times ``weight``.
+        """Round the step of the ``grid`` compressor so that messages, each multiplied by ``weight``, can be summed
+        without rounding. Return a compression with this step, and the new step times ``weight``.
 
         Each entry of a message is an integer times the step. If sums are not rounded, they reveal only the sum of these
         integers.

@@ -1,4 +1,6 @@
-"""Checks of values against sections and plug-ins. Error messages are one line with field, value and remedy."""
+"""Checks configuration values against the fields of the class of a section or plug-in. Error messages are one line with
+field, value and remedy.
+"""
 
 from __future__ import annotations
 

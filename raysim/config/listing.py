@@ -29,7 +29,7 @@ from raysim.core.defaults import table
 from raysim.strategies import GROUPS
 
 ENGINE = ("n_features", "n_outputs")
-"""The parameters of a network that the engine sets."""
+"""The parameters of a network that the engine sets from the data, so that they are not configuration keys."""
 
 NAMES: Mapping[Any, str] = {
     int: "whole number",
@@ -38,10 +38,10 @@ NAMES: Mapping[Any, str] = {
     Path: "file",
     bool: "yes or no",
 }
-"""The names of types for readers of a configuration."""
+"""The names of types in lists of configuration keys."""
 
 LIMITS = (("ge", "at least"), ("gt", "above"), ("le", "at most"), ("lt", "below"))
-"""Descriptions of pydantic's bounds."""
+"""The names of bounds in pydantic's constraints, each with its words in lists of configuration keys."""
 
 REFUSED = {
     "is not at least": "at least",
@@ -49,11 +49,11 @@ REFUSED = {
     "is not between": "between",
     "is not in": "in",
 }
-"""The phrases with which a dataclass's error rejects a value out of range, and the ranges that they imply."""
+"""The phrases with which an error message rejects a value out of range, each with the words for the allowed range."""
 
 
 EXAMPLES = 3
-"""The number of a strategy's own keys that its example shows."""
+"""The largest number of a strategy's own keys in the example that is shown for the strategy."""
 
 
 class Plugin(NamedTuple):

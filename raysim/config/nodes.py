@@ -26,7 +26,7 @@ class Node:
     started: bool = True
     """Whether the machine is running; False for a node that an autoscaler would start."""
     memory: float = math.inf
-    """The bytes of memory that actors may use on the machine, according to Ray."""
+    """The bytes of memory that actors may use on the machine, according to Ray; infinite if Ray reports none."""
 
 
 def parse_nodes(text: str, *, started: bool = True) -> tuple[Node, ...]:

@@ -10,12 +10,14 @@ from raysim.core.errors import ConfigError
 from raysim.core.words import as_yaml
 
 PLUG_IN_KEYS = {"data": "source", "model": "name", "selection": "name", "strategy": "name"}
-"""The sections that may be written as the name of their plug-in alone, and the key of that name."""
+"""The configuration sections that may be written as the name of a plug-in alone, each with the key of this name:
+``data: eicu`` means ``data: {source: eicu}``.
+"""
 
 
 OF_KEYS = "sweep.space."
-"""The section whose own keys are dotted keys of the configuration, such as ``training.rounds``; these are not split at
-dots.
+"""The start of the keys in the configuration section ``sweep.space``. The rest of such a key is itself a dotted key,
+such as ``training.rounds``, and is not split at dots.
 """
 
 

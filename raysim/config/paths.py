@@ -19,11 +19,11 @@ from raysim.core.defaults import table
 from raysim.core.errors import ConfigError
 
 SYSTEM = ("trace", "table")
-"""The keys of ``system`` that name files."""
+"""The keys of the configuration section ``system`` whose values are paths of input files."""
 
 
 WRITTEN = (("checkpoint", "path"), ("tracking", "uri"))
-"""The keys that name files or folders of output."""
+"""The configuration sections, each with its key whose value names a file or folder of output."""
 
 
 def anchored(tree: Mapping[str, Any], folder: Path, laid_over: Collection[str] = ()) -> dict[str, Any]:

@@ -20,7 +20,7 @@ FIELD = "table"
 """The name of the table in error messages."""
 
 OPEN = "?"
-"""A placeholder where a person has to name a column."""
+"""In a proposed configuration, the placeholder for a column that a person has to name."""
 
 _NAMED = 6  # other columns that a comment names
 
@@ -33,7 +33,9 @@ class Looked:
     read: Files
     proposal: Proposal
     named_after: bool
-    """Whether ``path`` is a pattern, so that each file is named after its hospital."""
+    """Whether ``path`` is a pattern, such as ``data/*.csv``: each file then has the rows of one hospital and is named
+    after it.
+    """
 
     @property
     def name(self) -> str:

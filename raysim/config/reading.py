@@ -19,23 +19,23 @@ from raysim.core.errors import ConfigError, TableGiven
 from raysim.core.words import as_yaml, of_type
 
 Source = str | PathLike[str] | Mapping[str, Any] | Config
-"""A YAML file, a mapping with its content, or a configuration."""
+"""What a configuration is read from: the path of a YAML file, a mapping with its content, or a configuration."""
 
 SHARED = ("data", "model", "selection")
-"""The sections of plug-ins that both runs and comparisons read."""
+"""The configuration sections that name plug-ins and that both runs and comparisons read."""
 
 RUN = (*SHARED, "strategy")
-"""The sections of plug-ins that a run reads."""
+"""The configuration sections that name plug-ins and that a run reads."""
 
 COMPARISON = (*SHARED, "strategies", "models")
-"""The sections of plug-ins that a comparison reads."""
+"""The configuration sections that name plug-ins and that a comparison reads."""
 
 
 OF_ALL = ("privacy", "secure", "compression", "aggregation", "adversary", "system")
-"""The optional sections that change training and that all strategies of a comparison share."""
+"""The optional configuration sections that change training and that all strategies of a comparison share."""
 
 TABLES = (".csv", ".tsv", ".gz", ".parquet", ".pq", ".xlsx", ".xls", ".ods", ".zip", ".sqlite", ".db", ".duckdb")
-"""The extensions of tables, which are not configurations."""
+"""The file extensions of tables. A file with one of them is not a configuration."""
 
 SEEDS = 3
 """The default number of seeds of a comparison."""

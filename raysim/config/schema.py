@@ -31,7 +31,7 @@ from raysim.core.errors import ConfigError
 from raysim.core.section import Section, Seed, auto_or_from
 
 COMPARED = ("strategies", "models", "seeds", "reference", "recalibrate", "tune")
-"""The keys that only ``compare`` uses."""
+"""The configuration keys that only comparisons of strategies use."""
 
 
 class TrackingSection(Section):

@@ -27,7 +27,7 @@ from raysim.data.records import Records, natural
 from raysim.data.split import Split, assign, groups, used
 
 Found = tuple[Leaks, tuple[Suspect, ...]]
-"""The findings of the checks: the columns that may reveal the label, and all other findings."""
+"""The results of the data checks: the columns that may reveal the label, and all other findings."""
 
 
 MOST_NAMED = 5
@@ -41,19 +41,19 @@ class Recipe:
     split: Split
     """The division of rows into training, validation and test."""
     preprocessing: str
-    """The method that prepares features: one of ``METHODS``."""
+    """The method that prepares features: one of :data:`raysim.data.preprocessing.METHODS`."""
     seed: int
-    """The run's seed, used where ``split`` has no seed."""
+    """The run's seed. It divides the rows if ``split`` has no seed, and selects the test fold if there are folds."""
     minimum: int | None
     """The smallest number of rows of an included hospital; None: all hospitals are included."""
     largest: int | None
     """The number of hospitals to include, the largest first; None: all hospitals."""
     ranges: Declared | None
-    """Declared ranges and categories of columns; None where the preprocessing is fitted on training rows."""
+    """The declared ranges and categories of columns; None if preprocessing is fitted on training rows."""
     noise: SumNoise | None
-    """Noise on the sums from which means and deviations are computed; None: the sums are exact."""
+    """The noise on the sums for means and standard deviations in preprocessing; None: the sums are exact."""
     missing_flags: bool
-    """Whether features flag missing values."""
+    """Whether a column with missing values gets an added 0/1 feature that flags them."""
     tabular: bool = True
     """Whether each column is a separate quantity that may reveal the label; False for pictures."""
 
@@ -65,7 +65,7 @@ class _Rows:
     index: NDArray[np.int64]
     """The position of each row in the source, ``[N]``."""
     home: NDArray[np.int64]
-    """Each row's hospital, ``[N]``."""
+    """The hospital of each row, ``[N]``: an index into ``names``."""
     names: tuple[str, ...]
     """The names of the hospitals, in natural order."""
 

@@ -23,10 +23,12 @@ from raysim.data.records import Columned, Records, Scored, Source
 from raysim.data.split import Split
 
 STORED = 6
-"""Version of the stored layout; increase it when the files of a stored federation change."""
+"""The version of the layout of stored federations; increase it when their files change."""
 
 _checked: dict[tuple[str, int | None, int | None], Found] = {}
-"""Findings of the checks, by the records' digest, ``minimum`` and ``largest``; runs with other seeds reuse them."""
+"""The results of earlier data checks. A key is the digest of the source's records, the smallest number of rows of a
+hospital and the number of hospitals to include. Runs with other seeds reuse the results.
+"""
 
 
 def build(

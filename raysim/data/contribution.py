@@ -16,13 +16,15 @@ class Contribution:
     """A hospital's rows, sorted by patient, that remain if each patient may contribute a limited number of rows."""
 
     rows: NDArray[np.int64]
-    """Positions among the hospital's training, validation or test rows, ``[n]``."""
+    """The positions of the remaining rows among the hospital's training, validation or test rows, ``[n]``."""
     patient: NDArray[np.int64]
-    """The patient of each row, ``[n]``, ascending; numbered by first appearance in the hospital's rows."""
+    """The patient of each remaining row, ``[n]``, ascending. Patients are numbered by first appearance in the
+    hospital's rows.
+    """
     patients: int
-    """The number of patients."""
+    """The number of the hospital's patients."""
     total: int
-    """The number of rows before the choice."""
+    """The number of the hospital's rows before the limit."""
 
     @property
     def single(self) -> bool:

@@ -23,17 +23,18 @@ from raysim.data.fitted import RAW, Categorical, Numeric, Preprocessing
 from raysim.data.raw_columns import RawColumns
 
 Declared = Mapping[str, Sequence[Any]]
-"""The declaration of each column by name: its least and greatest number, or all its categories. A null among them means
-that values may be missing.
+"""The declaration of each column by name: its least and greatest number, or all its categories. An additional None
+means that values may be missing.
 """
 
 QUARTER = 0.5
-"""The assumed standard deviation of a column if only its range is known, as a share of half the range. In a normal
-column nearly all values lie within two standard deviations of the middle."""
+"""The assumed standard deviation of a column of which only the range is known, as a share of half the range. Nearly all
+values of a normal distribution lie within two standard deviations of its mean.
+"""
 
 LEAST_DEVIATION = 1.0 / 16.0
-"""The lower limit of a standard deviation that was released with noise, as a share of half the range. A smaller
-standard deviation is mostly noise, and dividing by it would make values extremely large.
+"""The lower limit of a standard deviation that is computed from noisy sums, as a share of half the column's range. A
+smaller standard deviation is mostly noise, and dividing by it would make values extremely large.
 """
 
 

@@ -40,22 +40,23 @@ class Summary:
     classes: tuple[str, ...]
     """The names of the classes; empty for a real-valued label."""
     values: tuple[str, ...]
-    """The names of the value columns ``[D]``."""
+    """The names of the features other than flags of missing values, ``[D]``."""
     flags: int
-    """The number of columns that flag missing values."""
+    """The number of features that flag missing values."""
     sizes: NDArray[np.int64]
     """The number of rows of each hospital's train, validation and test part, ``[H, 3]``."""
     counts: NDArray[np.int64]
-    """The number of rows of each class at each hospital, all parts, ``[H, C]``."""
+    """The number of rows of each class at each hospital, over all three parts, ``[H, C]``."""
     tested: NDArray[np.int64]
     """The number of rows of each class in each hospital's test part, ``[H, C]``."""
     labels: tuple[NDArray[np.float64], tuple[float, float, float, float]] | None
-    """For a real-valued label, two results: its mean at each hospital ``[H]`` (NaN without rows), and the lowest,
-    median, mean and highest label of all rows. None for a label with classes."""
+    """For a real-valued label: the mean label of each hospital ``[H]`` (NaN for a hospital without rows), and the
+    lowest, median, mean and highest label of all rows. None for a label with classes.
+    """
     columns: tuple[Column, ...]
-    """The source's feature columns, before preprocessing."""
+    """Descriptions of the source's feature columns, before preprocessing."""
     attributes: dict[str, dict[str, int]]
-    """The number of hospitals by attribute and by value of the attribute."""
+    """For each attribute of hospitals, such as ``region``, the number of hospitals with each value."""
     notes: tuple[str, ...]
     """Notes on the data, their split and their preprocessing, one line for each."""
     warnings: tuple[str, ...]
@@ -65,7 +66,7 @@ class Summary:
     quality: tuple[Suspect, ...]
     """The findings other than leaks, mostly differences between hospitals."""
     fingerprint: str
-    """The digest of all rows and names."""
+    """A digest of all rows and names of the federation, from which changed data are recognised."""
     folder: str
     """The folder of the stored federation."""
 

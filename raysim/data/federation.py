@@ -28,7 +28,7 @@ from raysim.metrics.segments import ranges
 PARTS = ("train", "validation", "test")
 
 _CODES, _TEXTS = "codes of ", "texts of "
-"""Prefixes of the names under which the parts of a :class:`Coded` patient attribute are stored."""
+"""The prefixes of the names under which the two arrays of a :class:`Coded` attribute of patients are stored."""
 
 
 _SCORES = "scores.npz"
@@ -62,11 +62,14 @@ class Federation:
     X: NDArray[np.float32]
     """The features, ``[N, F]``."""
     y: NDArray[Any]
-    """Labels ``[N]``: int64 class indices, or for a real-valued label float64 in the label's unit."""
+    """The labels, ``[N]``: class indices (int64), or real numbers (float64)."""
     observed: NDArray[np.bool_]
-    """Whether the value behind feature ``j < D`` was recorded, before imputation; ``[N, D]``."""
+    """For each row and each of the first ``D`` features, whether its value was recorded, ``[N, D]``. False for a
+    missing value, even if ``X`` contains an imputed value.
+    """
     bounds: NDArray[np.int64]
-    """The bounds of each hospital's parts, ``[H, 4]``.
+    """The positions at which each hospital's training, validation and test rows begin, and at which its test rows end,
+    ``[H, 4]``.
 
     Hospital ``h`` trains on rows ``bounds[h, 0]:bounds[h, 1]``, validates on ``bounds[h, 1]:bounds[h, 2]`` and tests on
     ``bounds[h, 2]:bounds[h, 3]``; ``bounds[h, 3] == bounds[h + 1, 0]``.
@@ -78,23 +81,27 @@ class Federation:
     classes: tuple[str, ...]
     """The names of the classes, ``[C]``; empty for a real-valued label."""
     attributes: dict[str, list[str]]
-    """The known attributes of each hospital, ``{attribute: [H] texts}`` (``region``, ``beds``, ...)."""
+    """The values of each attribute of hospitals, such as ``region``: one text for each of the ``H`` hospitals."""
     notes: tuple[str, ...]
     """Notes on the data, their split and their preprocessing, one line for each."""
     fingerprint: str
-    """The digest of all rows and names."""
+    """A digest of all rows and names, from which changed data are recognised when a run is resumed."""
     preprocessing_scalars: int
-    """The number of scalars that each hospital sent to fit the preprocessing (the mean of hospitals, rounded up)."""
+    """The number of scalars that each hospital sent to fit the preprocessing. If hospitals sent different numbers, this
+    is their mean, rounded up.
+    """
     warnings: tuple[str, ...] = ()
     """Warnings about the data, one line for each."""
     columns: tuple[Column, ...] = ()
-    """The source's feature columns before preprocessing."""
+    """Descriptions of the source's feature columns, before preprocessing."""
     leaks: Leaks = field(default_factory=Leaks)
     """The columns that may reveal the label."""
     quality: tuple[Suspect, ...] = ()
     """The findings in the data other than leaks, mostly differences between hospitals, the gravest first."""
     preprocessing_noise: str = ""
-    """A description of the noise on the means and deviations of preprocessing; empty without noise."""
+    """A description of the noise on the sums from which preprocessing computed means and standard deviations; empty
+    without noise.
+    """
 
     def __repr__(self) -> str:
         """Return the sizes alone: printing a federation must not show rows of patients."""
@@ -281,9 +288,8 @@ def write(
 def _described(path: Path, state: tuple[int, int, int]) -> Mapping[str, Any]:
     """Read ``federation.json``; the result is cached per process.
 
-    Each different text is kept in memory once, since the names and attributes of a million hospitals would otherwise
-    take a gigabyte. ``state`` (the file's size and time of modification) is part of the cache's key, so that a changed
-    file is read again.
+    Equal texts in the attributes of hospitals are stored once, to save memory with many hospitals. ``state`` (the
+    file's size, time of modification and inode) is part of the cache's key, so that a changed file is read again.
     """
     meta: dict[str, Any] = json.loads(path.read_text())
     once: dict[str, str] = {}

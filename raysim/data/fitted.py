@@ -26,13 +26,15 @@ from raysim.data.tables.rules import NUMBER, Reading, canonical_number
 FORMAT = 1
 
 RAW = "raw"
-"""The name of the method for trees: numbers and missing values stay, categories become positions."""
+"""The name of the preprocessing method for trees: numbers and missing values are unchanged, and a category becomes its
+position among the column's categories.
+"""
 
 _SHORTEST = re.compile(r"(?!-0$)-?(?:0|[1-9][0-9]*)(?:\.[0-9]*[1-9])?(?:e[+-]?[0-9]+)?")
-"""The pattern of a number in its shortest form, which is used when a column of numbers becomes categories."""
+"""The pattern of a number in its shortest form, in which numbers are written when they become categories."""
 
 MISSING = -1
-"""The position of a category that was not recorded."""
+"""The position that stands for a missing value among the categories of a column."""
 
 
 @dataclass(frozen=True)
@@ -358,6 +360,6 @@ def _truth(text: str) -> bool | None:
 
 
 _COMPARED: dict[str, Callable[[str], Any]] = {"truth": _truth, "number": _number, "digits": _exact, "text": str}
-"""The functions that convert a text to the type by which it is compared with categories. They return None for a text
-that is not of the type.
+"""For each value of :attr:`Categorical.compared_as`, the function that converts texts and categories before they are
+compared. It returns None for a text that it cannot convert.
 """

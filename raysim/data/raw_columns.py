@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CHUNK = 65_536
-"""The number of rows that are held in memory as float64 at a time."""
+"""The number of rows that are processed at a time, so that a large table needs little additional memory."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -18,7 +18,7 @@ from raysim.core.words import counted
 from raysim.data.federation import PARTS
 
 ROUNDED = 0.0015
-"""Largest distance from 1 at which the sum of three fractions counts as rounded to three digits."""
+"""The largest distance from 1 of a sum of three fractions that is explained by rounding them to three digits."""
 
 
 class Split(Section):

@@ -37,9 +37,11 @@ class Variant:
     seeds: int
     draws: Draws
     spread: float
-    """The power to detect the relevant spread between hospitals."""
+    """The power to detect that hospitals differ, if their AUROCs have the standard deviation that the design calls
+    relevant."""
     slope: float
-    """The power to detect that the gain depends on a hospital's size; NaN if this is not computed."""
+    """The power to detect that the gain in AUROC depends on a hospital's size; NaN for fewer than ten hospitals, or if
+    all have about the same size."""
 
 
 @dataclass(frozen=True, eq=False)

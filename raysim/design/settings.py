@@ -17,7 +17,8 @@ from raysim.core.words import counted
 from raysim.statistics.design.power import Sites
 
 SIZES = 1
-"""The seed for sampling the sizes of hospitals if only their number is known; a design has one sample."""
+"""The seed from which the sizes of hospitals are sampled if only their number is given. It is fixed, so that a design
+always has the same sizes."""
 
 Spread = Annotated[float, Field(ge=0, le=0.5)]
 

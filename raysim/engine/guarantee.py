@@ -20,22 +20,22 @@ class Terms:
     hospitals: int
     """The number of hospitals with training rows, or of all hospitals if noisy sizes hide which hospitals have rows."""
     patients: tuple[int, ...] = ()
-    """The number of units at each hospital, if units are patients or rows, ``[N]``."""
+    """The number of patients or rows at each hospital, ``[N]``; empty if the guarantee protects whole hospitals."""
     batch: int = 0
-    """The number of units in a batch; 0 means all units."""
+    """The batch size in patients or rows; 0 means that each training step uses all of them."""
     epochs: int = 1
-    """The epochs of a local update."""
+    """The number of epochs of a local update."""
     secure: bool = False
-    """Whether secure aggregation is used, so that the server receives only sums."""
+    """Whether secure aggregation is used, so that the server receives only sums over hospitals."""
     left: int = 0
-    """The smallest number of hospitals' noise shares in an opened sum over all hospitals."""
+    """The smallest number of hospitals whose shares of the noise remain in a sum over all hospitals after dropouts."""
     fewest: int = 0
-    """The smallest number of hospitals' noise shares in the smallest opened sum."""
+    """The smallest number of hospitals whose shares of the noise remain in any sum, such as the sum of a cluster."""
     sampled: bool = True
-    """Whether units are sampled at random for sums in mode ``pooled``. Otherwise all units are included, as in client
-    programs."""
+    """Whether patients or rows are sampled at random for each sum in mode ``pooled``. It is false for client programs,
+    which use all of them."""
     evaluations: int = 1
-    """The largest number of evaluations of the models."""
+    """The largest number of times that models are evaluated in the run."""
 
     @property
     def units(self) -> int:
@@ -58,8 +58,8 @@ class Guarantee:
     """A privacy guarantee, with the noise that it needs."""
 
     section: PrivacySection
-    """The configuration section, with epsilon and the noise multiplier filled in."""
+    """The privacy section of the configuration, with epsilon and the noise multiplier filled in."""
     terms: Terms
-    """The parameters of the guarantee."""
+    """The parameters of the job, such as the number of rounds, from which the guarantee was computed."""
     parts: tuple[Any, ...]
-    """The parts of the job that determine the guarantee. If they are unchanged, the guarantee is reused."""
+    """The parts of the job on which the noise depends. A job with equal parts uses the guarantee again."""

@@ -46,7 +46,7 @@ class EarlierPlays:
     starts: int = 0
     """How often the run was started or resumed before."""
     rounds: int = 0
-    """An upper bound on the number of rounds run again, over all starts."""
+    """An upper bound on the number of rounds that were run again, added up over all earlier starts."""
 
     def stopped(self, since: int, reached: int) -> EarlierPlays:
         """Return this record with one more start, which continued after round ``since`` and ran no round beyond
@@ -56,8 +56,8 @@ class EarlierPlays:
 
 
 AHEAD = 2
-"""The largest number of rounds after the last reported round that may have been run before a stop. One such round was
-certainly run, and a second one possibly."""
+"""The largest number of rounds that a stopped run may have run beyond the last round that it reported. One such round
+was certainly run, because models are evaluated in the next round; a second one possibly."""
 
 
 @dataclass(frozen=True)
@@ -67,41 +67,40 @@ class Job:
     work: Work
     """The settings shared by all rounds: data, model, optimiser, seed."""
     strategy: Strategy
-    """The federated method."""
+    """The federated learning strategy."""
     selection: Selection
-    """The client sampling, if the strategy uses the configured selection."""
+    """How hospitals are sampled for each round, if the strategy uses the configured selection."""
     rounds: int
-    """How many rounds are run; fewer if ``stop`` ends the run early."""
+    """The largest number of rounds. Early stopping or the strategy may end the run before."""
     evaluation: EvaluationSection
     """The rows on which models are evaluated, and how often."""
     system: SystemSection | None = None
-    """How unreliable hospitals are; None: all are reliable, and there is no virtual clock."""
+    """How unreliable hospitals are; None means that all are reliable, and that there is no virtual clock."""
     label: str = ""
-    """The strategy's name in errors. An empty label means its class name."""
+    """The strategy's name in errors; if empty, the name of its class."""
     stop: StopSection | None = None
-    """The rule for early stopping; None: the run does not stop early."""
+    """The rule for early stopping; None means that the run does not stop early."""
     adversary: AdversarySection | None = None
-    """The attack and the Byzantine hospitals; None: no attack."""
+    """The attack and the Byzantine hospitals; None means no attack."""
     aggregation: AggregationSection | None = None
-    """The robust rule that replaces averages; None: plain averages."""
+    """The robust rule that replaces averages; None means plain averages."""
     compression: CompressionSection | None = None
-    """How updates are compressed; None: uncompressed."""
+    """How updates are compressed; None means that they are sent uncompressed."""
     privacy: PrivacySection | None = None
-    """The privacy guarantee for hospitals or patients; None: no guarantee."""
+    """The configured privacy guarantee for hospitals, patients or rows; None means no guarantee."""
     guarantee: Guarantee | None = None
-    """The guarantee with its calibrated noise; None: not computed yet."""
+    """The privacy guarantee with its calibrated noise; None if there is none or it has not been computed yet."""
     secure: SecureSection | None = None
-    """Secure aggregation; None: sums are not hidden."""
+    """The settings of secure aggregation, which reveals only sums over hospitals; None means that it is not used."""
     canaries: Canaries | None = None
-    """The canaries of an audit; None without an audit."""
+    """The canaries of a privacy audit; None without an audit."""
     tests_groups: bool = False
-    """Whether gaps between groups of patients are tested. In a comparison over seeds, only the run of the first seed
-    tests them.
-    """
+    """Whether differences in metrics between groups of patients are tested. In a comparison over seeds, only the run of
+    the first seed tests them."""
     last: LastSteps = field(default_factory=LastSteps)
-    """Further steps of hospitals after the last round: fine-tuning and recalibration."""
+    """What hospitals do after the last round: fine-tuning and recalibration."""
     earlier: EarlierPlays = EarlierPlays()
-    """Earlier starts of the run and its repeated rounds, which also cost privacy."""
+    """The earlier starts of the run, and the number of repeated rounds, which also cost privacy."""
 
     def guaranteed(self, guarantee: Guarantee | None) -> Job:
         """Return this job with the privacy ``guarantee``, whose epsilon and noise have been computed. If ``guarantee``
@@ -130,28 +129,29 @@ class Round:
     """
 
     round: int
-    """The number of the round: 1, 2, ..."""
+    """The number of the round: 1, 2, ...; 0 in a run without rounds."""
     seconds: float
-    """Duration in seconds of real time."""
+    """The duration of the round in seconds of real time."""
     cohort_size: int
     """The number of hospitals whose updates were used."""
     bytes_down: int
-    """Bytes that hospitals received in the round."""
+    """The bytes that hospitals received in the round."""
     bytes_up: int
-    """Bytes that hospitals sent in the round."""
+    """The bytes that hospitals sent in the round."""
     metrics: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Federation-level metrics by model used; empty if the round was not evaluated."""
+    """The federation's metrics, by evaluated model and by name of the metric; empty if the round was not evaluated."""
     virtual_seconds: float | None = None
     """Virtual seconds from the run's start until the server had this round's models. NaN for training on pooled rows,
     which is not simulated; None without a virtual clock."""
     asked: int = 0
-    """The number of hospitals called in the round; counted only with a virtual clock."""
+    """The number of hospitals called in the round; 0 without a virtual clock."""
     staleness: float = 0.0
-    """The mean staleness of the cohort's updates, in versions of the global model."""
+    """The mean staleness of the updates: how many newer versions of the global model existed when an update was used.
+    It is 0 without a virtual clock."""
     training_loss: float | None = None
-    """The mean loss over the training rows of all hospitals, if measured; see :class:`TrainingLosses`."""
+    """The mean loss over the training rows of all hospitals; None if it was not measured."""
     validation_loss: float | None = None
-    """The mean loss over the validation rows of all hospitals, if the run may stop early; see :class:`Stopping`."""
+    """The mean loss over the validation rows of all hospitals; None without early stopping."""
 
     def exchange(self, further: Bytes) -> None:
         """Add ``further`` bytes to the round's traffic. They were exchanged after the round's updates."""
@@ -166,69 +166,72 @@ class Outcome(Gathered):
     rounds: list[Round]
     """All rounds, in order."""
     figures: dict[str, Floats]
-    """For each model used, the figures of each hospital, ``[N, len(task.figures)]``."""
+    """For each evaluated model, by name, the metrics of each hospital, ``[N, len(task.figures)]``."""
     metrics: dict[str, dict[str, float]]
-    """For each model used, the metrics of the federation."""
+    """For each evaluated model, by name, the metrics of the federation, by name."""
     serve: dict[str, Ids]
-    """For each model used, the model row of each hospital ``[N]`` or group of rows ``[N, G]``, or ``OWN``."""
+    """For each evaluated model, by name, the row of ``models`` that each hospital uses, ``[N]``, or uses for each group
+    of its rows, ``[N, G]``. ``OWN`` means the model that the hospital stores."""
     models: Floats
     """The server's models, ``[M, P]``; row 0 is the global model."""
     cluster: Ids | None
-    """The model row of each hospital's cluster model, ``[N]``; None without clusters."""
+    """The row of ``models`` with the model of each hospital's cluster, ``[N]``; None without clusters."""
     newcomers: Newcomers | None = None
     """The rule that assigns hospitals without training rows to clusters; None without a rule or such hospitals."""
     own_models: dict[int, NDArray[Any]]
-    """The hospitals' own models ``[P]`` by id. If the run has ``private`` parameters, only the private ones in each
-    model are used."""
+    """The models ``[P]`` that hospitals store, by hospital id. If the run has ``private`` parameters, only the private
+    parameters of these models are used."""
     layout: Layout
     """The position of each tensor in a model's parameters."""
     ledger: Ledger
-    """The ledger of everything that left a hospital."""
+    """The traffic ledger: a record of everything that left a hospital."""
     seconds: float
-    """Duration of the whole run in seconds, including set-up and last evaluation."""
+    """The duration of the whole run in seconds, including the set-up and the last evaluation."""
     setup: Bytes = field(default_factory=Bytes)
-    """What was exchanged before the first round."""
+    """The bytes that were exchanged before the first round."""
     private: Mask | None = None
-    """The parameters that never left a hospital, ``[P]``; None without such parameters."""
+    """A mask of the parameters that never left a hospital, ``[P]``; None without such parameters."""
     mixture: Floats | None = None
-    """The weights ``[N, M]`` of the server's models in each hospital's model. They are used until the hospital has its
-    own model; None without a mixture."""
+    """The weights ``[N, M]`` of the ``M`` server models in each hospital's model; None without a mixture. A hospital
+    uses the mixture until it has its own model."""
     division: Division | None = None
-    """The division of rows into groups with models of their own; None without a division."""
+    """The rule that divides rows into groups with models of their own; None if rows are not divided."""
     predictions: dict[str, NDArray[Any]] = field(default_factory=dict)
-    """The outputs for all rows of each model used, ``[n]`` or ``[n, C]``; empty if not requested."""
+    """For each evaluated model, by name, its outputs for all ``n`` rows, ``[n]`` or ``[n, C]`` for ``C`` classes; empty
+    if not requested."""
     stopped: Stopped | None = None
     """How early stopping ended the run; None without early stopping."""
     facts: dict[str, float] = field(default_factory=dict)
-    """Figures that the strategy reports in addition to its models."""
+    """Further numbers about the run, by name: from the strategy, from steps such as robust rules, and from
+    recalibration."""
     clusters_of_patients: Ids | None = None
-    """The number of each hospital's training rows in each group of the division, ``[N, G]``; None without a
-    division."""
+    """The number of each hospital's training rows in each of the ``G`` groups of ``division``, ``[N, G]``; None without
+    a division."""
     bad: Ids = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    """The ids of the hospitals that attacked."""
+    """The ids of the Byzantine hospitals; empty without an attack."""
     attack: AttackFigures | None = None
-    """What the attack changed; None without an attack."""
+    """How the attack changed the results of the run; None without an attack."""
     privacy: Statement | None = None
-    """The privacy guarantee with the epsilon reached; None without a guarantee."""
+    """The privacy guarantee with the epsilon that the run has reached; None without a guarantee."""
 
     all_rows: Ids | None = None
     """The number of rows of each hospital in the full data, ``[N]``, if the federation has only some of these rows;
     None if it has all."""
     one_class: dict[str, Mask] = field(default_factory=dict)
-    """For each model used, the hospitals ``[N]`` that trained it, or their private part of it, on rows of one class
-    only. It is empty under a privacy guarantee, which hides this."""
+    """For each evaluated model, by name, a mask ``[N]`` of the hospitals that trained their own model, or their private
+    parameters, on rows of one class only. It is empty under a privacy guarantee, which hides this."""
     noisy_sizes: Ids | None = None
-    """The number of units on which each hospital trains, as released with noise, ``[N]``; None if exact numbers are
+    """The number of patients or rows on which each hospital trains, with noise, ``[N]``; None if exact numbers are
     public."""
     canary_components: Floats | None = None
-    """The component of each round's update along each canary, ``[rounds, M]``; None without canaries."""
+    """The component of each round's update along each of the ``M`` canaries, ``[rounds, M]``; None without canaries."""
     recalibrated: Recalibrated | None = None
-    """The recalibrated headline model, which tables call ``recalibrated``; None without recalibration."""
+    """The recalibrated main model, which tables call ``recalibrated``; None without recalibration."""
     uncertainty: Uncertainty | None = None
     """The uncertainty of the global model's parameters; None if the strategy does not estimate it."""
     ended: bool = False
-    """Whether the strategy has finished before the last round, such as after an exact fit. Further rounds would not
-    change its models."""
+    """Whether the strategy has finished by itself, for instance after an exact fit. Further rounds would not change its
+    models."""
     called: Ids | None = None
     """The number of rounds in which each hospital ran client programs, ``[N]``; None without client programs."""
 
@@ -302,7 +305,7 @@ class Result:
     federation: Federation
     """The federation of the run."""
     outcome: Outcome
-    """The models and figures of the run."""
+    """The models and metrics of the run."""
     folder: Path
     """The folder with the run's files."""
     title: str = ""

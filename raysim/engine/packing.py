@@ -27,7 +27,7 @@ Arrays = dict[str, NDArray[Any]]
 T = TypeVar("T")
 
 KINDS = "biuf"
-"""Kinds of numpy types that can be stored: Booleans, signed and unsigned integers, floats."""
+"""The kinds of numpy types (``dtype.kind``) that can be stored: Booleans, signed and unsigned integers, floats."""
 
 
 def pack(value: Any, name: str, arrays: Arrays, *, typed: bool = False) -> Any:

@@ -19,19 +19,20 @@ class History:
     """What a job has recorded so far, such as its rounds and its traffic. A resumed run continues this record."""
 
     rounds: list[Round]
-    """The rounds so far. The last round is not evaluated yet."""
+    """The rounds so far. The models of the last round have not been evaluated yet."""
     ledger: Ledger
-    """Everything that has left hospitals."""
+    """The traffic ledger: a record of everything that has left hospitals."""
     seconds: float
-    """Duration so far in seconds of real time."""
+    """The duration of the run so far in seconds of real time."""
     setup_down: int
-    """Bytes that hospitals received before the first round."""
+    """The bytes that hospitals received before the first round."""
     models_held: Ids
-    """See :attr:`raysim.traffic.exchange.Traffic.models_held`, ``[N]``."""
+    """The number of models that each hospital already had when its local update began, ``[N]``."""
     losses: TrainingLosses = field(default_factory=TrainingLosses)
-    """Training losses that are not in the rows of rounds, such as the loss before training."""
+    """The training losses that are not stored with a round, such as the loss before training."""
     cohorts: list[Ids | None] = field(default_factory=list)
-    """The ids of the hospitals called for an update in each round; None for a round that needed no updates."""
+    """For each round, the ids of the hospitals that were called for an update or a client program; None for a round
+    without such calls."""
 
     def copy(self) -> History:
         """Return a copy of the record, which a resumed run may change."""
@@ -53,25 +54,26 @@ class RunState:
     state: State
     """The strategy's state."""
     states: HospitalStates | None
-    """The hospitals' memory; None if no strategy has stored any."""
+    """What hospitals store between rounds; None if no strategy has made them store anything."""
     memory: Any = None
-    """The memory of the selection."""
+    """What the client selection remembers between rounds."""
     history: History | None = None
-    """The record so far; None without a record. A state with a record is a checkpoint, from which the job continues as
-    if it had never stopped."""
+    """What the job has recorded so far. With it the state is a checkpoint, from which the job continues as if it had
+    never stopped; None means that the state is no checkpoint."""
     clock: Clock | None = None
     """The virtual clock, including messages in transit between hospitals and server; None without a clock."""
     stopping: Stopping | None = None
-    """The checks on validation rows so far; None if the job has no early stopping."""
+    """The validation losses so far; None without early stopping."""
     reception: Any = None
     """The state of the privacy guarantee that is carried from round to round, in plain values; see
     :attr:`UpdatePipeline.guaranteed`.
     """
     best: RunState | None = None
-    """The state after the best validation check, if the job may end with these models."""
+    """The state after the round with the smallest validation loss, if the job may end with its models; otherwise None.
+    """
     attacks: Any = None
     """The state of attacks and robust rules carried from round to round, in plain values; None without such state."""
 
 
 Event = Round | Outcome | RunState
-"""The values that a run yields."""
+"""What a run yields: each finished round, checkpoints, and finally the outcome."""

@@ -25,8 +25,8 @@ SMALLER = (
     *("gini", "std", "size_bias_abs", "ad", "sdad", "accuracy_range", "accuracy_cv"),
 )
 AS_HEADLINE = ("mean_unweighted", "worst_decile", "p10")
-"""The metrics with the direction of the headline metric. Metrics in ``LARGER`` are better when larger, and metrics in
-``SMALLER`` when smaller."""
+"""Metrics for which larger values are better if larger values of the task's main metric are better. Larger values are
+always better for metrics in ``LARGER``, and smaller values for metrics in ``SMALLER``."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from raysim.core.arrays import Floats
 
 BINS, WIDEST = 128, 8.0
-"""Number of bins, and the largest absolute margin that is not moved into the outermost bins."""
+"""The number of bins; and the largest absolute margin that they cover, beyond which a margin is counted in the
+outermost bin."""
 
 
 CENTRES: Floats = (np.arange(BINS, dtype=np.float64) + 0.5) * (2.0 * WIDEST / BINS) - WIDEST

@@ -16,7 +16,7 @@ from raysim.core.arrays import Floats
 from raysim.metrics.binned import BINS, CENTRES, WIDEST
 
 SOFTPLUS: Floats = np.logaddexp(0.0, -CENTRES)
-"""Log loss of a row whose class has the margin at the middle of the bin, for each bin."""
+"""The log loss of a row if the margin of its true class is in the middle of a bin, for each bin, ``[BINS]``."""
 
 
 @dataclass(eq=False)
@@ -24,13 +24,13 @@ class BinaryCounts:
     """Counts of rows in ``BINS`` fixed bins of the score at each of ``S`` hospitals, for a label of two classes."""
 
     negatives: Floats
-    """Number of rows without the event, ``[S, BINS]``."""
+    """Number of rows without the event, at each hospital and in each bin, ``[S, BINS]``."""
     positives: Floats
-    """Number of rows with the event, ``[S, BINS]``."""
+    """Number of rows with the event, at each hospital and in each bin, ``[S, BINS]``."""
     largest_loss: ClassVar[float] = float(np.logaddexp(0.0, WIDEST))
-    """The largest log loss of a row."""
+    """The largest log loss that a row can have, if its margin is limited to ``-WIDEST`` to ``WIDEST``."""
     largest_error: ClassVar[float] = 1.0
-    """The largest squared error of a row."""
+    """The largest squared error that a row can have."""
 
     @cached_property
     def others(self) -> Floats:
@@ -90,15 +90,16 @@ class ClassCounts:
     """
 
     others: Floats
-    """Number of rows of other classes in each class's bins, ``[S, C, BINS]``."""
+    """Number of rows that are not of a class, in each bin of the score for this class, ``[S, C, BINS]``."""
     positives: Floats
-    """Number of rows of the class in its bins, ``[S, C, BINS]``."""
+    """Number of rows of a class, in each bin of the score for this class, ``[S, C, BINS]``."""
     calls: Floats
-    """Number of rows of each class that are classified wrongly and correctly, ``[S, C, 2]``."""
+    """Number of rows of each class that are classified wrongly (index 0 of the last axis) and correctly (1), ``[S, C,
+    2]``."""
     largest_loss: ClassVar[float] = float(SOFTPLUS[0])
-    """The largest log loss of a row."""
+    """The largest log loss that a row can have: its true class has a margin in the middle of the lowest bin."""
     largest_error: ClassVar[float] = 2.0
-    """The largest squared error of a row, summed over classes."""
+    """The largest sum over classes of squared errors that a row can have."""
 
     @cached_property
     def n(self) -> Floats:
@@ -180,7 +181,7 @@ class ErrorSums:
     """
 
     width: float
-    """The width of the label's range."""
+    """The width of the label's declared range."""
     count: Floats
     absolute: Floats
     signed: Floats

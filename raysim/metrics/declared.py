@@ -28,20 +28,21 @@ class Figure:
     """A performance figure of a model, such as AUROC or mean absolute error, on the evaluated rows of one hospital."""
 
     name: str
-    """Name of the figure's column."""
+    """Name of the metric, and of its column in tables."""
     unit: str
-    """Title of the figure's axis and, after a comma, the unit."""
+    """Title of the metric's axis in plots. A unit of measurement follows after a comma."""
     meaning: str
-    """Meaning of the figure of one hospital, in one line."""
+    """Meaning of the metric's value at one hospital, in one line."""
     mean: str
-    """Meaning of the figure's mean over hospitals, in one line."""
+    """Meaning of the metric's mean over hospitals, in one line."""
     larger: bool | None
     """Whether a larger value is better; None if neither direction is better."""
     weighted_by: Literal["rows", "events", "other rows", "rows, squared"] | None = None
-    """The weights with which the mean of the hospitals' figures equals the figure of all hospitals' rows together.
+    """The weights with which the mean of the hospitals' values equals the metric over all hospitals' rows together.
 
-    With ``rows, squared``, the figure of all rows is the root of the weighted mean of squares. None: the figure of all
-    rows does not follow from the hospitals' figures, and is undefined.
+    With ``rows, squared``, the metric over all rows is the root of the mean of the hospitals' squared values, weighted
+    by rows. If ``weighted_by`` is None, the metric over all rows does not follow from the hospitals' values, and is
+    undefined.
     """
 
 
@@ -54,19 +55,21 @@ class ScoreFigure(Figure):
     """
 
     of_rows: Callable[[BinaryRows], Floats]
-    """Computes the figure from the rows of two classes."""
+    """Computes the metric from the scores and labels of rows, for two classes."""
     of_classes: Callable[[ClassRows], Floats] | None = None
-    """Computes the figure from the rows of three classes or more."""
+    """Computes the metric from the logits and labels of rows, for three classes or more."""
     of_counts: Callable[[BinaryCounts], Floats] | None = None
-    """Computes the figure of a label of two classes from the noisy numbers of rows in each bin of the score."""
+    """Computes the metric from noisy numbers of rows in each bin of the score, for two classes."""
     of_class_counts: Callable[[ClassCounts], Floats] | None = None
-    """Computes the figure from the noisy numbers of rows in each bin of each class's score."""
+    """Computes the metric from noisy numbers of rows in each bin of each class's score, for three classes or more."""
     undefined: Literal["without rows", "without events", "with one class"] = "without rows"
-    """The case in which the figure is undefined. A mean over three or more classes leaves out classes without rows."""
+    """The case in which the metric is undefined at a hospital. With three classes or more, it is a mean over the
+    classes that have rows."""
     most: Callable[[BinaryCounts | ClassCounts], float] = lambda counts: 1.0
-    """Largest possible value from counts; the smallest is 0. Noisy values are clipped to this range."""
+    """Returns the largest possible value of a metric that is computed from counts; the smallest is 0. Noisy values are
+    clipped to this range."""
     gap: bool = False
-    """Whether the figure's largest difference between groups of patients is also reported."""
+    """Whether the largest difference of the metric between groups of patients is also reported."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,9 +79,10 @@ class ErrorFigure(Figure):
     """
 
     of_rows: Callable[[ErrorRows], Floats]
-    """Computes the figure from predictions."""
+    """Computes the metric from the predictions and labels of rows."""
     of_sums: Callable[[ErrorSums], Floats] | None = None
-    """Computes the figure from noisy sums of errors, clipped to its range; None: it is undefined with noise."""
+    """Computes the metric from noisy sums of errors, clipped to the metric's range. If it is None, the metric is
+    undefined with noise."""
 
 
 _SCORES = (
@@ -232,13 +236,13 @@ def _with_registered(own: tuple[F, ...], kind: type[F]) -> tuple[F, ...]:
 
 
 SCORES = _with_registered(_SCORES, ScoreFigure)
-"""The figures for class labels."""
+"""The metrics for class labels, including those that other packages have registered."""
 
 ERROR_FIGURES = _with_registered(_ERRORS, ErrorFigure)
-"""The figures for a real label."""
+"""The metrics for real-valued labels, including those that other packages have registered."""
 
 ADDED = tuple(each.name for each in (*SCORES[len(_SCORES) :], *ERROR_FIGURES[len(_ERRORS) :]))
-"""Names of the figures that other packages have registered."""
+"""Names of the metrics that other packages have registered."""
 
 
 DECLARED = (*SCORES, *ERROR_FIGURES)
@@ -246,7 +250,7 @@ DECLARED = (*SCORES, *ERROR_FIGURES)
 AT_HOSPITAL = {"n": "Evaluated rows.", "events": "Rows with the event."} | {
     figure.name: figure.meaning for figure in DECLARED
 }
-"""Meanings of figures of one hospital and model."""
+"""The meaning of each count and metric of a model at one hospital, by name."""
 
 OVER_HOSPITALS = {figure.name: figure.mean for figure in DECLARED} | {
     "mean_unweighted": "Mean of the headline figure (AUROC or MAE), every hospital alike.",
@@ -267,4 +271,4 @@ OVER_HOSPITALS = {figure.name: figure.mean for figure in DECLARED} | {
     "accuracy_cv": "Standard deviation of accuracy over hospitals, divided by their unweighted mean. Less is better.",
     "pooled_auroc": "AUROC over all rows together, which ranks patients of different hospitals too.",
 }
-"""Meanings of figures of all hospitals together, by model."""
+"""The meaning of each summary of a model's metrics over all hospitals, by name."""

@@ -18,12 +18,12 @@ from raysim.core.arrays import Floats
 NAN = float("nan")
 
 BLOCK = 1 << 19
-"""Largest number of entries of the matrix of a block of samples, 4 MB. A block has at least :data:`ROWS` samples."""
+"""Largest number of entries (hospitals times bootstrap samples) of the matrix computed at a time, 4 MB. It is exceeded
+if :data:`ROWS` samples have more entries."""
 
 ROWS = 64
-"""The number of samples in a block, and the number of lowest hospitals that are considered, are multiples of this. BLAS
-works on groups of rows and columns; complete groups give the same bits in any block, and additional columns of zeros
-change no bit."""
+"""Matrices are computed for multiples of this number of bootstrap samples and of hospitals. BLAS works on groups of
+rows and columns; complete groups give the same bits in any block, and additional columns of zeros change no bit."""
 
 
 def equity(auroc: ArrayLike, test_rows: ArrayLike, stays: ArrayLike) -> dict[str, float]:

@@ -22,10 +22,11 @@ from raysim.metrics.segments import Segments, floating, sortable
 
 FIGURES = ("n", "events", *(figure.name for figure in SCORES))
 ERRORS = ("n", *(figure.name for figure in ERROR_FIGURES))
-"""The columns of figures for class labels, and for real labels: counts, then the declared figures."""
+"""The names of columns at a hospital: numbers of rows, then the metrics. ``FIGURES`` is for class labels, and
+``ERRORS`` for real-valued labels."""
 
 RANKS = ("auroc", "auprc")
-"""The figures that depend only on the order of a hospital's scores."""
+"""The metrics that depend only on the order of a hospital's scores, not on their values."""
 
 Rows = NDArray[Any]
 
@@ -151,7 +152,8 @@ class ScoreHistogram(NamedTuple):
 
 
 NAN_BIN = 0xFFFF
-"""The bin of margins that are NaN, above the bins of all numbers: the bin of +inf is 0xFF80."""
+"""The bin of a histogram that counts margins that are NaN. It is above the bins of all numbers; the highest of these,
+for +inf, is 0xFF80."""
 
 
 def score_histogram(margins: ArrayLike, y: ArrayLike) -> ScoreHistogram:

@@ -22,7 +22,7 @@ class BinaryRows:
     """
 
     z: Rows
-    """Margins ``[n]``."""
+    """The margin of each row, which is the predicted log odds of the event, ``[n]``."""
     positive: NDArray[np.bool_]
     """Whether each row has the event, ``[n]``."""
     segments: Segments
@@ -75,7 +75,7 @@ class ClassRows:
     """
 
     z: Rows
-    """Logits ``[n, C]``."""
+    """The logit of each row for each class, ``[n, C]``."""
     labels: NDArray[np.int64]
     """The class of each row, ``[n]``."""
     segments: Segments
@@ -143,9 +143,9 @@ class ErrorRows:
     """
 
     z: Floats
-    """Predictions ``[n]``."""
+    """The predicted value of each row, ``[n]``."""
     labels: Floats
-    """Labels ``[n]``."""
+    """The true value of each row, ``[n]``."""
     segments: Segments
 
     @cached_property

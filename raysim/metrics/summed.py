@@ -164,9 +164,9 @@ class Errors:
     """
 
     low: float
-    """The smallest label."""
+    """The lower end of the label's declared range."""
     high: float
-    """The largest label."""
+    """The upper end of the label's declared range."""
     width = 6
     absolute = 6.0
     euclidean = math.sqrt(6.0)

@@ -18,41 +18,46 @@ from raysim.privacy import quick, repeated
 from raysim.privacy.events import Event, Gaussian, Laplace, Repeated
 
 TOLERANCE = 1e-5
-"""The relative tolerance of the search for a noise multiplier. Errors are on the side of more noise."""
+"""The relative tolerance of the search for a noise multiplier. The result never has less noise than needed."""
 
 LONGER, NEAR = 10.0, 3e-4
-"""A search for a noise multiplier begins with discretisation steps that are ``LONGER`` times the usual steps. With the
-usual steps it then continues within ``NEAR`` of the result, in logarithms of the multiplier."""
+"""The search for a noise multiplier first uses discretisation steps that are ``LONGER`` times as long as usual. It then
+uses the usual steps near the first result, beginning with the interval of plus or minus ``NEAR`` in the multiplier's
+logarithm."""
 
 INTERVAL, COARSE_INTERVAL, ROUGH_INTERVAL = 1e-4, 1e-3, 1e-2
-"""The discretisation steps of privacy loss.
+"""The lengths of the steps in which privacy losses are discretised.
 
-The first is the library's own. The others are for patients at several hospitals: a coarse step for the reported
-epsilon, and a rough step for quick estimates. Longer steps never make epsilon smaller. The coarse step makes it larger
-by about 1/5000, and the rough step, for thousands of rounds, by about 1/100.
+``INTERVAL`` is the default of dp-accounting. The others are for patients at several hospitals: ``COARSE_INTERVAL`` for
+the reported epsilon, and ``ROUGH_INTERVAL`` for quick estimates. Longer steps never make epsilon smaller.
+``COARSE_INTERVAL`` makes it larger by about 1/5000 and, for thousands of rounds, ``ROUGH_INTERVAL`` by about 1/100.
 """
 
 LARGE = 50.0
-"""The epsilon above which the discretisation steps grow in proportion to it. This increases epsilon by less than
-1/100,000."""
+"""For epsilons above this value, discretisation steps grow in proportion to epsilon. This increases epsilon by less
+than 1/100,000."""
 
 MOST_DISTRIBUTIONS = 6
-"""With more different releases, Rényi divergences bound epsilon, because each distribution takes up to a second."""
+"""The largest number of different releases whose privacy loss distributions are computed, which takes up to a second
+for each. With more, epsilon is bounded by Rényi divergences."""
 
 LEAST_LAPLACE = 0.05
-"""The multiplier below which the distribution of Laplace noise is too wide to store. Divergences then bound epsilon."""
+"""The smallest multiplier of Laplace noise for which the distribution of privacy losses is narrow enough to store. With
+a smaller multiplier, epsilon is bounded by Rényi divergences."""
 
 LEAST, MOST = 1e-9, 1e9
-"""The range of epsilons in the search. Below it an epsilon counts as 0; above it there is no privacy."""
+"""The search for a noise multiplier clips epsilons to this range, so that their logarithms are finite."""
 
 LOW, HIGH = 1e-6, 1e6
-"""The range of epsilons for which noise can be computed. Beyond it sums exceed floating-point numbers."""
+"""The range of epsilons for which a noise multiplier can be computed. An epsilon outside it is rejected."""
 
 LEAST_DELTA = 1e-14
-"""The smallest delta. Below it epsilon would be infinite: sums of distributions omit about 1e-15 of the mass."""
+"""The smallest delta for which epsilon can be computed. Below it epsilon would be infinite, because the distributions
+of privacy losses omit a probability of about 1e-15."""
 
 MOST_NOISELESS = -20.0
-"""The logarithm of the smallest multiplier. If a target is met with this little noise, it is met with any noise."""
+"""The logarithm of a noise multiplier. Noise with at most this multiplier counts as no noise, so that epsilon is
+infinite. A search for a multiplier does not go below it."""
 
 
 def library() -> Any:

@@ -15,7 +15,8 @@ import numpy as np
 from raysim.core.arrays import Floats
 
 BELOW = 1.0 - 1e-12
-"""Clipping factors are multiplied by this number, so that rounding does not make a result longer than the clip."""
+"""Clipping factors are multiplied by this number, so that rounding does not make a clipped vector longer than the
+clipping norm."""
 
 
 def norm(vectors: Sequence[Floats]) -> float:

@@ -20,9 +20,10 @@ class Gaussian:
     """
 
     multiplier: float
-    """The standard deviation, in units of the sensitivity."""
+    """The standard deviation of the noise, in multiples of the sensitivity (the largest change of the released values
+    by one privacy unit)."""
     rate: float = 1.0
-    """The probability with which a unit is in a release."""
+    """The probability with which a privacy unit contributes to a release."""
     count: int = 1
     """The number of such releases."""
 
@@ -32,7 +33,8 @@ class Laplace:
     """Releases with Laplace noise."""
 
     multiplier: float
-    """The scale, in units of the sensitivity."""
+    """The scale of the noise, in multiples of the sensitivity (the largest change of the released values by one privacy
+    unit)."""
     count: int = 1
     """The number of such releases."""
 
@@ -45,9 +47,10 @@ class Repeated:
     """
 
     multiplier: float
-    """The standard deviation, in units of the largest contribution of the unit at one hospital."""
+    """The standard deviation of the noise, in multiples of the largest contribution of a privacy unit at one
+    hospital."""
     rate: float
-    """The probability with which the unit contributes at a hospital, independently for each hospital."""
+    """The probability with which the privacy unit contributes at a hospital, independently for each hospital."""
     places: int
     """The number of hospitals at which the unit has data."""
     count: int = 1
@@ -58,7 +61,8 @@ Single = Gaussian | Laplace
 Event = Single | Repeated
 
 Written = tuple[Literal["normal", "laplace"], float, float, int]
-"""An event as plain values for a file: the noise, its multiplier, the rate, and the count."""
+"""An event as plain values, which can be stored in a file: the kind of noise, its multiplier, the sampling probability,
+and the number of releases."""
 
 
 def written(event: Single) -> Written:

@@ -13,10 +13,12 @@ from raysim.core.exact import FRACTION_BITS
 from raysim.core.streams import quick_stream, stream
 
 Origin = Literal["seeded", "system"]
-"""The source of the random numbers."""
+"""Where the random numbers of noise come from: a stream of the seed (``seeded``), or the operating system
+(``system``)."""
 
 TOGETHER = 2**13
-"""The largest number of random numbers made at once, for several steps."""
+"""Random numbers for several steps are generated together, up to this many. A step that needs more is generated
+alone."""
 
 
 def normals(origin: Origin, size: tuple[int, ...], seed: int, purpose: str, *key: int) -> Floats:

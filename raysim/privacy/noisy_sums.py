@@ -20,8 +20,8 @@ from raysim.privacy.events import Gaussian, Laplace, Single
 from raysim.privacy.noise import Origin, laplaces, normals
 
 SUM_BITS = 30
-"""The number of fractional bits of secure sums. These are 64-bit integers, so up to four thousand million rows can be
-added."""
+"""The number of bits after the binary point of numbers in secure sums. Each number has 64 bits, so that a sum over up
+to four thousand million rows fits."""
 
 
 class Hidden(Protocol):
@@ -36,9 +36,9 @@ class Bounds:
     """The largest norms of the vector that one patient (or row) adds to a sum. Longer vectors are clipped."""
 
     absolute: float
-    """The largest 1-norm."""
+    """The 1-norm to which vectors are clipped for Laplace noise."""
     euclidean: float
-    """The largest 2-norm."""
+    """The 2-norm to which vectors are clipped for normal noise."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,11 @@ class Mechanism:
     """The noise on a sum, as a multiple of the largest change of the sum by one patient (or row)."""
 
     event: Single
-    """The event of one release, for the accountant: Laplace noise, or normal noise without sampling."""
+    """The kind of noise (Laplace, or normal without sampling) and its multiplier, as the accountant counts one
+    release."""
     origin: Origin
-    """The source of the noise."""
+    """Where the noise's random numbers come from: a stream of the seed (``seeded``), or the operating system
+    (``system``)."""
 
     def in_shares(self, hospitals: int) -> Mechanism:
         """Return the noise that each of ``hospitals`` hospitals adds to a secure sum.

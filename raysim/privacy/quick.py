@@ -16,13 +16,13 @@ from raysim.core.arrays import Floats
 from raysim.privacy.events import Gaussian, Laplace, Single
 
 ORDERS = np.concatenate([np.arange(2, 65), np.arange(72, 257, 8)])
-"""The integer orders of the divergences. The bound is the smallest over all orders."""
+"""The orders at which Rényi divergences are computed. The bound of epsilon is the smallest over these orders."""
 
 _K = np.arange(ORDERS[-1] + 1)
 _LEFT = np.maximum(ORDERS[:, None] - _K, 0)
 
 TOLERANCE = 1e-4
-"""The relative tolerance of the search for a multiplier. Errors are on the side of more noise."""
+"""The relative tolerance of the search for a noise multiplier. The result never has less noise than needed."""
 
 
 @lru_cache(maxsize=1024)

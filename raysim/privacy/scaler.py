@@ -20,15 +20,16 @@ class ScalerNoise:
     """How each hospital adds noise to the sums for means and standard deviations."""
 
     mechanism: Mechanism
-    """The noise."""
+    """The kind and the size of the noise."""
     unit: Literal["patient", "example"]
     """The privacy unit, whose rows are clipped together: a patient, or an example (one row)."""
     rows: int
-    """The largest number of rows of a unit."""
+    """The largest number of rows of a privacy unit, as configured; 1 for an example."""
     shared: bool
-    """Whether hospitals' sums use secure aggregation, so that each hospital adds a share of normal noise."""
+    """Whether the server learns only the secure sum over hospitals, so that each hospital adds only a share of normal
+    noise."""
     hidden: Hidden | None = None
-    """How secure sums are masked; None means that they are added unmasked, with the same result."""
+    """The protocol that masks secure sums. None means that sums are added unmasked, with the same result."""
 
     @property
     def named(self) -> str:

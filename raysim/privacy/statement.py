@@ -15,7 +15,8 @@ SHARED = (
     "holds only with privacy.noise: system, because runs with the same seed have the same noise, which can be "
     "subtracted"
 )
-"""The sentence on the joint cost of runs if some of them share a seed and therefore their noise."""
+"""The end of a sentence on the joint epsilon of several runs. It is used if the runs have the same seed, and so the
+same noise."""
 
 
 @dataclass(frozen=True)
@@ -23,46 +24,51 @@ class Statement:
     """The privacy guarantee of a run: its privacy unit, its adversary, and what it does not cover."""
 
     unit: str
-    """The privacy unit, whose data is hidden."""
+    """The privacy unit, whose data is hidden: ``hospital``, ``patient``, or ``example`` (one row)."""
     mode: str
-    """Who adds the noise."""
+    """Where noise is added: by the server to the sum of a round (``central``), by hospitals in shares to a secure sum
+    (``distributed``), by each hospital to its own updates or steps (``local``), or once to the sum over all hospitals'
+    patients (``pooled``)."""
     against: str
-    """The adversary of the headline epsilon."""
+    """The adversary for whom :attr:`epsilon` is stated: ``outsider``, ``peer`` or ``server``."""
     delta: float
-    """The delta of the guarantee."""
+    """The delta of (epsilon, delta)-differential privacy."""
     epsilons: Mapping[str, float] = field(default_factory=dict)
-    """Epsilon by adversary; infinite if the adversary observes exact values."""
+    """The epsilon for each adversary. It is infinite if hospitals sent messages that neither have noise nor are
+    declared public."""
     covered: Mapping[str, float] = field(default_factory=dict)
-    """Epsilon by adversary of the kinds of egress with noise alone, as if nothing else had left the hospitals."""
+    """For each adversary, the epsilon of the messages with noise alone, as if hospitals had sent nothing else."""
     covers: tuple[str, ...] = ()
-    """Kinds of egress with noise."""
+    """The kinds of messages with noise."""
     declared_public: tuple[str, ...] = ()
-    """Kinds that the configuration declares public."""
+    """The kinds of messages that the configuration declares public, so that they need no noise."""
     unreleased: tuple[str, ...] = ()
-    """Kinds that are declared public, or have a reserved epsilon, and that never left a hospital."""
+    """The kinds of messages that are declared public, or for which noise is configured, but that no hospital has
+    sent."""
     not_private: tuple[str, ...] = ()
-    """Kinds of egress that have no noise and are not declared public."""
+    """The kinds of messages that hospitals sent without noise, and that are not declared public."""
     noise_multiplier: float | None = None
-    """The standard deviation of the noise, in multiples of ``clip``; None if each hospital has its own noise."""
+    """The standard deviation of the noise, in multiples of ``clip``; None if each hospital has its own multiplier."""
     clip: float = math.inf
     """The norm to which updates, or patients' gradients, are clipped."""
     by_hospital: Mapping[str, tuple[float, float]] | None = None
-    """The smallest, the median and the largest of hospitals' epsilon and noise multiplier, if each hospital has its own
-    noise."""
+    """The smallest (``least``), the ``median`` and the largest (``most``) of hospitals' epsilons, each with the same
+    statistic of their noise multipliers. None unless each hospital adds noise to its own gradient steps."""
     releases: Mapping[str, Sequence[Sequence[Written]]] | None = None
-    """The noisy releases that contain a unit, by adversary; None if unknown.
+    """For each adversary, the noisy releases to which a privacy unit may contribute; None if unknown.
 
-    The value has one list of releases for all hospitals, or one list for each hospital.
+    There is one list of releases for all hospitals, or one list for each hospital.
     """
     twice: float | None = None
-    """The largest epsilon of a patient with rows at two hospitals, against an outsider. It counts only
-    messages with noise."""
+    """The largest epsilon of a patient with rows at two hospitals, against an outsider, for the messages with noise
+    alone. None if the privacy unit is not a patient."""
 
     noise: Origin = "system"
-    """The source of the noise: a seed, or the operating system."""
+    """Where the noise's random numbers come from: a stream of the seed (``seeded``), or the operating system
+    (``system``)."""
 
     further: tuple[Statement, ...] = ()
-    """The guarantees of additional runs: the same run without its attack, and trials of tuning."""
+    """The guarantees of further runs on the same data: the run without its attack, and the trials of tuning."""
 
     @property
     def epsilon(self) -> float:

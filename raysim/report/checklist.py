@@ -26,17 +26,18 @@ from raysim.storage.manifest import check_plain, spare
 FILE = "checklist.md"
 
 OPEN = "*open*"
-"""The text of an item that a run cannot answer."""
+"""The text printed for an item that the results of a run cannot answer."""
 
 MOST = 40
-"""The largest number of names that are written out."""
+"""The largest number of names that an answer lists; the rest are counted."""
 
 _TRIPOD = yaml.safe_load((Path(__file__).parent / "templates" / "tripod.yaml").read_text(encoding="utf-8"))
 ITEMS: list[list[str]] = _TRIPOD["TRIPOD+AI"]
-"""Every TRIPOD+AI item: its number, and its topic."""
+"""For each TRIPOD+AI item, its number and its topic."""
 
 CLUSTER: list[list[str]] = _TRIPOD["TRIPOD-Cluster"]
-"""Every TRIPOD-Cluster item: its number, its topic, and the number of the TRIPOD+AI item that answers it, or empty."""
+"""For each TRIPOD-Cluster item, its number, its topic, and the number of the TRIPOD+AI item that answers it (or
+empty)."""
 
 
 @dataclass(frozen=True)

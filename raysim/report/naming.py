@@ -34,7 +34,7 @@ SHORT = {
     " with boosted trees": ", trees",
     " with MLP": ", MLP",
 }
-"""The parts of names that are shortened where space is limited."""
+"""The parts of display names that are shortened where space is limited, with their short forms."""
 
 
 def names(table: pd.DataFrame, titles: Mapping[str, str]) -> dict[Key, str]:

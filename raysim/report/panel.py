@@ -23,10 +23,11 @@ Key = tuple[str, str]
 """The label of a strategy, and the name of one of its models."""
 
 MANY_HOSPITALS = 30
-"""The fewest judged hospitals for an interval of the difference of worst deciles, which resamples hospitals."""
+"""The fewest hospitals with a defined main metric for which a difference of worst deciles has an interval; the interval
+is a bootstrap over hospitals."""
 
 FRONT_DRAWS = 1000
-"""The number of bootstrap samples of hospitals for each pair of strategies; the non-dominated set needs all pairs."""
+"""The number of bootstrap samples of hospitals for each pair of models. It is small because all pairs are compared."""
 
 
 class Alike(NamedTuple):
@@ -54,7 +55,7 @@ class Sketched(NamedTuple):
 
 
 Sent = Mapping[tuple[str, str, int], Sketched]
-"""The sums of each model, by strategy, model and seed."""
+"""The sums that hospitals sent about each model, by strategy, model and seed."""
 
 
 def sent(results: Sequence[Result]) -> Sent:
@@ -71,29 +72,32 @@ class Panel:
     """The main metric (AUROC or MAE) of ``K`` models at ``H`` hospitals under ``S`` seeds, both in sorted order."""
 
     kind: TaskKind
-    """The kind of label, with its headline figure."""
+    """The kind of label, which determines the main metric."""
     place: Mapping[Key, int]
-    """The index of each model along ``K``."""
+    """The index of each model along the axis ``K``, by strategy and model."""
     figure: Floats
-    """The headline figure, ``[K, S, H]``; NaN if it is undefined or infinite."""
+    """The main metric, ``[K, S, H]``; NaN if it is undefined or infinite."""
     rows: Floats
-    """The number of test rows, ``[K, S, H]``."""
+    """The number of test rows, ``[K, S, H]``; NaN where ``present`` is False."""
     present: NDArray[np.bool_]
-    """Whether the table has a row for the model, seed and hospital, ``[K, S, H]``."""
+    """Whether the table of hospitals has a row for the model, seed and hospital, ``[K, S, H]``."""
     sketches: Mapping[tuple[int, int], NDArray[np.float32]]
-    """The sums ``[H, B]`` that hospitals sent, by model index and seed index. Pairs without sums are missing."""
+    """For the indices of a model and a seed, the sums ``[H, B]`` that hospitals sent, from which variances over
+    patients are computed. There is no entry if no sums were sent."""
     alike: Mapping[tuple[int, int, int], Alike]
-    """The figures of one model on the rows of a model with fewer rows, by the two models and the seed."""
+    """For the indices of a first model, a second model and a seed: the first model's main metric and sums on the rows
+    of the second, which is evaluated on fewer rows."""
     names: tuple[str, ...] = ()
-    """The names of the hospitals along ``H``."""
+    """The names of the hospitals along the axis ``H``."""
 
     @staticmethod
     def of(hospitals: pd.DataFrame, sent: Sent | None = None) -> Panel:
         """Build the panel from the table ``hospitals`` of :mod:`raysim.report.tables`.
 
-        Without a column ``model``, all rows are of the global model; without ``seed``, all are of one seed. ``sent`` is
-        from :func:`sent`. Without it, as for a numeric label, the variance due to patients alone is unknown. Raises
-        ``ValueError`` if a model has two rows of one hospital and seed.
+        Without a column ``model``, all rows are of the global model; without ``seed``, all are of one seed. ``sent``
+        contains the sums that hospitals sent in the same runs, as the function :func:`sent` collects them. Without it,
+        as for a numeric label, the variance due to patients alone is unknown. Raises ``ValueError`` if a model has two
+        rows of one hospital and seed.
         """
         kind, count = reporting(hospitals), len(hospitals)
         models = hospitals["model"] if "model" in hospitals else np.full(count, "global", dtype=object)

@@ -13,13 +13,14 @@ import numpy as np
 from raysim.statistics.differences.paired import Limits
 
 WIDEST = 0.5
-"""The largest width of an informative interval of an AUROC, or of a difference of two AUROCs.
+"""An interval of an AUROC that is wider than this is uninformative. The interval of a difference of two AUROCs is
+uninformative if it is wider than this and includes 0.
 
 The width of a difference is taken before the interval is cut to possible values, since the cut narrows one side only.
 """
 
 NOTHING = Limits(-math.inf, math.inf)
-"""The value for an uninformative interval; it is printed as :data:`SAYS_NOTHING`, and not plotted."""
+"""The value that stands for an uninformative interval, which is printed as :data:`SAYS_NOTHING` and not plotted."""
 
 SAYS_NOTHING = "says nothing"
 

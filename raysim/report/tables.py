@@ -35,7 +35,7 @@ from raysim.strategies.shared.personalization import RECALIBRATED
 
 KEYS = ["strategy", "model"]
 NAMES = (*KEYS, "learner", "hospital", "attribute", "group")
-"""The columns that contain names, which may look like numbers or missing values."""
+"""The columns that are read as texts, because their names may look like numbers or missing values."""
 
 EQUITY = ("worst_decile", "gini", "std", "size_bias", "size_bias_abs")
 

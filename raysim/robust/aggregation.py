@@ -26,21 +26,22 @@ class Aggregation:
     """A robust rule and its parameters."""
 
     name: str
-    """One of :data:`RULES`."""
+    """The name of the robust rule, a key of :data:`raysim.robust.breakdown.NEEDS`."""
     assumed: float = 0.0
     """The assumed share of wrong updates. Among ``m`` updates, ``f = floor(assumed * m)`` are assumed to be wrong."""
     before: str = "none"
     """The pre-aggregation: ``none``, ``nnm`` or ``bucketing``."""
     radius: float | None = None
-    """The radius of centred clipping; None means the median of the distances."""
+    """For ``centred_clipping``: the norm to which differences from the centre are clipped; None means their median
+    norm."""
     passes: int = 1
-    """The number of passes of centred clipping."""
+    """For ``centred_clipping``: the number of iterations."""
     bound: float = 1.0
-    """The largest 2-norm under the norm bound."""
+    """For ``norm_bound``: the 2-norm to which each update is clipped."""
     nu: float = 1e-6
-    """The smoothing distance of the geometric median."""
+    """For ``geometric_median``: an update that is closer than this is weighted as if it were at this distance."""
     kept: int | None = None
-    """The number of updates that Multi-Krum averages, or all updates if there are fewer; None means ``m - f``."""
+    """For ``multi_krum``: the number of updates that are averaged, or all if there are fewer; None means ``m - f``."""
 
     def count(self, m: int) -> int:
         """Return how many of ``m`` updates are assumed to be wrong."""

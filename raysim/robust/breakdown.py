@@ -20,11 +20,11 @@ NEEDS: dict[str, tuple[str, Callable[[int, int], bool]]] = {
     "norm_bound": ("any number", lambda m, f: True),
     "fltrust": ("any number", lambda m, f: True),
 }
-"""For each rule, the number of hospitals needed to tolerate ``f`` wrong ones: as text, and as a function that returns
-whether ``m`` hospitals are enough."""
+"""For each robust rule, the number ``m`` of updates that it needs to tolerate ``f`` wrong ones: in words, and as a
+function of ``m`` and ``f`` that returns whether ``m`` updates are enough."""
 
 WEIGHTED = ("median", "trimmed_mean", "geometric_median")
-"""The rules that accept weights of hospitals."""
+"""The robust rules that can give hospitals different weights."""
 
 
 def bears(rule: str, m: int, f: int) -> bool:

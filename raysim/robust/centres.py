@@ -16,8 +16,8 @@ from raysim.core.arrays import Floats
 from raysim.robust.rule import Aggregate, by_columns, distances_to, uniform
 
 PASSES, MOVE = 1000, 1e-10
-"""The largest number of passes for the geometric median, and the length of a step, relative to the median distance, at
-which the search stops."""
+"""``PASSES`` is the largest number of iterations for the geometric median. The search ends earlier if a step is at most
+``MOVE`` times the median distance of the updates from the new point."""
 
 
 def geometric_median(

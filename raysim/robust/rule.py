@@ -20,17 +20,18 @@ class Aggregate:
     update: Floats
     """The aggregated update, ``[P]``."""
     admitted: Floats | None = None
-    """The weight of each update in the aggregate, ``[m]``; None for rules that choose by coordinate."""
+    """The weight of each update in the aggregate, ``[m]``; None for rules that aggregate each coordinate separately."""
     selects: bool = False
-    """Whether a weight of 0 means that the rule rejected the update."""
+    """Whether a weight of 0 in ``admitted`` means that the rule rejected the update."""
 
 
 PIECE = 2**17
-"""The largest number of entries processed at once. A piece and its intermediate results fit into the second-level
-cache."""
+"""The approximate number of entries of updates that are processed together. With their intermediate results, they fit
+into the second-level cache."""
 
 Rule = Callable[[Floats, int], Aggregate]
-"""A rule: ``rule(updates [m, P], f)``, where ``f`` of the updates are assumed to be wrong."""
+"""The type of a robust rule ``rule(updates, f)``. ``updates [m, P]`` has a row for each update, and ``f`` of these
+updates are assumed to be wrong."""
 
 
 def by_columns(of: Callable[[Floats], Floats], updates: Floats) -> Floats:

@@ -53,20 +53,20 @@ class SecureSum:
     ids: Ids
     """The hospitals of the group, ``[m]``, ascending."""
     neighbours: int
-    """The number of neighbours of each hospital, with which it shares masks; see
-    :func:`raysim.secure.graph.neighbours`."""
+    """The number of neighbours with which each hospital shares masks; see :func:`raysim.secure.graph.neighbours`."""
     threshold: int
-    """The number of shares that reveal a secret."""
+    """The number of shares from which a secret can be reconstructed."""
     minimum: int
-    """The smallest number of vectors in a sum that is opened."""
+    """The smallest number of vectors in a sum. If fewer arrive, the sum is discarded, and the server learns nothing
+    about it."""
     lost: Lost
-    """The hospitals that are lost, by stage."""
+    """The hospitals that drop out, by stage."""
     seed: int
     """The seed of the run."""
     round: int
     """The number of the round."""
     group: int
-    """The index of the sum within the round."""
+    """The index of this sum among the sums of the round."""
     _keys: dict[int, tuple[Any, bytes]] = field(default_factory=dict)
     _agreed: dict[tuple[int, int], bytes] = field(default_factory=dict)
 

@@ -13,7 +13,7 @@ from raysim.secure import graph
 from raysim.secure.protocol import Lost, SecureSum
 
 BEFORE = 0
-"""The round number of these sums; rounds of training are numbered from 1."""
+"""The round number of secure sums before training; rounds of training are numbered from 1."""
 
 
 @dataclass(frozen=True)
@@ -21,13 +21,14 @@ class SetupSums:
     """The settings of the secure sums over all hospitals before the first round."""
 
     neighbours: Literal["auto", "all"] | int
-    """The number of neighbours of each hospital, with which it shares masks; see :func:`raysim.secure.graph.degree`."""
+    """The number of neighbours with which each hospital shares masks; see :func:`raysim.secure.graph.degree`."""
     threshold: Literal["auto"] | int
-    """The number of shares that reveal a secret; see :func:`raysim.secure.graph.threshold`."""
+    """The number of shares from which a secret can be reconstructed; see :func:`raysim.secure.graph.threshold`."""
     group: int
-    """The index of the sum. No two sums share a mask."""
+    """The index of the sum among the sums before training. Sums with different indices use different masks."""
     execute: bool
-    """Whether masks are made. Otherwise vectors are added unmasked, which gives the same bits."""
+    """Whether hospitals' vectors are masked. If not, they are added unmasked, which gives the same result to the last
+    bit."""
 
     def total(self, vectors: Sequence[NDArray[np.int64]], seed: int) -> NDArray[np.int64]:
         """Return the sum of ``vectors [n]``, one from each hospital, modulo 2^64. Masks are generated from ``seed``."""

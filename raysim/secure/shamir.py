@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 PRIME = 2**256 + 297
-"""The smallest prime above 2^256; a secret has 32 bytes."""
+"""The modulus of all computations with shares: the smallest prime above 2^256, so that every secret of 32 bytes is
+smaller."""
 
 
 def split(secret: int, coefficients: Sequence[int], points: Sequence[int], prime: int = PRIME) -> dict[int, int]:

@@ -10,16 +10,17 @@ from numpy.typing import NDArray
 from raysim.core.arrays import Flags
 
 KEYS, PUBLIC = 64, 64
-"""The bytes of the two public keys that a hospital sends, and of the two that it receives from each neighbour."""
+"""The bytes of two public keys: ``KEYS`` are sent by each hospital, and ``PUBLIC`` are received from each neighbour."""
 
 SHARES = 2 * 33 + 8 + 16 + 12
-"""The bytes of a sealed message to a neighbour: two shares, the ids of sender and receiver, the tag and the nonce."""
+"""The bytes of an encrypted message to a neighbour: two shares, the ids of sender and receiver, the tag and the
+nonce."""
 
 REVEALED = 33
 """The bytes of a revealed share."""
 
 WORD = 8
-"""The bytes of an entry of a masked vector, which has an entry for each of ``p`` parameters and one for the weight."""
+"""The bytes of one entry of a masked vector. The vector has an entry for each parameter, and one for the weight."""
 
 
 @overload

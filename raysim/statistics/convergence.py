@@ -34,10 +34,11 @@ from numpy.typing import NDArray
 Verdict = Literal["converged", "falling", "diverged"]
 
 LEAST_POINTS = 5
-"""The smallest number of points at which a run can have converged."""
+"""The smallest number of points that a curve of losses must have to count as converged."""
 
 SMALL_FALL = 0.02
-"""Relative fall from one window to the next, as a share of the first loss, below which a run counts as trained."""
+"""A run counts as trained if the mean loss falls from one window of points to the next by less than this share of the
+loss before training."""
 
 
 @dataclass(frozen=True)
@@ -49,15 +50,16 @@ class Convergence:
     """Remarks on the curve.
 
     - ``few_points``: it has fewer than five points.
-    - ``no_progress``: the loss never fell by a thousandth of its initial value.
-    - ``oscillating``: the end oscillates without falling.
+    - ``no_progress``: no window of points has a mean loss that is lower than ``before`` by a thousandth of it.
+    - ``oscillating``: the last losses oscillate without falling.
     """
     before: float
     """The loss before training."""
     last: float
-    """The loss of the last point."""
+    """The last loss of the curve."""
     fall: float
-    """``(m0 - m1) / L_0``, the fall from one window to the next; NaN with fewer than five points."""
+    """The fall of the mean loss from the second last window of points to the last, divided by the loss before training.
+    It is NaN with fewer than five points, with a loss that is not finite, or if the loss before training is 0."""
 
     @property
     def trained(self) -> bool:

@@ -18,31 +18,26 @@ from raysim.core.levels import LEVEL, Z
 from raysim.metrics.measures import hanley_mcneil
 
 Variance = Callable[[Floats, Floats, Floats], Floats]
-"""Function for the variance of an AUROC estimate with true AUROC ``t``, ``m`` events and ``n`` non-events."""
+"""A function of ``(t, m, n)`` that returns the variance of an estimated AUROC if the true AUROC is ``t``, with ``m``
+events and ``n`` non-events."""
 
 BISECTIONS = 60
-"""Number of halvings of an interval within 0..1 that determine a limit to the last bit."""
+"""Number of bisections of the interval from 0 to 1 that determine a confidence limit to the last bit."""
 
 ENOUGH = 2.5
-"""Threshold for the logit interval: rows of the rarer class times the distance of the AUROC from the nearer of 0 and 1.
-
-Above the threshold, the logit interval has its nominal coverage for any shape of scores. Below it, the score interval
-is better.
-"""
+"""The logit interval is used if the number of rows of the rarer class, times the distance of the AUROC from the nearer
+of 0 and 1, is at least this. It then has its nominal coverage for any shape of scores. Otherwise the score interval is
+better."""
 
 FEW_ROWS = 10
-"""Number of rows below which other intervals are printed, because the usual ones cover too little.
-
-A share of fewer rows has Clopper and Pearson's interval instead of Wilson's. An AUROC whose rarer class has fewer rows
-has the interval of a share of its effective rows.
-"""
+"""Number of rows below which reports print other intervals, because the usual ones cover too little. A share of fewer
+rows has Clopper and Pearson's interval instead of Wilson's. An AUROC whose rarer class has fewer rows has
+:func:`few_rows_interval`."""
 
 OF_RARER, OF_COMMONER = 0.4, 0.2
 """The variance of an AUROC A is ``A (1 - A) (OF_RARER / r + OF_COMMONER / c)`` with ``r`` rows of the rarer class and
-``c`` rows of the other.
-
-The factors hold if the rarer class's scores have the larger spread. With equal spreads both are about a third.
-"""
+``c`` rows of the other. These factors hold if the scores of the rarer class vary more. If the scores of both classes
+vary alike, both factors are about a third."""
 
 
 class Interval(NamedTuple):

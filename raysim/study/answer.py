@@ -17,7 +17,8 @@ from raysim.study.predictors import ALL
 TARGETS = {"log_alpha": "ln alpha", "alpha": "alpha"}
 
 EQUAL = 0.01
-"""Differences in R² below this are reported as equal: other seeds of the grid change R² by as much."""
+"""Metrics whose R² differs by less than this are reported as equally good: R² changes as much with other seeds of the
+study."""
 
 
 def ranking(shares: pd.DataFrame) -> pd.Series:

@@ -22,7 +22,8 @@ from raysim.study.settings import Study
 Labels = NDArray[np.int64]
 
 KNOWN = "label_counts"
-"""The only statistic that a study can compute, because it needs only the labels of a hospital."""
+"""The name of the only statistic that a study can compute for a strategy: a hospital's number of rows of each class.
+All others need more than labels."""
 
 
 def cells(study: Study) -> list[tuple[int, float, int]]:

@@ -18,7 +18,7 @@ from raysim.core.arrays import Floats
 from raysim.core.streams import stream
 
 ALL = "all"
-"""The value in the column ``clients`` for partitions of all numbers of clients together."""
+"""The value in the column ``clients`` of results over all partitions, whatever their number of clients."""
 
 FOLDS = 5
 SHUFFLES = 5

@@ -24,13 +24,14 @@ from raysim.study.predictors import importances
 from raysim.study.settings import Study, read_study
 
 DECIDED = ("clients", "partition", "silo", "smallest")
-"""Keys of a pooled source that assign rows to clients; the grid decides these."""
+"""Keys of a pooled source that say how rows are assigned to clients. A study's grid sets them, so that a file with one
+of them is rejected."""
 
 READ = ("name", "data")
-"""Sections of a configuration that a study reads in addition to ``study``."""
+"""The keys of a configuration that are allowed in a study's file in addition to ``study``."""
 
 PASSED_OVER = ("minimum", "largest", "split", "preprocessing", "missing_flags")
-"""Keys of ``data`` about hospitals, parts and features. A study divides only labels, and holds out a fixed share."""
+"""Keys of ``data`` that are rejected because they have no effect: a study divides only labels, and trains no model."""
 
 
 def begin(path: Path, overrides: Sequence[str], out: Path | None, console: Console) -> Path:

@@ -17,7 +17,8 @@ from raysim.data.heterogeneity import label_metrics
 from raysim.strategies.shared.psi import Smoothing, check_smoothing
 
 REPEATED = "emd_l1"
-"""The metric excluded by default: it is twice ``emd_pooled``, so importance would be split between two copies."""
+"""The metric that is excluded by default: it is twice ``emd_pooled``, and would take half of that metric's
+importance."""
 
 
 class Study(Section):

@@ -32,17 +32,18 @@ class Traffic:
     """
 
     down: int
-    """Bytes that hospitals have received in this round."""
+    """The number of bytes that all hospitals together have received in the current round."""
     up: int
-    """Bytes that hospitals have sent in this round."""
+    """The number of bytes that all hospitals together have sent in the current round."""
     ledger: Ledger
-    """Everything that has left hospitals."""
+    """The record of every message that hospitals have sent."""
     setup_down: int
-    """Bytes that hospitals received before the first round; their replies are in the ledger."""
+    """The number of bytes that hospitals received before the first round. What they sent is in ``ledger``."""
     models_held: Ids
-    """Number of models that each hospital already had when its local update began, ``[N]``.
+    """The number of models that a hospital's local update needs and that the hospital already had when the update
+    began, ``[N]``. It is set to 0 once the update has arrived.
 
-    A resumed run needs it for updates in progress.
+    A resumed run needs these numbers for updates that were in progress.
     """
 
     def __init__(
@@ -272,7 +273,8 @@ class Traffic:
         """Return the distinct hospitals in ``ids [H]``, which has one id for each local update. Also return, for each
         of them, how many of the models that it needs it already has.
 
-        A hospital has the models that it received earlier in this round, with calls of client programs.
+        Hospitals already have the models that they received for validation losses after the previous round, or earlier
+        in this round together with the call of a client program.
         """
         hospitals, entry = np.unique(ids, return_inverse=True)
         held = np.zeros(len(hospitals), dtype=np.int64)

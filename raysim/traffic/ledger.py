@@ -19,31 +19,33 @@ from raysim.strategies.base import MIXTURE, OWN, POOLED, Ids, LocalProblem
 SCALAR_BYTES = 4
 
 UPDATE = "update"
-"""The kind of messages with hospitals' model updates."""
+"""The kind, in the egress ledger, of messages with model updates."""
 
 MEASURED = "metrics"
-"""The kind of messages with figures that only the experimenter needs, and with counts of scores by class."""
+"""The kind, in the egress ledger, of messages with metrics of models and counts of rows by score. Only the experimenter
+needs them."""
 
 VALIDATION = "validation_loss"
-"""The kind of messages with losses on validation rows for early stopping."""
+"""The kind, in the egress ledger, of messages with losses on validation rows, which decide about early stopping."""
 
 RECALIBRATION = "recalibration"
-"""The kind of messages with histograms of validation rows, from which the server estimates the prior of
-recalibrations."""
+"""The kind, in the egress ledger, of messages with histograms of a model's outputs on validation rows. From them the
+server estimates a prior for the recalibration of the model at each hospital."""
 
 LOSS_SCALARS = 4
-"""The loss of a model in scalars of 4 bytes: a sum as float64 and a number of rows as int64."""
+"""The size of a model's validation loss, in scalars of 4 bytes: the sum of losses is a float64, and the number of rows
+an int64."""
 
 PREDICTIONS = "predictions"
-"""The kind of messages with models' outputs for single rows, which leave hospitals only if the experimenter
-configures it."""
+"""The kind, in the egress ledger, of messages with a model's outputs for single rows. They leave hospitals only if the
+experimenter configures it."""
 
 IMPORTANCE = "importance"
-"""The kind of messages with figures under a permuted column, and with sums of predictions with a column set to one
-value."""
+"""The kind, in the egress ledger, of messages for feature importances: metrics after the values of one column were
+permuted, and sums of predictions after one column was set to the same value in all rows."""
 
 TO_EXPERIMENTER = (MEASURED, PREDICTIONS, IMPORTANCE)
-"""Kinds of messages to the experimenter: no strategy needs them, and they do not count as traffic."""
+"""The kinds of messages to the experimenter. No strategy needs them, and they do not count as traffic."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +71,8 @@ class Entry(NamedTuple):
     sent: NDArray[np.int64]
     """The bytes that each of these hospitals sent, ``[h]``."""
     program: str = ""
-    """The name of the client program that sent the message; empty for local training, and for messages that do not
-    depend on the strategy."""
+    """The name of the client program that sent the message; empty for local training without a program, and for
+    messages that do not depend on the strategy."""
 
 
 @dataclass(eq=False)

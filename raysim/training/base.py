@@ -182,9 +182,9 @@ class ContrastTerm:
     """
 
     weight: float
-    """Weight of the term in the objective (mu)."""
+    """The weight of the term in the objective (mu)."""
     temperature: float
-    """Temperature, which divides similarities (tau)."""
+    """The number by which similarities are divided (tau)."""
     received: Vector
     """The parameters ``[P]`` of the model that the hospital received. The term draws representations towards the
     representations by this model."""

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from raysim.core.errors import ConfigError
 
 ClassWeights = Literal["none", "balanced"] | tuple[float, ...]
-"""The class weights: ``none`` (every row counts once), ``balanced`` (each class has equal total weight in the
-federation), or a factor for each class."""
+"""The setting of class weights: ``none`` (each row has weight 1), ``balanced`` (all classes have equal total weights in
+the federation), or a tuple with the weight of each class's rows."""
 
 FIELD = "training.class_weights"
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 SPARSE = 0.25
-"""The largest rate at which sampling the gaps between successes is faster than sampling every trial."""
+"""The largest sampling probability for which drawing the gaps between successes is faster than drawing every trial."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,25 +22,26 @@ class PrivateSteps:
     """
 
     patient: NDArray[np.int64] | None
-    """The patient of each of the task's rows, ascending ``[n]``; None: each row is a separate patient."""
+    """The patient of each row, ``[n]``, ascending; None means that each row is a separate patient."""
     divisor: float
-    """The expected number of patients in a batch."""
+    """The expected number of patients in a batch, by which the sum of gradients is divided."""
     steps: int
     """The number of steps, including steps with empty batches."""
     clip: float
-    """The norm to which a patient's gradient is clipped."""
+    """The 2-norm to which each patient's gradient is clipped."""
     multiplier: float
     """The standard deviation of the noise, in multiples of ``clip``; 0 means no noise."""
     batch: Callable[[int], NDArray[np.int64]]
-    """A function that returns, for a step, the rows of its sampled patients, ascending."""
+    """A function ``batch(step)`` that returns the rows of the patients who are sampled in this step, ascending."""
     noise: Callable[[int, int], NDArray[np.floating]]
-    """A function of the step and ``P`` that returns standard normal numbers ``[P]``. The next call overwrites these
+    """A function ``noise(step, P)`` that returns ``P`` standard normal numbers. The next call overwrites these
     numbers."""
     planted: NDArray[np.bool_] | None = None
-    """A mask ``[n]`` of an auditor's rows, whose gradients are replaced; None without an auditor.
+    """A mask ``[n]`` of the rows that a privacy auditor has planted, whose gradients are replaced; None without an
+    auditor.
 
-    Their gradient with respect to the first layer's outputs is set to a unit vector. The gradients with respect to the
-    outputs of all other layers are set to 0.
+    For such a row, the gradient with respect to the first layer's outputs is a unit vector, and the gradients with
+    respect to the outputs of all other layers are 0.
     """
 
 

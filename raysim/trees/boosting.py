@@ -21,8 +21,8 @@ from raysim.trees.losses import GRID, base, gradients, label_scale, label_units,
 from raysim.trees.settings import TreeTask
 
 LEAST_LABELS = 30
-"""The smallest number of validation rows with which a hospital may stop early alone. For classes, it applies to each
-class."""
+"""The smallest number of validation rows with which a hospital may decide alone how many trees it keeps. If the label
+has classes, each class needs this many rows."""
 
 
 class Rows:

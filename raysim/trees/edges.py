@@ -27,10 +27,10 @@ from numpy.typing import NDArray
 from raysim.core.arrays import Floats, Ints
 
 STEP = 8
-"""The number of bits that one count resolves."""
+"""The number of bits of a value that are found in one round of counting."""
 
 WIDTH = 2**STEP
-"""The number of continuations of a prefix."""
+"""The number of possible values of the next ``STEP`` bits."""
 
 MISSING = 2**32 - 1
 """The integer that represents a missing value. It is larger than the integer of any finite number."""

@@ -24,7 +24,7 @@ OF_TREES = ("column", "threshold", "missing_left", "levels", "value", "gain", "h
 """The arrays of a forest that have an entry for each tree."""
 
 WORD = 16
-"""The number of categories that one integer represents in a set of categories."""
+"""The number of categories in one integer. Sets of categories are stored as bits of integers."""
 
 BLOCK = 2**14
 """The number of rows scored together, so that working memory stays in the cache."""

@@ -31,18 +31,20 @@ class Grown:
     """
 
     column: NDArray[np.int16]
-    """The column by which each node is split, ``[I]``; -1 for no split."""
+    """The column by which each node is split, ``[I]``; -1 if it is not split."""
     bin: NDArray[np.int16]
-    """See :attr:`raysim.trees.splits.Split.bin`; ``[I]``."""
+    """The last bin, or the number of categories minus 1, that goes left at each split, ``[I]``; see
+    :attr:`raysim.trees.splits.Split.bin`."""
     left: NDArray[np.bool_]
-    """Which bins of the split's column go left, ``[I, L]``. The bin of missing values is last; entries beyond the
-    column's bins are False."""
+    """Whether each bin of the split's column goes left, ``[I, L]``. The bin of missing values is the column's last;
+    entries after it are False."""
     gain: Floats
-    """The gain of each split, ``[I]``."""
+    """The gain of each split, ``[I]``; 0 if a node is not split."""
     sums: Floats
-    """The sums over rows of each node, ``[N, 3]`` whole numbers; 0 for nodes that do not exist."""
+    """The sums over the rows of each node, ``[N, 3]``: gradients, second derivatives (both in units of ``2^-30``), and
+    the number of rows. They are 0 for nodes that do not exist."""
     value: Ints
-    """The value of each leaf in steps of a margin, ``[N]``; 0 for other nodes."""
+    """The value of each leaf in units of ``2^-40``, ``[N]``; 0 for other nodes."""
 
     @property
     def depth(self) -> int:
@@ -123,7 +125,8 @@ class Level:
 
 
 Growing = Generator[Level, Floats, list[Grown]]
-"""A generator that yields requests for levels, receives their histograms ``[m, W, 3]``, and returns trees."""
+"""The type of generators that grow trees: they yield requests (:class:`Level`), receive the requested histograms ``[m,
+W, 3]``, and return the trees."""
 
 
 def grow(

@@ -15,13 +15,14 @@ from raysim.core.arrays import Floats, Ints
 from raysim.trees.binning import Bins
 
 CHANNELS = 3
-"""The number of sums: gradients, second derivatives, and rows."""
+"""The number of sums in each bin: the sum of gradients, the sum of second derivatives, and the number of rows."""
 
 MOST_CELLS = 2**11
-"""The largest number of cells of neighbouring columns counted together, so that their sums stay in the cache."""
+"""The largest number of cells (combinations of bins) in a group of neighbouring columns, so that their sums stay in the
+cache."""
 
 FEW = 2**12
-"""The number of rows of a node below which adding each column separately is faster than adding up cells."""
+"""If nodes have fewer rows than this on average, it is faster to add rows for each column separately than for cells."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,15 +35,16 @@ class Cells:
     """
 
     group: Ints
-    """The group of each column, ``[F]``."""
+    """The index of the group to which each column belongs, ``[F]``."""
     factor: Ints
-    """The distance in cells between two bins of the column, ``[F]``."""
+    """The difference between the cell indices of two neighbouring bins of each column, ``[F]``."""
     start: Ints
-    """The first cell of each group, ``[G]``."""
+    """The index of the first cell of each group, ``[G]``."""
     count: int
-    """The number of all cells."""
+    """The number of cells in all groups together."""
     of_bins: sparse.csr_array
-    """A matrix ``[W, count]`` of zeros and ones: 1 if the cell belongs to the bin."""
+    """A matrix ``[W, count]`` with a row for each of the ``W`` bins of all columns: 1 if the cell belongs to the bin,
+    otherwise 0."""
 
     def of(self, codes: NDArray[np.uint8]) -> NDArray[np.int32]:
         """Return the cell of each row in each of ``G`` groups of columns, ``[n, G]``.

@@ -17,16 +17,17 @@ from raysim.core.arrays import Floats, Ints
 from raysim.trees.settings import Loss
 
 GRID = 2.0**30
-"""The number of steps in one unit of a gradient."""
+"""Gradients and second derivatives are rounded to whole multiples of ``1 / GRID``."""
 
 MARGIN = 2.0**40
-"""The number of steps in one unit of a margin."""
+"""Margins and leaf values are whole multiples of ``1 / MARGIN``."""
 
 LARGEST = 2**46
-"""The largest magnitude of margins and leaf values, in steps: a margin of 64, which models in use do not reach."""
+"""The largest magnitude of a leaf value, in multiples of ``1 / MARGIN``; larger values are clipped. It corresponds to a
+value of 64, which models in use do not reach."""
 
 LOG_MEAN = 30.0
-"""The largest logarithm of a mean of counts."""
+"""The largest logarithm of an expected count; larger outputs of a Poisson model are cut to it."""
 
 
 def gradients(loss: Loss, margins: Ints, y: NDArray[Any], scale: int = 0) -> tuple[Floats, Floats]:

@@ -9,13 +9,13 @@ from typing import Literal
 Loss = Literal["logistic", "softmax", "squared", "poisson"]
 
 DEEPEST = 10
-"""The largest depth. A tree is stored with ``2^depth`` leaves."""
+"""The largest allowed depth of a tree, which is stored with ``2^depth`` leaves."""
 
 MOST_BINS = 255
-"""The largest number of bins of a column, without the bin of missing values."""
+"""The largest allowed number of bins of a column, not counting the bin of missing values."""
 
 MOST_LEVELS = 255
-"""The largest number of categories of a column."""
+"""The largest allowed number of categories of a column."""
 
 
 @dataclass(frozen=True)

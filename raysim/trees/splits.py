@@ -36,13 +36,15 @@ class Split:
 
     column: int
     bin: int
-    """For numbers, the last bin that goes left. For categories, the number of categories that go left, minus 1."""
+    """For a column of numbers, the last bin that goes left. For a column of categories, the number of categories with
+    rows in the node that go left, minus 1."""
     missing_left: bool
     left: NDArray[np.bool_]
-    """Whether each bin goes left, ``[bins + 1]``."""
+    """Whether each bin goes left, ``[bins + 1]``; the last entry is for missing values."""
     gain: float
     sums: Floats
-    """The sums of the left and the right side: ``[2, 3]`` whole numbers."""
+    """Three sums over the rows of the left side and of the right side, ``[2, 3]``: gradients, second derivatives (both
+    in units of ``2^-30``), and the number of rows."""
 
 
 def best_splits(

@@ -37,10 +37,11 @@ from raysim.trees.forest import Forest, words_of
 from raysim.trees.settings import TreeTask
 
 PART = 2**24
-"""Whole numbers below this limit are exact in single precision."""
+"""The base in which a large whole number is stored as two numbers, because whole numbers below this limit are exact in
+single precision."""
 
 BEYOND = float(np.finfo(np.float32).max)
-"""The stored form of an infinite threshold. Entries of the vector must be finite."""
+"""The number that is stored for an infinite threshold, because all entries of the vector must be finite."""
 
 
 @dataclass(frozen=True)

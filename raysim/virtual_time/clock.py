@@ -25,21 +25,23 @@ class Clock:
     """
 
     now: float
-    """Virtual seconds since the beginning. NaN after an operation that no real federation could perform."""
+    """Virtual seconds since the beginning. NaN after an operation that no real federation could perform, such as
+    training on all hospitals' rows together."""
     waits: int
-    """The number of consecutive waits without an update."""
+    """The number of times in a row that the server has waited without receiving an update."""
     hospital: Ids
     """The ids of the hospitals in training, ``[F]``, in the order in which they started."""
     version: Ids
-    """For each hospital in training, the round of the global model from which it started, ``[F]``."""
+    """The round of the global model from which each hospital in training started, ``[F]``."""
     ends: Floats
     """The virtual time at which each local training ends, ``[F]``."""
     lost: Mask
-    """Whether each local training ends without an update, ``[F]``."""
+    """Whether each local training ends without an update, because the hospital drops out or becomes unavailable,
+    ``[F]``."""
     kept: Ids
-    """The rounds of the global models from which training hospitals started, ``[V]``."""
+    """The rounds of the ``V`` different global models from which the hospitals in training started, ``[V]``."""
     models: Floats
-    """The global models of these rounds, ``[V, P]``."""
+    """The global models of the rounds in ``kept``, ``[V, P]``."""
 
     @staticmethod
     def zero(parameters: int) -> Clock:
@@ -151,9 +153,9 @@ class Answers:
     """
 
     ends: Floats
-    """The virtual time at which each call ends, ``[H]``."""
+    """The virtual time at which each local update arrives or is lost, ``[H]``."""
     lost: Mask
-    """Whether each call ends without an update, ``[H]``."""
+    """Whether each local update is lost, ``[H]``."""
 
     def taken(self, wanted: int, deadline: float, ids: Ids) -> tuple[Mask, float]:
         """Return a mask ``[H]`` of the updates that are used, and the time at which the server continues.

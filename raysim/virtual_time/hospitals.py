@@ -21,17 +21,18 @@ class System:
     rate: Floats
     """The number of rows trained per second."""
     down: Floats
-    """Bytes received per second; infinite if transfers take no time."""
+    """The number of bytes received per second; infinite if transfers take no time."""
     up: Floats
-    """Bytes sent per second; infinite if transfers take no time."""
+    """The number of bytes sent per second; infinite if transfers take no time."""
     latency: Floats
     """The delay of each message in seconds."""
     availability: Floats
     """The probability that the hospital is available when called."""
     dropout: Floats
-    """The probability that the hospital is lost in a round."""
+    """The probability that the hospital, after it was called, drops out before its update arrives."""
     trace: Trace | None
-    """When hospitals are available; None means that ``availability`` decides."""
+    """The time intervals in which hospitals are available; None means that availability is sampled with the
+    probabilities ``availability``."""
 
     def seconds(self, ids: Ids, rows: Floats, down: Floats | float, up: Floats | float) -> Floats:
         """Return the times in seconds ``[H]`` that the hospitals ``ids [H]`` need to receive ``down`` bytes, train on
@@ -112,7 +113,7 @@ def _read_table(path: Path, names: Sequence[str]) -> dict[str, Hospital]:
 
 
 ROUNDING = 1e-12
-"""The relative rounding error of a moment that is computed as a sum of durations."""
+"""The relative rounding error that is tolerated for a time that is computed as a sum of durations."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,12 +23,12 @@ from raysim.virtual_time.clock import Answers, Clock, answers, trained_rows
 from raysim.virtual_time.hospitals import System
 
 WAITS = 1000
-"""The largest number of consecutive waits without an update. A trace adds one for each moment at which a hospital
-becomes available."""
+"""The largest number of consecutive waits without an update. With an availability trace, the limit is higher by the
+number of different times in its period at which a hospital becomes available."""
 
 Exchanged = Callable[[Ids, LocalProblem, State], tuple[Floats, Floats]]
-"""A function that returns the bytes that each hospital of a cohort receives, and the bytes that it sends, ``[H]``
-each."""
+"""The type of functions that return two arrays ``[H]``: the bytes that each hospital of a cohort receives, and the
+bytes that each sends."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,17 +38,21 @@ class ScheduledCohort:
     ids: Ids
     """The hospitals that take part, ``[H]``."""
     problem: LocalProblem | None
-    """The problem that they minimise; None if no hospital takes part."""
+    """The local problem of these hospitals; None if no hospital takes part."""
     state: State
-    """The state whose ``models`` contain the rows that ``problem`` uses."""
+    """The strategy's state. Its ``models`` include all models that ``problem`` refers to, also global models of earlier
+    rounds from which late hospitals started."""
     asked: int = 0
-    """The number of hospitals called."""
+    """The number of calls of hospitals in this round. A hospital that is called again in another attempt counts
+    again."""
     unused: tuple[tuple[Ids, LocalProblem], ...] = ()
-    """Hospitals whose updates arrived but were too few to be used, with the problem that each minimised."""
+    """One entry for each attempt at the round with too few updates: the hospitals whose updates arrived, and the
+    problem that they minimised."""
     in_vain: int = 0
     """The bytes received by hospitals whose updates never arrived."""
     staleness: float = 0.0
-    """The mean staleness of the cohort's updates, in versions of the global model."""
+    """The mean staleness of the cohort's updates: the number of global models that are newer than the one from which a
+    hospital started."""
 
 
 class CohortScheduler(Protocol):

@@ -26,13 +26,14 @@ from raysim.strategies.fields import Invalid
 from raysim.strategies.programs import Added, Array, Bound, Call, Keep, Program, Reply, Send, TrainLocally
 
 MOST_BYTES = 2**31
-"""The largest number of bytes of a call to a hospital, and of an array that a hospital sends."""
+"""The largest number of bytes that one hospital may receive in a call, or send in one array. More are an error."""
 
 SUM_BYTES = 8
-"""The number of bytes of one entry that a hospital sends."""
+"""The number of bytes of each number that a hospital sends."""
 
 ROOM = 62
-"""The number of bits of a sum's integers. Two more bits are reserved: one for rounding, and one for the sign."""
+"""The number of bits for the magnitude of a sum, which is an integer of 64 bits. Of the other two bits, one is for
+rounding and one for the sign."""
 
 
 def check_call(call: Any, sizes: Array) -> None:

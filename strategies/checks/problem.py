@@ -48,11 +48,11 @@ class Frame:
     models: int
     """The number of the server's models, M."""
     mixes: bool = False
-    """Whether the strategy defines ``mixture``."""
+    """Whether the strategy defines the method ``mixture``."""
     keeps: bool = False
-    """Whether hospitals have private parameters."""
+    """Whether the strategy has parameters that never leave the hospital (:meth:`Strategy.private`)."""
     groups: int | None = None
-    """The number of groups of rows; None if the strategy defines no ``division``."""
+    """The number of groups into which the strategy's ``division`` divides rows; None if it defines no ``division``."""
 
 
 def check_problem(problem: Any, ids: Ids, frame: Frame) -> None:

@@ -14,7 +14,7 @@ from raysim.strategies.fields import Invalid
 from raysim.strategies.problem import Ids, RowSentinel
 
 INTEGERS, NUMBERS, TRUTHS = "iu", "iuf", "b"
-"""The letters of ``dtype.kind`` for whole numbers, numbers and truth values."""
+"""The letters of numpy's ``dtype.kind`` for whole numbers, for all numbers, and for truth values."""
 
 WORDS = {INTEGERS: "whole numbers", NUMBERS: "numbers", TRUTHS: "truth values"}
 

@@ -62,9 +62,9 @@ class CoalitionState(State):
     value: float | None = None
     """The cost of the coalitions that were found."""
     bound: float | None = None
-    """A lower bound on the cost of all possible coalitions."""
+    """A lower bound on the cost of any division of the hospitals into K coalitions."""
     seconds: float | None = None
-    """The duration of the search in seconds."""
+    """The duration of the search for coalitions in seconds."""
 
 
 @dataclass(frozen=True)

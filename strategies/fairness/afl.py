@@ -46,7 +46,7 @@ class AgnosticState(State):
     the rounds."""
 
     mixture: Floats
-    """The weights λ, ``[N]``; 0 for hospitals without training rows."""
+    """The weight λ of each hospital in the mixture, ``[N]``; 0 for hospitals without training rows."""
     rounds: int = 0
     """The number of finished rounds."""
 

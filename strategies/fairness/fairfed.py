@@ -66,9 +66,9 @@ class GroupCounts(Statistic):
     attribute: Attribute
     """The attribute that divides patients into groups."""
     privileged: Privileged
-    """The privileged group."""
+    """The attribute's value, or the range of ages, in the privileged group."""
     positive: int
-    """The class that is treated as the positive outcome."""
+    """The index of the class that is treated as the positive outcome."""
 
     def value(self, at: Context) -> Floats:
         rows, (model,) = at.rows, at.received["models"]
@@ -180,10 +180,11 @@ def _measures(counts: Floats) -> tuple[Floats, Floats]:
 
 Attribute = Literal["sex", "ethnicity", "age"]
 Privileged = str | tuple[float, float]
-"""A privileged group: the name of a sex or ethnicity, or an age band from the first age to below the second."""
+"""What patients of the privileged group have in common: a sex or ethnicity, or an age from the first number to below
+the second."""
 
 OTHERS, PRIVILEGED, UNKNOWN = 0, 1, -1
-"""The groups of patients. The attribute of patients in ``UNKNOWN`` was not recorded."""
+"""The indices of the groups of patients. ``UNKNOWN`` are the patients whose attribute was not recorded."""
 
 
 def check_group(attribute: str, privileged: Privileged) -> None:

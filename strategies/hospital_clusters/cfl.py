@@ -57,11 +57,13 @@ class CflState(State):
     and each of the two groups gets a new row."""
 
     parent: Ids
-    """The model row from which each row was split, ``[M]``; -1 for the root and row 0."""
+    """For each row of ``models``, the row of the cluster from which it was split off, ``[M]``; -1 for row 0 and for the
+    first cluster."""
     last: Floats
-    """Each hospital's last delta since the last split of its cluster, ``[N, P]``; NaN without such a delta."""
+    """Each hospital's last delta since its cluster was formed, ``[N, P]``; NaN if there is no such delta."""
     log: Floats
-    """Round, model row, u and g of every test, ``[R, 4]``."""
+    """One row for each of R tests whether a cluster splits, ``[R, 4]``: the round, the cluster's row of ``models``, the
+    norm u of the mean update, and the largest norm g of an update."""
     rounds: int = 0
     """The number of finished rounds."""
 

@@ -90,11 +90,12 @@ class Skews:
     array without columns."""
 
     labels: Floats
-    """The number of rows of each class, ``[h, C]``."""
+    """The number of rows of each of C classes, ``[h, C]``."""
     features: Floats
-    """The number of values in each bin of each feature, ``[h, D, B]``."""
+    """The number of values in each of B bins of each of D features, ``[h, D, B]``. The last bin is for missing
+    values."""
     sizes: Ids
-    """The number of rows, ``[h]``."""
+    """The number of rows of each hospital, ``[h]``."""
 
     def blocks(self, aspects: Sequence[Aspect], epsilon: Smoothing, among: Skews) -> list[Floats]:
         """Return the population stability indices of h hospitals in each of the ``aspects`` (labels, attributes,
@@ -130,14 +131,15 @@ class NearestSkew(Newcomers):
     """
 
     participants: Skews
-    """The counts of the hospitals that were clustered."""
+    """The counts of the h hospitals that were clustered."""
     cluster: Ids
-    """The model row of the cluster of each of these hospitals, ``[h]``."""
+    """For each of these h hospitals, the index of its cluster's model in ``State.models``, ``[h]``."""
     by: tuple[Aspect, ...]
     epsilon: Smoothing
     classes: int
     edges: Floats | None
-    """The common edges of the features' bins, ``[D, B - 2]``; None if features are not compared."""
+    """The edges between each feature's bins, ``[D, B - 2]``, the same for all hospitals; None if features are not
+    compared. The last of the B bins is for missing values."""
 
     def row(self, X: NDArray[Any], observed: NDArray[np.bool_], labels: NDArray[Any]) -> int | None:
         """See :class:`raysim.strategies.base.Newcomers`."""

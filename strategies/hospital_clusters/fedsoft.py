@@ -85,7 +85,8 @@ class SoftState(State):
     model of cluster s."""
 
     importance: Floats
-    """The shares u, ``[N, S]``; zeros for hospitals without rows."""
+    """For each hospital, the share u of its rows on which each centre has the smallest loss, ``[N, S]``. The setting
+    ``floor`` replaces shares of 0; hospitals without rows have zeros."""
     rounds: int = 0
     """The number of rounds that have changed the centres."""
 

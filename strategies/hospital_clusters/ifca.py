@@ -77,10 +77,12 @@ class Nearest(Statistic):
 
 
 COUNTS = 0.1
-"""The share of the squared clip that is reserved for the numbers of hospitals that have chosen each model."""
+"""The share of the squared clip that is reserved for the array ``chosen``, which tells which model a hospital has
+chosen."""
 
 LEAST = 3
-"""The smallest number by which a noisy sum is divided, because noise can bring the number of hospitals near 0."""
+"""A noisy sum over hospitals is divided by at least this number, because noise can bring the number of hospitals near
+0."""
 
 
 @dataclass(frozen=True)

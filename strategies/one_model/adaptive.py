@@ -34,7 +34,8 @@ from raysim.strategies.base import BelowOne, FederationView, Floats, NonNegative
 from raysim.strategies.shared.weights import Weighted
 
 InitialAccumulator = Literal["zero", "tau2"]
-"""The initial value of ``v``: 0 as in Flower and FedLab, or ``tau^2``, the smallest value that the paper allows."""
+"""The initial value of the accumulated squares v: ``zero`` as in Flower and FedLab, or ``tau2`` (``tau^2``), the
+smallest value that the paper allows."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -42,9 +43,9 @@ class AdaptiveState(State):
     """The state of FedAdagrad, FedYogi or FedAdam between rounds. D is the averaged update (delta) of a round."""
 
     m: Floats
-    """The exponential average of ``D``, ``[P]``."""
+    """The exponential moving average of ``D`` over rounds, ``[P]``."""
     v: Floats
-    """The accumulated squares of ``D``, ``[P]``."""
+    """The accumulated squares of ``D`` over rounds, ``[P]``."""
     steps: int = 0
     """The number of aggregations so far."""
 

@@ -18,4 +18,5 @@ from raysim.strategies.shared.weights import Weighted
 
 @dataclass(frozen=True)
 class FedAvg(Weighted):
-    """Federated averaging. ``weights``: ``samples`` (the paper), ``uniform``, or a ``floor`` for small sites."""
+    """Federated averaging, with hospitals' weights by training rows (``weights: samples``, as in the paper), equal
+    (``uniform``), or by rows with a minimum for small hospitals (``floor``)."""

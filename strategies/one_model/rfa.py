@@ -76,7 +76,7 @@ class WeiszfeldStep(Program):
     nu: float
     hospitals: int
     largest: float
-    """The largest of the hospitals' shares of the mean weight."""
+    """The largest ``share`` of any hospital: its weight, as a multiple of the mean weight."""
     name: str = "rfa_pass"
 
     @property

@@ -12,10 +12,10 @@ by a federated denoising autoencoder. Here ``encoder`` may name a trained autoen
 
 Traffic, with d continuous features among D value columns, e encoded features, G clusters, and P scalars of a model:
 
-- Each hospital once sends D scalars (which columns are continuous), e (its mean patient) and G (its rows in each
-  cluster).
-- Each hospital once receives d scalars (the columns) and ``d + G e`` (columns and centres). If only G' clusters have
-  training rows, it also receives their G' numbers.
+- Each hospital once sends D scalars that tell which of its columns are continuous, the e scalars of its mean patient,
+  and its number of rows in each of the G clusters.
+- Each hospital once receives the indices of the d continuous columns, and later ``d + G e`` scalars: the indices again,
+  and the centres of the clusters. If only G' clusters have training rows, it also receives their G' indices.
 - In a round, each participant receives and sends back P scalars for each cluster in which it has rows.
 """
 

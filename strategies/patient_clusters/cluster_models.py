@@ -44,7 +44,7 @@ from raysim.strategies.shared.clustering import two_levels
 from raysim.strategies.shared.weights import group_weights
 
 FEWEST, MOST = 3, 8
-"""The smallest and the largest number of clusters that the server tries."""
+"""The smallest and the largest number of clusters of patients that the server tries if no number is configured."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,11 +53,11 @@ class LocalLabels:
     belongs to."""
 
     home: Ids
-    """The hospital of each centre, ``[c]``."""
+    """The id of the hospital that computed each of c centres, ``[c]``."""
     centres: Floats
-    """The centres, ``[c, d]``."""
+    """The centres of clusters of patients, with d features each, ``[c, d]``."""
     labels: Ids
-    """The cluster of each centre, ``[c]``."""
+    """The index of the common cluster that each centre belongs to, ``[c]``."""
     hospitals: int
     """N, the number of hospitals in the federation."""
 
@@ -92,9 +92,9 @@ class PatientClusters:
         """Return the number of scalars that each hospital receives with the clusters. It is one number for all
         hospitals, or an array ``[N]``.
 
-        The scalars are the columns and the mean of each cluster. If clusters have a covariance (``factors``), they also
-        include each cluster's offset and the triangle of its matrix. A hospital with its own centres (``local``)
-        receives only the cluster of each of its centres.
+        The scalars are the indices in ``columns``, and the mean of each cluster. If clusters have a covariance
+        (``factors``), they also include each cluster's offset and the lower triangle of its matrix. A hospital with its
+        own centres (``local``) receives only the cluster of each of its centres.
         """
         d = self.means.shape[1]
         whole: int = len(self.columns) + self.count * (d if self.factors is None else 1 + d + d * (d + 1) // 2)
@@ -162,11 +162,11 @@ class PatientState(State):
     of rows in each cluster."""
 
     clusters: PatientClusters
-    """The clusters that contain training rows of some hospital."""
+    """The clusters of patients that contain training rows of at least one hospital."""
     rows: Ids
-    """Each hospital's number of training rows in each cluster, ``[N, G]``."""
+    """Each hospital's number of training rows in each of the G clusters, ``[N, G]``."""
     formed: int
-    """The number of clusters that the server formed, clusters without training rows included."""
+    """The number of clusters that the server formed, including clusters without training rows."""
 
 
 def nearest_centres(columns: Ids, centres: Floats, encoder: str | None = None) -> PatientClusters:

@@ -28,10 +28,11 @@ the paper's method.
 
 Traffic, with d continuous features among D value columns, G clusters, and P scalars of a model:
 
-- Each hospital once sends D scalars (which columns are continuous), ``4 (1 + d + d (d + 1) / 2)`` (its mixture, filled
-  up to 4 components) and G (its rows in each cluster).
-- Each hospital once receives d scalars (the columns) and ``d + G (1 + d + d (d + 1) / 2)`` (columns and mixture). If
-  only G' clusters have training rows, it also receives their G' numbers.
+- Each hospital once sends D scalars that tell which of its columns are continuous, the ``4 (1 + d + d (d + 1) / 2)``
+  scalars of its mixture (filled up to 4 components), and its number of rows in each of the G clusters.
+- Each hospital once receives the indices of the d continuous columns, and later ``d + G (1 + d + d (d + 1) / 2)``
+  scalars: the indices again, and the common mixture. If only G' clusters have training rows, it also receives their G'
+  indices.
 - In a round, each participant receives and sends back P scalars for each cluster in which it has rows. With ``mu`` > 0
   each participant also receives the mean of all models, P scalars.
 """

@@ -21,10 +21,10 @@ from raysim.strategies.shared.silhouette import best_labels
 REGULARISATION, STARTS, ITERATIONS = 1e-6, 5, 100
 
 LOCAL = (2, 3, 4)
-"""The numbers of components that a hospital tries."""
+"""The numbers of components that a hospital tries for its mixture; it chooses the one with the largest silhouette."""
 
 LEAST = 4
-"""The smallest number of rows for which a hospital tries more than one component."""
+"""A hospital with fewer rows than this uses a mixture with one component."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,11 +32,11 @@ class Mixture:
     """A Gaussian mixture with k components over d features."""
 
     weights: Floats
-    """The weights of the components, ``[k]``, with the sum 1."""
+    """The weights of the components, ``[k]``, which sum to 1."""
     means: Floats
     """The means of the components, ``[k, d]``."""
     covariances: Floats
-    """The covariances of the components, ``[k, d, d]``."""
+    """The covariance matrices of the components, ``[k, d, d]``."""
 
     def packed(self) -> Floats:
         """Return a table with one row for each of k components, ``[k, 1 + d + d (d + 1) / 2]``: the weight, the mean,

@@ -16,10 +16,11 @@ no hospital sent k' centres, the server starts with the hospital that sent the m
 
 Traffic, with d continuous features among D value columns, G clusters, and P scalars of a model:
 
-- Each hospital once sends D scalars (which columns are continuous), ``k' d`` (its centres) and G (its rows in each
-  cluster).
-- Each hospital once receives d scalars (the columns) and ``d + G d`` (columns and centres) or, with ``inherit``, k'
-  (the clusters of its centres). If only G' clusters have training rows, it also receives their G' numbers.
+- Each hospital once sends D scalars that tell which of its columns are continuous, the ``k' d`` scalars of its centres,
+  and its number of rows in each of the G clusters.
+- Each hospital once receives the indices of the d continuous columns, and later ``d + G d`` scalars: the indices again,
+  and the centres of the clusters. With ``inherit``, it later receives k' scalars instead: the clusters of its centres.
+  If only G' clusters have training rows, it also receives their G' indices.
 - In a round, each participant receives and sends back P scalars for each cluster in which it has rows.
 """
 

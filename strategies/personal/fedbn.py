@@ -21,7 +21,7 @@ from raysim.strategies.base import FederationView, Ids, Mask, State, Training
 from raysim.strategies.shared.weights import Weighted
 
 RUNNING = "running_mean"
-"""The last part of a tensor's name that identifies a batch norm with statistics."""
+"""The last part of the name of a tensor that only batch-norm layers with running statistics have."""
 
 
 @dataclass(frozen=True)

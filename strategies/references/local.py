@@ -40,7 +40,7 @@ from raysim.strategies.regressions.sums_program import check_linear, design, fam
 from raysim.strategies.trees.whole import LocalTrees
 
 RIDGES = (1.0, 10.0, 100.0)
-"""The ridges from which a hospital chooses, for standardised features."""
+"""The weights of the ridge penalty among which a hospital chooses, for standardised features."""
 
 
 @dataclass(frozen=True, eq=False)

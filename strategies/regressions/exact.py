@@ -23,10 +23,8 @@ from raysim.strategies.base import (
 )
 
 ROWS_A_COLUMN, LEAST_ROWS = 5, 30
-"""The smallest number of rows per column, and in total, with which a hospital's sums may be sent to the server.
-
-From a few Hessians and gradients of fewer rows, the rows could be reconstructed.
-"""
+"""The smallest number of rows per column, and in total, with which the sums of a single hospital may be sent to the
+server. From a few Hessians and gradients of fewer rows, the rows could be reconstructed."""
 
 
 def rows_needed(columns: int) -> int:

@@ -49,18 +49,19 @@ class Family:
 
     name: str
     mean: Callable[[Floats], Floats]
-    """The mean ``mu`` at ``eta``."""
+    """The mean ``mu`` of the label, from the linear predictor ``eta``."""
     loss: Callable[[Floats, Floats], Floats]
-    """The negative log-likelihood of each row, from ``eta`` and ``y``."""
+    """The negative log-likelihood of each row, from the linear predictor ``eta`` and the label ``y``."""
     weight: Callable[[Floats], Floats]
-    """The weight: the derivative of ``mu`` by ``eta``, at ``mu``."""
+    """The weight of each row in the Hessian, from the mean ``mu``: the derivative of ``mu`` by the linear predictor."""
     weight_slope: Callable[[Floats], Floats]
-    """The derivative of the weight by ``eta``, at ``mu``."""
+    """The derivative of the weight by the linear predictor, from the mean ``mu``."""
     own: Callable[[Floats], Floats]
-    """The log-likelihood of each row in a saturated fit, from ``y``. Added to the loss, it gives half the deviance."""
+    """The log-likelihood of each row in a saturated fit (every row's ``mu`` is its label), from the label ``y``. Added
+    to the loss, it gives half the deviance."""
     alone: Callable[[float], float]
-    """The mean loss if every row's ``mu`` is the mean of all rows, as a function of this mean. It is the baseline
-    without columns. It is NaN for linear models, whose loss needs more than the mean."""
+    """The mean loss of a model without columns, whose ``mu`` is the mean label in every row; a function of this mean.
+    NaN for linear models, whose loss needs more than the mean."""
 
     def sums(
         self,

@@ -24,14 +24,12 @@ from raysim.strategies.regressions.lbfgs import Pairs, remembered, uphill
 from raysim.strategies.regressions.newton_steps import FIRTH_CALLS, FIRTH_STOP, ROSE, Fit, Status, independent
 
 PRODUCTS = 2500**2
-"""The largest number of products for which second derivatives are computed (50 MB).
-
-n rows with c pairs of columns need ``n min(n, c)`` products.
-"""
+"""The largest number of products for which second derivatives are computed (50 MB); beyond it, L-BFGS approximates
+them. n rows with c pairs of columns need ``n min(n, c)`` products."""
 SLOW = 0.1
-"""Steps are slow if the expected fall of the loss is more than this share of the previous expected fall."""
+"""Second derivatives are computed if the expected fall of the loss is more than this share of the previous step's."""
 REMEMBERED = 20
-"""The number of steps that L-BFGS remembers."""
+"""The number of earlier steps from which L-BFGS approximates second derivatives."""
 
 
 class Point(NamedTuple):
@@ -47,9 +45,9 @@ class Point(NamedTuple):
     mu: Floats
     weight: Floats
     root: Floats
-    """The lower Cholesky factor ``[k, k]`` of the information."""
+    """The lower Cholesky factor ``[k, k]`` of the information matrix."""
     scaled: Floats
-    """A root of the hat matrix: the hat matrix is ``scaled scaled'``, ``[n, k]``."""
+    """A factor ``[n, k]`` of the hat matrix, which is ``scaled scaled'``."""
     hat: Floats
     """The diagonal of the hat matrix, ``[n]``."""
 

@@ -40,7 +40,7 @@ class Own(NamedTuple):
     gradient: float
     curvature: float
     cross: Floats
-    """The mixed second derivatives ``H_ab [q]``."""
+    """The second derivatives of the loss by the intercept and each of the q slopes, ``[q]``."""
 
     def moved(self, step: Floats) -> float:
         """Return the hospital's intercept after the q slopes have changed by ``step [q]``."""

@@ -16,7 +16,8 @@ from raysim.strategies.base import Answers, Call, Context, FederationView, Ids, 
 from raysim.strategies.regressions.exact import asked
 
 EXPONENTS = 256
-"""The number of powers of two, half of them below 1. Labels beyond the range count as the first or the last power."""
+"""The number of binary exponents that a hospital can send: -128 to 127. An exponent beyond these is sent as the nearest
+of them."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,8 @@ class ScaledState(State):
     """The state of a regression for which labels are multiplied by ``scale``."""
 
     scale: float | None = None
-    """The factor of labels in the fit; None for classes and before the first round."""
+    """The factor by which labels are multiplied in the fit. None if the label has classes, and before the first
+    round."""
 
 
 S = TypeVar("S", bound=ScaledState)

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from raysim.strategies.base import Floats
 
 ARMIJO = 1e-4
-"""The share of the predicted change of the loss that an accepted step must reach."""
+"""An accepted step improves the function by at least this share of the improvement that the gradient predicts."""
 
 Pairs = tuple[tuple[Floats, Floats], ...]
-"""Pairs of an earlier step ``[p]`` and the decrease of the uphill gradient along this step, ``[p]``."""
+"""Earlier steps ``[p]``, each with the uphill gradient before the step minus the uphill gradient after it, ``[p]``."""
 
 
 def remembered(pairs: Pairs, moved: Floats, fell: Floats, most: int) -> Pairs:

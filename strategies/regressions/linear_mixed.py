@@ -26,7 +26,8 @@ from raysim.strategies.regressions.newton_steps import independent
 from raysim.strategies.regressions.sums_program import Grid, as_theta, design, symmetric, triangle, units, upper
 
 LARGEST = 1e9
-"""The largest ratio that is tried. The search ends there: beyond it residuals have almost no variance."""
+"""The largest ratio of the variance of intercepts to the variance of residuals that is tried. If the likelihood still
+rises, the search ends there, because residuals have almost no variance."""
 
 
 class Mixed(NamedTuple):
@@ -36,10 +37,11 @@ class Mixed(NamedTuple):
     """
 
     products: Floats
-    """The products ``Z'Z - k Z'1 1'Z``, ``[p + 1, p + 1]``."""
+    """The products ``Z'Z - k Z'1 1'Z``, ``[p + 1, p + 1]``. ``Z`` has the p columns and the label of the hospital's n
+    rows, ``1`` is a vector of ones, and ``k = ratio / (1 + n ratio)``."""
     products_by_ratio: Floats
     determinant: float
-    """The determinant's logarithm ``ln(1 + n ratio)``."""
+    """The logarithm ``ln(1 + n ratio)`` of a determinant in the likelihood, for a hospital with n rows."""
     determinant_by_ratio: float
 
     def restricted(self, rows: int) -> Restricted:
@@ -136,7 +138,7 @@ class MixedSums(Program):
     p: int
     grid: Grid
     scale: float
-    """The factor of labels in the fit."""
+    """The factor by which labels are multiplied in the fit."""
     bias: int
     """The index of the intercept among the model's parameters."""
     name: str = "linear_mixed"
@@ -172,11 +174,11 @@ class MixedState(ScaledState):
     last."""
 
     tried: tuple[tuple[float, float], ...] = ()
-    """The ratios tried so far, with the derivatives of the restricted likelihood."""
+    """The ratios of variances tried so far, each with the derivative of the restricted log-likelihood by the ratio."""
     fit: Restricted | None = None
-    """The fit at the last ratio, to scaled labels."""
+    """The fit at the last ratio, to labels that are multiplied by ``scale``; None before the first round."""
     ended: bool = False
-    """Whether the ratio was found and hospitals have their intercepts."""
+    """Whether the best ratio of variances was found and hospitals have computed their intercepts."""
 
     @property
     def facts(self) -> dict[str, float]:

@@ -49,7 +49,7 @@ class MetaState(State):
     used: int = 0
     """The number of hospitals that could fit their own regression."""
     between: Floats | None = None
-    """The variance of each coefficient between hospitals, ``[p]``."""
+    """The variance of each coefficient between hospitals, ``[p]``; None before the round."""
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ from raysim.strategies.regressions.sums_program import (
 from raysim.strategies.regressions.wide import WideState, wide_round
 
 WIDEST = 2000
-"""The largest number of columns with which second derivatives are requested for standard errors."""
+"""The largest number of columns for which ``solver: lbfgs`` computes standard errors, which need second derivatives."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +83,7 @@ class NewtonState(ScaledState):
     fit: Fit | None = None
     """The unfinished or final fit; None before the first round."""
     separated: bool = False
-    """Whether the classes were detected as separated."""
+    """Whether the fit found that a linear combination of columns separates the classes."""
     ending: Ending | None = None
     """The sums from which standard errors are computed; None until the fit has ended."""
 

@@ -21,21 +21,23 @@ from raysim.strategies.regressions.families import Family, Sums
 STOP = 1e-10
 """The fit has converged after a step whose expected fall of the loss is at most this share of 1 + the loss."""
 ROSE = 1e-12
-"""The smallest rise of the loss, as a share of 1 + the loss, for which a step is halved."""
+"""A step is halved if the loss rises by more than this share of 1 + the loss."""
 CALLS = 25
-"""The largest number of calls for sums in a fit."""
+"""The largest number of times that a fit may request sums; after that it stops without convergence."""
 FIRTH_STOP, FIRTH_CALLS = 1e-20, 200
-"""``STOP`` and ``CALLS`` for Firth's penalty. Its fits converge linearly, because steps use the information instead of
-the Hessian of Firth's loss."""
+"""``STOP`` and ``CALLS`` for Firth's penalty. Fits with this penalty converge linearly, because steps use the
+information instead of the Hessian of the penalised loss."""
 COLLINEAR = 1e-9
 """A column is left out if less than this share of its squared length remains unexplained by earlier columns."""
 GEOMETRIC = (0.33, 0.40)
-"""If coefficients diverge, the ratio of successive expected falls of the loss, about 1/e, is in this range."""
+"""Coefficients may diverge if each step's expected fall of the loss, divided by the previous step's, is in this range
+around 1/e."""
 RUNS = 3
-"""The number of consecutive steps with such a ratio after which classes are treated as separated."""
+"""The number of consecutive steps with ratios in the range :data:`GEOMETRIC` after which classes are treated as
+separated."""
 FLAT = 1e-8
-"""Classes are also treated as separated if the smallest eigenvalue of the information is below this share of the
-largest."""
+"""Classes are also treated as separated if the smallest eigenvalue of the Hessian, scaled to a diagonal of ones, is
+below this share of the largest."""
 
 Status = Literal["going", "converged", "separated", "stopped"]
 
@@ -90,21 +92,24 @@ class Fit:
     """The coefficients ``[p]`` at which the next sums are needed, with 0 for columns that were left out."""
     ridge: float = 0.0
     shares: bool = False
-    """Whether linearly dependent columns are included and share an effect. This effect is unique under a ridge."""
+    """Whether linearly dependent columns are included and divide an effect among them. A ridge makes the division
+    unique."""
     firth: bool = False
-    """Whether the likelihood is penalised by half the logarithm of the information's determinant."""
+    """Whether Firth's penalty is used: half the logarithm of the information's determinant is added to the
+    log-likelihood."""
     status: Status = "going"
     keep: Mask | None = None
     """A mask ``[p]`` of the columns that are not left out; None before the first sums."""
     accepted: tuple[Floats, float] | None = None
-    """The last point whose loss did not rise, with its loss."""
+    """The last coefficients ``[p]`` at which the loss did not rise, and this loss; None before the first sums."""
     losses: tuple[float, ...] = ()
-    """The penalised loss at every call."""
+    """The penalised loss at each point for which sums were computed."""
     decrements: tuple[float, ...] = ()
-    """The expected fall of the loss at every accepted point."""
+    """For each accepted point, the fall of the loss that is expected of the next step."""
     halvings: int = 0
     information: Floats | None = field(default=None, repr=False)
-    """The unpenalised information ``[p, p]`` of the last accepted point, from which Firth's hat values are computed."""
+    """The unpenalised information ``[p, p]`` at the last accepted point, from which Firth's hat values are computed;
+    None before the first."""
 
     @property
     def going(self) -> bool:
@@ -189,8 +194,11 @@ def _step(curvature: Floats, gradient: Floats, keep: Mask) -> Floats | None:
 
 
 def _penalised(sums: Sums, beta: Floats, ridge: float, firth: bool, keep: Mask) -> Sums:
-    """Return ``sums`` with the ridge penalty and, if ``firth``, with Firth's penalty in the loss. The ridge does not
-    penalise the intercept, the first column."""
+    """Return the loss, gradient and Hessian ``sums`` with the ridge penalty added.
+
+    The ridge does not penalise the intercept, the first column. If ``firth``, Firth's penalty is added to the loss
+    only.
+    """
     weights = np.full_like(beta, ridge)
     weights[0] = 0.0
     loss = sums.loss + float(weights @ beta**2) / 2.0 if ridge else sums.loss

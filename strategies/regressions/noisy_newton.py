@@ -28,13 +28,15 @@ from raysim.strategies.regressions.sums_program import design, symmetric, triang
 from raysim.strategies.view import Noise
 
 FREE = ((1.0 + 5.0**0.5) / 2.0) ** 2.5
-"""The largest ``c R`` for which the Hessian does not increase the norm of a row's contribution: 3.3302."""
+"""If each row of norm at most R sends its gradient, and its Hessian times ``c``, this is the largest ``c R`` with which
+the norm of both together is at most R: 3.3302."""
 LONGEST = 2.0
-"""The largest norm of a step of the coefficients."""
+"""The largest norm of a step of the coefficients; longer steps are shortened to it."""
 MOST_NOISY = 1000
-"""The largest number of columns. Each row has its own gradient and Hessian, which at this limit need 4 MB."""
+"""The largest number of columns for which a fit with noise is allowed. Each row has its own gradient and Hessian, which
+at this limit need 4 MB."""
 BITS = 24
-"""The grid step of noisy sums is ``2^-BITS``."""
+"""Noisy sums are rounded to multiples of ``2^-BITS``."""
 
 
 def scaled(p: int, length: float) -> Floats:

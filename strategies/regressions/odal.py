@@ -82,7 +82,8 @@ class OdalState(State):
     se: Floats | None = None
     """Standard errors of the coefficients, the intercept first, ``[p]``; None before the round."""
     converged: bool = False
-    """Whether the lead's fit converged; otherwise the common point is the model."""
+    """Whether the lead hospital's fit converged. Otherwise the model has the common point, or with ``order: 2`` the
+    result of one Newton step from it."""
 
 
 @dataclass(frozen=True)

@@ -67,25 +67,26 @@ class OwnInterceptsState(ScaledState):
     slopes: Floats | None = None
     """The last accepted slopes, at which the loss did not rise, ``[q]``; None before the first round."""
     step: Floats | None = None
-    """Newton's step from ``slopes``, ``[q]``."""
+    """Newton's step from ``slopes``, ``[q]``; None before the first round."""
     share: float = 1.0
     """The share of ``step`` that is tried next."""
     loss: float = np.inf
-    """The loss at ``slopes``."""
+    """The penalised loss at ``slopes``. After convergence, it is the loss without the penalty at the final slopes."""
     taken: bool = True
-    """Whether the last slopes that were tried have been accepted."""
+    """Whether the last slopes that were tried were accepted, because the loss did not rise."""
     calls: int = 0
-    """The number of calls that requested sums from hospitals."""
+    """The number of slopes that were tried, each with a call to hospitals. The fit ends when it reaches ``CALLS``."""
     halvings: int = 0
-    """The number of halved steps."""
+    """How often a step was halved, because the loss rose."""
     decrements: tuple[float, ...] = ()
-    """The expected fall of the loss at every accepted point."""
+    """For each accepted point, the fall of the loss that is expected of the next step."""
     separated: bool = False
     """Whether a linear predictor separates the classes, so that slopes would grow without limit."""
     se: Floats | None = None
     """Standard errors of the slopes, ``[q]``; None until the fit has converged."""
     left_out: int = 0
-    """The number of hospitals whose outcomes are all alike."""
+    """The number of hospitals that do not affect the slopes, because their rows have one class only or their counts are
+    all 0."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ class InterceptSums(Program):
     bias: int
     """The index of the intercept among the model's parameters."""
     scale: float = 1.0
-    """The factor of labels in the fit."""
+    """The factor by which labels are multiplied in the fit."""
     name: str = "own_intercepts"
 
     @property

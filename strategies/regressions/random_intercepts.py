@@ -73,20 +73,17 @@ STOP = 1e-13
 """The fit has converged after a step whose expected rise of the likelihood is at most this share of 1 + the
 likelihood."""
 PAIRS = 10
-"""The number of earlier steps that improve the curvature."""
+"""The number of earlier steps by which L-BFGS corrects the curvature."""
 FALLING, SHORTER = 0.6, 0.8
-"""Shares by which diverging coefficients are recognised.
-
-With each step, the expected rise falls below the first share of the previous rise, and the step is longer than the
-second share of the previous step.
-"""
+"""Coefficients diverge if in successive steps the expected rise of the likelihood is below the first share of the
+previous rise, but the step is longer than the second share of the previous step."""
 WIDEST = math.log(30.0)
-"""The logarithm of the largest standard deviation of intercepts on the scale of the linear predictor, where 30 means
-certainty. Beyond it the likelihood has no maximum."""
+"""The largest ``ln tau``, the logarithm of the intercepts' standard deviation. Without a ridge, a fit beyond it ends as
+separated, because a linear predictor of 30 already means certainty."""
 MOVES = 1e-3
-"""The smallest step that can be part of a divergence, as a share of the largest coefficient."""
+"""Coefficients do not diverge if the step is shorter than this share of the largest coefficient."""
 DIFFERENCE = 1e-5
-"""The step size of the finite differences of gradients that give second derivatives."""
+"""Second derivatives are computed from gradients at this distance on both sides of a point, for each coordinate."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,17 +93,18 @@ class RandomInterceptsState(ScaledState):
     at: Floats | None = None
     """Coefficients and ``ln tau`` of the last accepted point, ``[p + 1]``; None before the first round."""
     value: float = -np.inf
-    """The approximate log-likelihood at ``at``, with the penalty."""
+    """The approximate log-likelihood at ``at``, less the ridge penalty."""
     gradient: Floats | None = None
-    """The gradient of the log-likelihood at ``at``, ``[p + 1]``."""
+    """The gradient of ``value`` at ``at``, ``[p + 1]``; None before the first round."""
     step: Floats | None = None
-    """The step from ``at``, ``[p + 1]``."""
+    """The whole next step from ``at``, ``[p + 1]``; None before the first round."""
     share: float = 1.0
     """The share of ``step`` that is tried next."""
     pairs: Pairs = ()
-    """Earlier steps, each with the decrease of the gradient along the step."""
+    """Earlier steps, each with the decrease of the gradient from its beginning to its end."""
     rises: tuple[tuple[float, float], ...] = ()
-    """The expected rise of the likelihood, and the longest step of a coefficient, at the last accepted points."""
+    """For each of the last accepted points, the expected rise of the likelihood in the next step, and the largest
+    change of a coefficient in this step."""
     separated: bool = False
     """Whether the coefficients diverge, because the classes are separated."""
     covariance: Floats | None = None

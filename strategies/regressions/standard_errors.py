@@ -34,11 +34,12 @@ class Ending:
     loss: float
     pearson: float
     outcomes: Floats
-    """The sums of rows, labels and :attr:`Family.own`."""
+    """Three numbers: the number of rows, the sum of labels, and the sum of the log-likelihoods of a saturated fit
+    (:attr:`Family.own`)."""
     information: Floats
     """The unpenalised Hessian, ``[p, p]``."""
     meat: Floats
-    """The sum over hospitals of the products of their gradients, ``[p, p]``."""
+    """The sum over hospitals of ``g g'``, where ``g [p]`` is a hospital's gradient; ``[p, p]``."""
 
 
 def model_based(

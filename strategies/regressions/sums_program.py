@@ -18,17 +18,19 @@ from raysim.strategies.regressions.standard_errors import Errors
 from raysim.strategies.uncertainty import Effect
 
 MOST_BITS = 44
-"""The largest ``bits`` of a grid of sums: its step is ``2^-MOST_BITS``."""
+"""The finest grid to which sums are rounded has the step ``2^-MOST_BITS``."""
 
 EFFECTS: Final[Mapping[str, Effect]] = {"logistic": "odds ratio", "poisson": "rate ratio", "linear": "difference"}
-"""The meaning of a coefficient by family: the logarithm of a ratio, or a difference."""
+"""The effect that a coefficient measures, by family. Ratios are the exponential of the coefficient."""
 
 ROOM = 2**10
-"""The largest ratio between a hospital's sum (for example of a scaled column's squares) and its number of rows."""
+"""The largest sum that a hospital can send (for example of a scaled column's squares), divided by the number of rows of
+the largest hospital. For counts above 1, the limit is multiplied by the largest count."""
 
 
 MOST_COLUMNS = 5000
-"""The largest number of columns with second derivatives: 12.5 million numbers, 100 MB, from each hospital."""
+"""The largest number of columns for strategies that need second derivatives. At this limit, each hospital sends 12.5
+million numbers (100 MB)."""
 
 
 def check_linear(

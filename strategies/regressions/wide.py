@@ -23,7 +23,7 @@ from raysim.strategies.regressions.sums_program import RegressionSums, as_theta,
 STOP = 1e-13
 """The fit has converged after a step whose expected fall of the loss is at most this share of 1 + the loss."""
 PAIRS = 20
-"""The number of earlier steps from which the curvature is computed."""
+"""The number of earlier steps from which L-BFGS computes the curvature."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,9 +35,9 @@ class WideState(ScaledState):
     loss: float = np.inf
     """The penalised loss at ``at``."""
     gradient: Floats | None = None
-    """The direction of steepest descent at ``at``, ``[p]``."""
+    """The direction of steepest descent of the penalised loss at ``at``, ``[p]``; None before the first round."""
     step: Floats | None = None
-    """The step from ``at``, ``[p]``."""
+    """The whole next step from ``at``, ``[p]``; None before the first round."""
     share: float = 1.0
     """The share of ``step`` that is tried next."""
     pairs: Pairs = ()

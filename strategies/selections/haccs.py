@@ -55,13 +55,13 @@ ODDS = (0.60, 0.20, 0.14, 0.06)
 """The probabilities of the four classes of simulated speed, fastest first."""
 
 COMPUTE = ((0.0, 0.5), (0.5, 1.0), (1.0, 1.5), (1.5, 2.0))
-"""The range of training times in each class of speed, in tens of seconds."""
+"""The range of a hospital's training time in a round, for each class of speed, in tens of seconds."""
 
 BANDWIDTH = ((75.0, 100.0), (50.0, 75.0), (25.0, 50.0), (1.0, 25.0))
-"""The range of bandwidths in each class of speed, in Mbit/s."""
+"""The range of a hospital's bandwidth, for each class of speed, in Mbit/s."""
 
 MEGABITS, DELAY = 80.0, (0.02, 0.2)
-"""The megabits that a round transfers, and the range of the delay before the transfer, in seconds."""
+"""The megabits that a hospital transfers in a round, and the range of the delay before the transfer, in seconds."""
 
 
 @dataclass(frozen=True)

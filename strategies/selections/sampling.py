@@ -9,8 +9,8 @@ import numpy as np
 from raysim.strategies.base import Draw, Ids, PositiveInt, Selection, ShareOfOne
 
 MANY = 2**17
-"""Above this number of hospitals, a uniform sample does not permute all of them, which would take as long as
-training."""
+"""The largest number of hospitals that a uniform sample permutes. With more, a permutation would take as long as
+training, and the sample is drawn without one."""
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ CLUSTERS = 5
 
 Clusters = PositiveInt | Literal["auto"]
 """The number of clusters of hospitals. ``auto`` means :data:`CLUSTERS`, or the number of hospitals with training rows
-if it is smaller."""
+if there are fewer."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

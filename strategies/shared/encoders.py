@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from raysim.strategies.base import Floats
 
 MARK = "encodes_patients"
-"""The name of the attribute that the decorator sets."""
+"""The name of the attribute that :func:`patient_encoder` sets on a function."""
 
 Encoder = TypeVar("Encoder", bound=Callable[[Floats], Any])
 

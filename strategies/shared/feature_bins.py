@@ -15,8 +15,8 @@ from raysim.strategies.base import Context, Counts, FederationView, Floats, Ids,
 from raysim.strategies.shared.psi import bin_indices
 
 FINE, CLIP = 64, 5.0
-"""The number of bins for quantiles that are released with noise, and the outermost edge of these bins, in standard
-deviations from the mean."""
+"""Quantiles with noise are estimated from counts of values in ``FINE`` bins of equal width, from ``-CLIP`` to ``CLIP``
+standard deviations from the mean."""
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,8 @@ class LabelCounts(Counts):
 
 
 LEAST_EPSILON = 1e-6
-"""The smallest allowed ε. The scale of its noise is a million rows; with much smaller ε the noise would overflow."""
+"""The smallest allowed ε of the Laplace noise on label counts. The noise then has a scale of a million rows; with much
+smaller ε it would overflow."""
 
 
 def check_epsilon(epsilon: float | None) -> None:

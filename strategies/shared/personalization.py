@@ -26,7 +26,7 @@ from raysim.strategies.base import (
 )
 
 RECALIBRATED = "recalibrated"
-"""The name of the recalibrated headline model among the models used."""
+"""The name, in results, of the strategy's most personal model after its recalibration at each hospital."""
 
 
 @dataclass(frozen=True)

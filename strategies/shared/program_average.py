@@ -11,7 +11,8 @@ from raysim.strategies.base import FederationView, Ids, LocalProblem, Needs, Pro
 from raysim.strategies.shared.weights import Weighted
 
 OF_HOSPITALS = Needs.of_hospitals("trains with its own client program")
-"""The information that the server needs in strategies of this module, as privacy guarantees describe it."""
+"""The needs of strategies in this module: their sums can have a privacy guarantee for hospitals, but not for
+patients."""
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,8 @@ prior, renormalised), which matters less at hospitals with more rows.
 
 EPSILON: Smoothing = 0.05
 """The default smoothing. It determines the contribution of an empty bin, about ``P ln(P / epsilon)`` for a class of
-share P. Only figures with the same epsilon are comparable. Other things equal, hospitals cluster best with this value
-(docs/heterogeneity.md). With the authors' 1e-6 a single row in an otherwise empty class outweighs the
+share P. Only PSI values with the same epsilon are comparable. Other things equal, hospitals cluster best with this
+value (docs/heterogeneity.md). With the authors' 1e-6 a single row in an otherwise empty class outweighs the
 distribution over the other classes."""
 
 

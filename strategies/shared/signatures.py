@@ -30,7 +30,8 @@ from raysim.strategies.base import (
 )
 
 CLIP = 5.0
-"""The number of standard deviations from the mean to which noisy signatures clip values."""
+"""Under differential privacy, signatures are computed from values that are clipped to this number of standard
+deviations from the mean."""
 
 Block = Literal["size", "prevalence", "missingness", "mean", "std"]
 BLOCKS: tuple[Block, ...] = ("size", "prevalence", "missingness", "mean", "std")
@@ -195,9 +196,9 @@ class NearestSignature(Newcomers):
     """
 
     participants: Floats
-    """The signatures of the hospitals that were clustered, ``[h, D]``."""
+    """The signatures of the h hospitals that were clustered, D numbers each: ``[h, D]``."""
     cluster: Ids
-    """The model row of the cluster of each of these hospitals, ``[h]``."""
+    """For each hospital that was clustered, the row of ``models`` that has its cluster's model, ``[h]``."""
     classes: int
     blocks: tuple[Block, ...]
     block_scale: bool

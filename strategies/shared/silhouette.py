@@ -14,11 +14,12 @@ from raysim.strategies.base import Floats, Ids
 from raysim.strategies.shared.clustering import by_smallest_member, kmeans
 
 TIE = 1e-12
-"""The largest difference between silhouettes that are treated as equal. Among equal silhouettes, the smaller number of
-clusters is chosen."""
+"""Silhouettes that differ by at most this number are treated as equal. The smaller number of clusters is then
+chosen."""
 
 SAMPLE = 2000
-"""The largest number of rows for the silhouettes of given labels: 32 MB of distances."""
+"""The largest number of rows from which the silhouettes of given labels are computed (32 MB of distances). Of more
+rows, a random sample of this size is used."""
 
 
 def mean_silhouette(distances: Floats, labels: Ids) -> float:

@@ -1,4 +1,4 @@
-"""The weights of hospitals' deltas in averages."""
+"""The weights of hospitals in averages, for example of the changes that hospitals made to the model."""
 
 from __future__ import annotations
 

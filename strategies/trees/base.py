@@ -16,7 +16,7 @@ from raysim.trees.settings import TreeTask
 from raysim.trees.stored import Shape
 
 _STEP = 0x9E3779B97F4A7C15
-"""The step between two states of splitmix64."""
+"""The step between two states of the random number generator splitmix64."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,10 +24,10 @@ class TreesState(State):
     """The state of boosted trees. Row 0 of ``models`` contains the trees."""
 
     edges: tuple[Floats, ...] = ()
-    """The edges of each column's bins, as ``F`` arrays; empty before the first round."""
+    """The edges between bins, one array for each column; empty before the first round."""
     last: dict[str, NDArray[Any]] | None = None
-    """The trees of the last round, in the form in which they are sent. Hospitals have not yet added them to their
-    margins."""
+    """The trees that the last round added, in the form in which they are sent; None if there are none. Hospitals have
+    not yet added the values of these trees to the predictions that they store."""
 
 
 class Trees(Strategy):

@@ -1,4 +1,7 @@
-"""Trees from sums within each cluster of hospitals, for any clustering that is computed before the first round."""
+"""Boosted trees for each cluster of hospitals, grown from histograms that are summed within the cluster.
+
+Any clustering that is computed before the first round can be used.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ class ClusterTreesState(TreesState):
     """
 
     lasts: tuple[dict[str, Any], ...] = ()
-    """Each cluster's :attr:`TreesState.last`; empty before the first round."""
+    """For each cluster, the trees that the last round added (:attr:`TreesState.last`); empty before the first round."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,8 @@ from raysim.trees.losses import GRID, check_counts, gradients, label_scale, labe
 from raysim.trees.settings import TreeTask
 
 SCALES = 64
-"""The number of possible powers of two of a label's magnitude."""
+"""The number of exponents of two that a hospital can send for its largest label: 0 to 63. A larger exponent is sent as
+63."""
 
 
 @dataclass(frozen=True)
@@ -111,9 +112,10 @@ class Histograms(Program):
     which: Ints
     nodes: Ints
     before: bytes
-    """A digest of the trees before this one, on which the gradients of rows depend."""
+    """A digest of all trees of earlier boosting steps. The gradients of rows depend on these trees, and are cached
+    until the digest changes."""
     key: int = 0
-    """The key of the random choice of rows, if a tree is grown on a share of them."""
+    """The seed of the random choice of rows; it has no effect if trees are grown on all rows."""
     name: str = "histograms"
 
     @cached_property

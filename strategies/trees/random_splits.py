@@ -60,16 +60,17 @@ from raysim.trees.settings import TreeTask
 from raysim.trees.stored import Shape
 
 BITS = 24
-"""The grid step of the sums is ``2^-BITS``."""
+"""Sums over the rows of a leaf are rounded to multiples of ``2^-BITS``."""
 
 SHRINKING = 3.0
-"""The multiple of the gradient noise's standard deviation by which leaves are shrunk."""
+"""This multiple of the standard deviation of the gradients' noise is added to the denominator of a leaf's value, which
+shrinks the value."""
 
 LEAST_ROWS = 10
 """The smallest ``model.min_rows`` that is allowed under a privacy guarantee."""
 
 Ranges = tuple[tuple[float, float] | None, ...]
-"""The declared limits of each numeric column."""
+"""The declared limits of each column, lowest and highest; None for a categorical column."""
 
 
 def bound_of(task: TreeTask) -> tuple[float, float]:

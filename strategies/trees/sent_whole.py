@@ -69,8 +69,8 @@ class NextTrees(Program):
     lacking: int
     key: int
     known: Floats | None = None
-    """The trees that the hospital lacked, if it already received them for its validation rows. None: the call sends
-    them."""
+    """The trees that the hospital lacked, if it already received them for its validation rows; None if they are sent
+    with the call."""
     name: str = "next trees"
 
     @property

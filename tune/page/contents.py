@@ -24,7 +24,7 @@ from raysim.tune.pareto import signed
 from raysim.tune.spaces import Space
 
 MOST_ROWS = 60
-"""The largest number of trials in the table. ``trials.csv`` has all trials."""
+"""The largest number of trials in the page's table. ``trials.csv`` has all trials."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Setting:
     """The facts about a sweep and its data that are printed at the foot of its page."""
 
     data: str
-    """The fingerprint of the data."""
+    """A digest of the first seed's data, which changes if the data change."""
     hospitals: int
     rows: int | None
     """The number of rows of the data; None if hospitals report their numbers of rows with noise."""
@@ -41,13 +41,13 @@ class Setting:
     config: str
     """The sweep file's text."""
     mlflow: str
-    """The address of the trials in MLflow, or the command that opens them; empty without a store."""
+    """The address of the trials in MLflow, or the command that opens them; empty if no store is configured."""
     runs: Mapping[int, str]
-    """The pages of the recommended configuration's runs on test rows, by seed."""
+    """For each seed, the path of the page on the run with the recommended configuration on test rows."""
     warning: str
-    """A caveat on the choice; may be empty."""
+    """A warning that validation rows have few events; empty if they have enough."""
     notes: Sequence[str] = ()
-    """Notes of the source on the data that it read."""
+    """Remarks of the data source on the data that it read."""
     command: str = "raysim sweep sweep.yaml"
     """The command that reproduces the sweep."""
 

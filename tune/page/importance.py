@@ -88,7 +88,7 @@ def varied(choice: Choice, space: Space) -> Sequence[str]:
 
 
 TREES, DEPTH, SEED = 64, 64, 0
-"""The settings of the forest. The number and largest depth of trees are Optuna's."""
+"""The number of trees in the random forest, their largest depth, and the seed. The first two are Optuna's defaults."""
 
 
 def shares(points: Floats, response: Floats, box: Floats, coordinates: Sequence[Sequence[int]]) -> Floats:

@@ -25,13 +25,14 @@ from raysim.tune.spaces import Space
 RECOMMENDED, FRONT, DOMINATED = Style(11, "diamond"), Style(9, "circle"), Style(-1, "square", "open")
 
 SHORT = {"auroc": "AUROC", "worst_decile": "worst", "size_bias_abs": "size bias", "gini": "Gini", "std": "deviation"}
-"""Short names of objectives."""
+"""Short names of objectives for the columns of a heat map; all other objectives keep their names."""
 
 MOST_LINES = 400
-"""The largest number of trials in parallel coordinates: all trials of the Pareto set, and every n-th of the others."""
+"""The number of trials in parallel coordinates above which trials are left out. The Pareto set is always drawn, with an
+evenly spaced sample of the others."""
 
 STEPS = 300
-"""The number of points of the hypervolume curve."""
+"""The largest number of points of the hypervolume curve."""
 
 
 def figures(choice: Choice, space: Space) -> list[Figure]:

@@ -111,10 +111,11 @@ class TrialCallback(Callback):  # type: ignore[misc]
 
 
 SCRATCH = ".tune"
-"""The folder of Ray Tune's temporary files. It is removed afterwards."""
+"""The name of the folder of Ray Tune's temporary files, which is removed when trials have ended or the sweep is
+stopped."""
 
 ALIVE = "alive"
-"""The folder for the heartbeats of trials, within :data:`SCRATCH`."""
+"""The name of the folder, within :data:`SCRATCH`, in which trials touch files as heartbeats."""
 
 QUIET = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
@@ -124,17 +125,15 @@ QUIET = {
     "TUNE_WARN_INSUFFICENT_RESOURCE_THRESHOLD_S": "3600",
     "RAY_AIR_NEW_OUTPUT": "0",
 }
-"""Settings that turn off Ray Tune's logging, saving and warnings, which take longer than a trial."""
+"""Environment variables that turn off Ray Tune's logging, saving and warnings, which take longer than a trial."""
 
 
 CAUGHT = (signal.SIGINT, signal.SIGUSR1)
 """The signals for which Ray Tune installs handlers that it does not remove."""
 
 SPECK = 0.001
-"""The amount of a resource of the driver's node that each trial requests.
-
-The request makes Ray run trials on the driver's node. From this node rows are sent to the actors.
-"""
+"""The amount that each trial requests of a resource that only the driver's node has. Ray therefore runs trials on this
+node, from which rows are sent to the actors."""
 
 
 def drive(

@@ -16,11 +16,11 @@ from typing import Any
 from ray.tune import Callback
 
 LOOK_SECONDS = 1.0
-"""The time between two checks of the driver, in seconds."""
+"""The smallest time between two checks of heartbeats by the driver, in seconds."""
 
 COUNTED_SECONDS = 10.0
-"""The largest part of the time between two checks that is treated as silence, in seconds. A suspended driver checks
-nothing."""
+"""The largest number of seconds between two checks that count as silence of a trial. The rest is ignored, because a
+suspended driver checks nothing."""
 
 
 class Pulse:

@@ -49,11 +49,11 @@ class Places:
 
     hospitals: Hospitals
     at_once: int
-    """The number of trials that run concurrently."""
+    """The largest number of trials that run concurrently."""
     session: Session
-    """The session that executes runs outside trials."""
+    """The session that executes runs outside trials: the recommended trial's runs on test rows."""
     where: str
-    """A short text on the processes that run the trials."""
+    """A text for the user that says in which processes trials run."""
 
 
 @contextlib.contextmanager

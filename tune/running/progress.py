@@ -16,7 +16,7 @@ from raysim.tune.journal import Finished
 from raysim.tune.settings import Sweep
 
 PLAIN_SECONDS = 5.0
-"""The smallest time between two plain lines, in seconds."""
+"""The smallest time between two lines of progress if there is no terminal, in seconds."""
 
 
 class SweepProgress:

@@ -23,7 +23,8 @@ reserved all CPUs."""
 
 
 STATE = "standing-{}.safetensors"
-"""The file with the state of a seed's run, by the seed's index. It is missing if the run has not begun."""
+"""The name of a checkpoint's file with the state of a seed's run; the seed's index replaces ``{}``. The file is missing
+if the run has not begun."""
 
 
 class TrialProcess(Trainable):  # type: ignore[misc]

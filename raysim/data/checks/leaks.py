@@ -22,15 +22,16 @@ from raysim.data.checks.suspects import LEVELS, Leaks, Suspect, columns_at, in_o
 from raysim.data.raw_columns import RawColumns
 
 WARN, ASK, LIST = 0.95, 0.90, 0.80
-"""Limits on the AUROC of a single column. A column above ``WARN`` (by its lower confidence limit) gets a warning, above
-``ASK`` a question, and above ``LIST`` an entry in a list.
+"""Limits on the AUROC of a single column, above which the column is reported as a warning (``WARN``), as a question
+(``ASK``) or in a list (``LIST``). For ``WARN``, the lower confidence limit of the AUROC must be above the limit.
 """
 
 FLAG = 0.80
-"""The AUROC of a missing-value flag above which a warning names the flag's column."""
+"""The limit on the AUROC with which missing values of a column predict the label. Above it, a warning names the column.
+"""
 
 HIGH = 0.97
-"""The AUROC of a model above which it counts as unusually high."""
+"""The AUROC above which a model's AUROC counts as unusually high."""
 
 _LOOSE = 0.05  # how far the lower confidence limit may lie below the limit that the AUROC exceeds
 _ROWS = 10  # fewest rows without a value, rows with a value, and rows with a code

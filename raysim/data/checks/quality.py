@@ -31,7 +31,7 @@ FACTORS = {
     10.0: "about ten times",
     1.8: "about 1.8 times",
 }
-"""Factors between the usual units of a measurement, each with its text in a finding."""
+"""Factors between the usual units of a measurement, each with the words that describe it in a message."""
 
 _ENOUGH = 20  # fewest recorded values of a hospital whose quartiles are compared
 _ROWS = 10  # fewest rows with the same value, or without a value, at a hospital; fewest shared rows

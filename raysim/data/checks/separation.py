@@ -22,7 +22,8 @@ from raysim.metrics.measures import hanley_mcneil
 from raysim.metrics.segments import sortable
 
 FEWEST = 5
-"""The smallest number of rows of the class, and of the rest, with which a hospital is included."""
+"""The smallest number of rows of a class, and of rows of other classes, with which a hospital is included in an AUROC.
+"""
 
 # Rows are sorted by a key of 64 bits: hospital from bit 40, value from bit 8, class below. Masks of value and class
 # follow.
@@ -35,8 +36,8 @@ class Separation:
     """How well one column separates one class from the rest: the AUROC within hospitals."""
 
     auroc: float
-    """The mean AUROC over included hospitals, weighted by ``m n / (m + n)`` for ``m`` events and ``n`` other rows; NaN
-    if no hospital is included.
+    """The mean AUROC over included hospitals, weighted by ``m n / (m + n)`` for ``m`` rows of the class and ``n`` other
+    rows; NaN if no hospital is included.
     """
     se: float
     """The standard error of ``auroc``."""
@@ -56,7 +57,9 @@ class Cells:
     hospital: Ints
     """The hospital of each cell, ``[G]``."""
     value: NDArray[Any]
-    """A number that orders a hospital's cells by value, ``[G]``; equal for equal values at different hospitals."""
+    """A number for each cell, ``[G]``, that is greater for a greater value of the column, and the same for the same
+    value at different hospitals.
+    """
     counts: Ints
     """The number of rows of each of the ``C`` classes in each cell, ``[G, C]``."""
 

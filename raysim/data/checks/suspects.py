@@ -28,7 +28,7 @@ class Suspect:
     """The name of the column in the source; empty for findings about hospitals, patients or the label."""
     level: Level
     text: str
-    """A sentence that names the column, what is suspect about it, and what to do."""
+    """The message to the user: what is suspect and, in most messages, what to do."""
 
 
 @dataclass(frozen=True)

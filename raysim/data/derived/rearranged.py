@@ -18,11 +18,11 @@ class Added:
     """Rows to add to a federation."""
 
     X: NDArray[np.float32]
-    """The features of the rows after preprocessing, ``[k, F]``."""
+    """The features of the ``k`` rows after preprocessing, ``[k, F]``."""
     y: NDArray[Any]
     """The labels of the rows, ``[k]``."""
     hospital: NDArray[np.int64]
-    """The hospital of each row, ``[k]``."""
+    """The index of each row's hospital in the federation, ``[k]``."""
 
     @staticmethod
     def none(federation: Federation) -> Added:

@@ -31,7 +31,7 @@ from raysim.core.words import counted
 from raysim.data.records import Records
 
 Rows = tuple[Floats, Floats]
-"""``X [n, F]`` and ``y [n]``: real in regression, 0 or 1 in classification."""
+"""Features ``X [n, F]`` and labels ``y [n]``. A label is a real number in regression, and 0 or 1 in classification."""
 
 Covariance = Literal["wishart", "identity"]
 SIZES = {"regression": (50, 150), "classification": (100, 200)}
@@ -93,7 +93,7 @@ def coalition_sets(
 
 
 PART = "part"
-"""The column of the sampled training and test sets, for ``data.split: {column: part}``."""
+"""The name of the column that divides rows into training and test sets, for ``data.split: {column: part}``."""
 
 
 class Coalitions(BaseModel):

@@ -28,9 +28,11 @@ Unit = Literal["hours", "minutes", "seconds"]
 _HOUR: dict[Unit, int] = {"seconds": 3600, "minutes": 60, "hours": 1}
 _OF_DURATIONS = {"s": 3600, "ms": 3_600_000, "us": 3_600_000_000, "ns": 3_600_000_000_000}
 _LAST = 90 * 24
-"""Largest number of hours after admission at which the assumed unit is accepted."""
+"""If a unit of time is assumed, the largest number of hours after admission that a time may be; a later one is an
+error.
+"""
 _STEPS = (1, 2, 3, 4, 6, 8, 12, 24)
-"""Numbers of hours between rows at which the assumed unit is accepted; other steps suggest another unit."""
+"""If a unit of time is assumed, the numbers of hours that may lie between rows; another number is an error."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class Hours:
     """The length of an hour in the unit of each file's column ``time``, and notes on the times of a cohort."""
 
     length: Mapping[str, int]
-    """The number of units of the column ``time`` in an hour, by file."""
+    """How many units of the column ``time`` make an hour, by the name of the file."""
     notes: tuple[str, ...]
     """Notes on the assumed unit, steps of several hours, and rows that are left out, one line each."""
 
@@ -89,11 +91,11 @@ class _Times:
 
     file: Path
     known: NDArray[Any]
-    """The times that are numbers, ``[T]``."""
+    """The different times, without missing and infinite ones, ``[T]``."""
     rows: NDArray[np.int64]
     """The number of rows with each time, ``[T]``."""
     without: int
-    """The number of rows without a time."""
+    """The number of rows whose time is missing or infinite."""
 
     @staticmethod
     def read(connection: duckdb.DuckDBPyConnection, view: str, file: Path) -> _Times:

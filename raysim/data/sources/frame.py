@@ -25,12 +25,14 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SOURCE = "table"
-"""The name of the source that reads the file."""
+"""The name of the data source that reads a stored data frame."""
 
 FILE = "frame.parquet"
 
 _WRITTEN = (str, int, float, Decimal, np.number, np.bool_)
-"""The types of values that may occur together in one column. Each value is then stored as its text."""
+"""The types of values that may be mixed in one column of a data frame. Each value of such a column is stored as its
+text.
+"""
 
 
 def data_section(frame: pd.DataFrame, keys: Mapping[str, Any]) -> dict[str, Any]:

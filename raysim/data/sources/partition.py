@@ -21,7 +21,7 @@ from raysim.core.streams import stream
 TRIES = 1000
 
 TEST = 0.2
-"""The share of a hospital's rows that are for test."""
+"""The share of a hospital's rows that become test rows."""
 
 
 def dirichlet(labels: Ids, hospitals: int, alpha: float, seed: int, *, min_size: int = 10) -> Ids:

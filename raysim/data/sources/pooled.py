@@ -23,7 +23,7 @@ from raysim.data.records import Records
 from raysim.data.sources.partition import dirichlet, holdout, similarity
 
 PART = "part"
-"""The column of the stratified holdout, for ``data.split: {column: part}``."""
+"""The column of the division into training and test rows, stratified by class, for ``data.split: {column: part}``."""
 
 
 class Alternatives(BaseModel):

@@ -31,8 +31,8 @@ COUNTS = ("count_min", "count_median", "count_max")
 BEHAVIOURS = ("standing", "resting", "moving", "eating", "interacting", "young_present")
 NO_ANIMAL = ("blank", "empty", "human")
 BANDS = {"11-50": "11", "Nov-50": "11", "51+": "51"}
-"""A count above ten is recorded as a band and becomes the band's lower end. In the file a spreadsheet has turned 11-50
-into ``Nov-50``.
+"""The number that replaces each band in a column of counts: the band's lower end. Counts above ten are recorded as
+bands, and in the file a spreadsheet has turned 11-50 into ``Nov-50``.
 """
 
 _YEAR, _DAY = 365.25, 86_400.0  # days, seconds

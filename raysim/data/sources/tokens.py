@@ -21,7 +21,9 @@ from raysim.core.errors import DataError
 from raysim.data.sources.pooled import Homed
 
 PADDING, WORDLESS = 0, 1
-"""The ids that no word has: padding in front of a short text, and the id of a text without a word (``:-)``)."""
+"""The ids that stand for no word: ``PADDING`` fills the places in front of a short text, and ``WORDLESS`` stands for a
+text without a word, such as ``:-)``.
+"""
 
 FIRST = 2
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import duckdb
 
 STATISTICS = ("last", "mean", "min", "max", "count")
-"""The statistics of each measurement that become features."""
+"""The statistics of a measurement's values in a stay, each of which becomes a feature."""
 
 _FILES = {"dyn": ("stay_id", "time"), "sta": ("stay_id",), "outc": ("stay_id", "label")}
 _TABLES = {name: TABLES[name] for name in ("patient", "hospital")}
@@ -48,7 +48,7 @@ _PREDICTS = {
     "sepsis": "sepsis",
     "kidney_function": "kidney function",
 }
-"""The meaning of the label of the benchmark's tasks, by the name of the cohort's folder."""
+"""What the label of each of the benchmark's tasks means, by the name of the folder of the task's cohort."""
 
 
 class Yaib(BaseModel):

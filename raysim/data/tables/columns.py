@@ -16,7 +16,7 @@ from raysim.data.tables.reading import typed
 from raysim.data.tables.rules import canonical_number
 
 _AS_FLOAT = r"^-?(?:0|[1-9][0-9]*)\.0$|^-?[1-9](?:\.[0-9]+)?e\+[0-9]{2}$"
-"""The pattern of a whole number that a program has read and written as a float."""
+"""The pattern of a whole number that a program has read and written as a float, such as ``12.0`` or ``1.2e+15``."""
 
 
 def numbers(

@@ -32,10 +32,12 @@ MANY_CATEGORIES = 50
 """Largest number of categories without a warning, in a column that is not listed in ``data.categorical``."""
 
 MANY_NUMBERS = 12
-"""Largest number of different numbers without a warning, among the texts of an unlisted categorical column."""
+"""The largest number of different numbers without a warning, in a column that is read as categories because of its
+texts and is not listed in ``data.categorical``.
+"""
 
 FURTHER = "..."
-"""The entry in a list of columns that means every further column of that kind."""
+"""The item of ``data.numeric`` or ``data.categorical`` that stands for all columns of this kind that are not listed."""
 
 _NAMED = 12
 

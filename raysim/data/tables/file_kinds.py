@@ -11,10 +11,10 @@ from typing import Literal
 from raysim.core.errors import DataError
 
 Kind = Literal["text", "gzip", "parquet"]
-"""The kinds that can be read: text, text in gzip, and Parquet."""
+"""The kinds of files that can be read: text, text compressed by gzip, and Parquet."""
 
 HEAD = 4096
-"""Number of bytes at the beginning of a file from which its kind is recognised."""
+"""The number of bytes at the beginning of a file by which its kind is recognised."""
 
 _BY_PANDAS = (
     (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an Excel workbook of the old kind", "read_excel", "xlrd"),
@@ -25,8 +25,8 @@ _BY_PANDAS = (
     (b"ARROW1", "a Feather file", "read_feather", ""),
     (b"ORC", "an ORC file", "read_orc", ""),
 )
-"""The first bytes of files that pandas can convert, each with the file's kind, pandas' function, and the package that
-the function needs.
+"""The first bytes of files that pandas can convert, each with the file's kind, the pandas function that reads it, and
+the package that this function needs (empty: none).
 """
 
 _PACKED = (

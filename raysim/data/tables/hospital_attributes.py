@@ -15,7 +15,9 @@ from raysim.data.tables.columns import texts
 from raysim.data.tables.spelling import twin_warnings
 
 UNKNOWN, MIXED = "unknown", "mixed"
-"""The value of an attribute that a hospital lacks (``UNKNOWN``), or that differs between its rows (``MIXED``)."""
+"""The texts in place of an attribute's value: ``UNKNOWN`` if the value is missing, and ``MIXED`` if it differs between
+the rows of a hospital.
+"""
 
 
 def hospital_attributes(

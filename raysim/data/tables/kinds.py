@@ -31,7 +31,7 @@ Kind = Literal["empty", "number", "truth", "category", "date", "mixed"]
 Form = Literal["limit", "comma", "grouped", "date", "unit", "code", "pair", "absent", "other"]
 
 SPACES = " \u00a0\u2009\u202f"
-"""Blanks that may separate the thousands of a number, for a regular expression."""
+"""The blanks that may separate the thousands of a number, to be inserted into a regular expression."""
 
 _NUMBER, _ZEROS = re.compile(NUMBER), re.compile(r"[+-]?0[0-9]")
 _LETTERS = r"[^\W\d_]"
@@ -65,13 +65,13 @@ _FORMS: tuple[tuple[Form, re.Pattern[str]], ...] = (
 )
 _AMOUNT = re.compile(r"(?:(?:<=?|>=?|≤|≥)\s*)?[+-]?\d+(?:[.,]\d+)?\s*")
 _FEW = 12
-"""Largest number of different values at which texts such as ``5 mg`` or ``5/6`` may be levels of a category."""
+"""The largest number of different values of a column in which texts such as ``5 mg`` or ``5/6`` may be categories."""
 
 _FEW_MARKS = 3
-"""Largest number of different marks that may be in most rows of a column of numbers."""
+"""The largest number of different texts, such as ``hemolysed``, that may be in most rows of a column of numbers."""
 
 _SHOWN, _LONGEST = 5, 20
-"""Largest number of marks in a message, and largest number of letters of each mark."""
+"""The largest number of a column's texts that a message shows, and the largest number of characters of each."""
 
 
 @dataclass(frozen=True)

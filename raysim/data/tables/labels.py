@@ -27,7 +27,7 @@ EVENT = re.compile(
     r"décédé|décédée|deces|décès|fallecido|readmitted",
     re.IGNORECASE,
 )
-"""The names of an event among two classes."""
+"""The pattern of class names, such as ``yes`` or ``died``, that suggest the event (the positive class)."""
 
 _ANSWERS = frozenset(("0", "1", "no", "yes", "n", "y", "false", "true", "f", "t", "nein", "ja", "non", "oui"))
 _SINGLE = 3  # classes of one row that warnings name

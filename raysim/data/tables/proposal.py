@@ -23,7 +23,7 @@ from raysim.data.tables.kinds import Finding, dates_of, find
 from raysim.data.tables.labels import event_of
 
 ROWS = 250_000
-"""Largest number of rows that are examined."""
+"""The largest number of rows that are examined. Of a longer table, evenly spaced rows are examined."""
 
 _OF = r"(id|name|no|nr|num|number|code|key|hash)?"  # "of it", as in hospital_id
 _HOSPITAL = re.compile(
@@ -52,7 +52,7 @@ _FOLLOWED = re.compile(
 )
 _READMITTED, _EVENT = re.compile("readm|relapse|recurr"), re.compile(r"e|event|status|death|dead|died", re.IGNORECASE)
 _BLANK = re.compile(r"[?.*#_-]+")
-"""The pattern of marks that mean no value, in columns of texts as well as of numbers."""
+"""The pattern of texts such as ``?`` or ``--``, which mean a missing value in a column of categories."""
 
 _MOST_CLASSES, _MOST_CATEGORIES, _FEW = 20, 100, 20
 

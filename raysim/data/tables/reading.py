@@ -16,7 +16,7 @@ from raysim.data.tables.kinds import Finding, find
 from raysim.data.tables.rules import MISSING, NUMBER, TRUE, Reading, unquoted
 
 EXACT = 2.0**53
-"""The largest number up to which all whole numbers are exact as floats."""
+"""The number up to which every whole number is exact as a float64."""
 
 
 def unquoted_table(table: pa.Table) -> pa.Table:

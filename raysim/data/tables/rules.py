@@ -15,16 +15,18 @@ MISSING = (
 """The texts that mean a missing value in every column of every table, with or without blanks around them."""
 
 TRUE, FALSE = ("1", "True", "TRUE", "true"), ("0", "False", "FALSE", "false")
-"""The spellings of truth values."""
+"""The texts that are read as true, and those that are read as false."""
 
 NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:inf|Inf|INF|infinity|Infinity|INFINITY)"
-"""The pattern of a number, without blanks around it."""
+"""The pattern of a number, without blanks before or after it."""
 
 RULES = ("half", "limit", "missing")
-"""The rules for a value beyond a limit: half of the limit, the limit, or a missing value."""
+"""The rules for a value that is known only by a limit, such as ``<0.3``: it is read as half of the limit, as the limit,
+or as missing.
+"""
 
 KEPT_AS_TEXT = '="((?:[^"]|"")*)"'
-"""The pattern of a spreadsheet's formula for a text, which preserves leading zeros: ``="007"``."""
+"""The pattern of a spreadsheet's formula for a text, such as ``="007"``. Such formulas preserve leading zeros."""
 
 _DIGITS = 22
 

@@ -14,7 +14,7 @@ from raysim.core.errors import DataError
 from raysim.core.words import listed
 
 TOTALS = frozenset(("total", "totals", "grand total", "sum", "all", "overall", "gesamt", "summe"))
-"""The names of a spreadsheet's line of totals, in lower case."""
+"""The names, in lower case, that suggest that a row is a spreadsheet's line of totals."""
 
 _LETTERS = frozenset("ynjostfmwvu01")  # letters of answers (yes, no; true, false) and sexes, in several languages
 _ANSWERS = 6  # largest number of different answers

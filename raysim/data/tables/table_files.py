@@ -24,7 +24,7 @@ from raysim.data.tables.table_file import Read, check_table, read_table
 from raysim.data.tables.text_form import NO_KEYS, Form, Keys
 
 HOSPITAL = "hospital"
-"""The column that is added where the files name the hospitals."""
+"""The name of the column that is added if each file has the rows of one hospital and is named after it."""
 
 _ENDINGS = re.compile(r"(\.(csv|tsv|txt|tab|dat|data|parquet|pq))?(\.gz)?$", re.IGNORECASE)
 _NAMED = 6  # columns and files that a sentence names

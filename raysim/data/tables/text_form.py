@@ -23,13 +23,13 @@ from typing import IO, Literal, cast
 from raysim.core.errors import DataError
 
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
-"""The separators of columns, each with its name."""
+"""The characters that may separate columns, each with its name in error messages."""
 
 WESTERN = "cp1252"
-"""The encoding of Western European texts that are not UTF-8: Latin-1 with the additions of Windows."""
+"""The encoding that is assumed for Western European texts that are not UTF-8: Latin-1 with the additions of Windows."""
 
 LINES = 1000
-"""Number of lines from which the separator is recognised."""
+"""The largest number of lines at the beginning of a file by which its separator is recognised."""
 
 _BYTES = 1 << 20
 _BOMS = (
@@ -60,7 +60,7 @@ class Keys:
 
 
 NO_KEYS = Keys()
-"""Keys that name no part of the form."""
+"""The keys of a file whose separator, decimal mark and encoding are not configured."""
 
 
 @dataclass(frozen=True)

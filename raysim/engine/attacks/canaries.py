@@ -25,15 +25,17 @@ class Canaries(Tampering):
     """
 
     hospital: Ids
-    """The hospital of each canary, ``[M]``: the canary itself, or the hospital at which the canary is a patient."""
+    """The id of each canary's hospital, ``[M]``: the canary itself if canaries are hospitals, else the canary patient's
+    hospital."""
     inside: Mask
     """Whether each canary is in the data, ``[M]``."""
     parameters: Ids
-    """The indices of the parameters of each canary's own feature, ``[M, k]``."""
+    """The indices of the ``k`` model parameters that belong to each canary's own feature, ``[M, k]``."""
     length: float | None
-    """The 2-norm of a canary hospital's update. None means that canaries are patients, whose rows are in the data."""
+    """The 2-norm of the update that a canary hospital sends. None means that canaries are patients, and that no update
+    is replaced."""
     single: bool
-    """Whether the server receives each hospital's update separately; else it receives sums."""
+    """Whether the server receives each hospital's update separately; otherwise it receives only sums of updates."""
 
     def update(self, hospital: int, delta: Floats, limit: float) -> Floats:
         """Return the vector that replaces a hospital's trained update ``delta [P]``, before it is clipped and sent.
@@ -69,7 +71,8 @@ class Watch(Step):
 
     canaries: Canaries
     rounds: list[Floats] = field(default_factory=list)
-    """The components of the update along the canaries, one array ``[M]`` per round; see :meth:`Canaries.components`."""
+    """For each round, the component of the round's update along each canary, ``[M]``; see :meth:`Canaries.components`.
+    """
 
     def fitted(self, cohort: ScheduledCohort) -> ScheduledCohort:
         if not self.canaries.single or cohort.problem is None or cohort.problem.sent is None:

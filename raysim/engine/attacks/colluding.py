@@ -16,12 +16,12 @@ from raysim.engine.attacks.own_attacks import within
 from raysim.strategies.base import Floats, Ids, Mask
 
 IPM = 0.5
-"""The default factor of inner product manipulation (IPM)."""
+"""The default factor of inner product manipulation (IPM): attackers send minus this factor times the mean of updates
+that they know."""
 
 Server = Callable[[int, Floats], Floats]
-"""The type of the server's aggregation: a function of a sum's index and its updates ``[m, P]`` that returns the
-aggregate ``[P]``.
-"""
+"""The type of the server's aggregation: a function of a sum's index and the updates ``[m, P]`` that belong to this sum.
+It returns their aggregate ``[P]``."""
 
 
 class Colluders:

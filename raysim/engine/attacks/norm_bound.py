@@ -34,7 +34,7 @@ class NormBound(Step):
     name: str
     """The strategy's name in errors."""
     weights_fixed: bool
-    """Whether a privacy guarantee has fixed the weights, which are then left unchanged."""
+    """Whether a privacy guarantee has fixed the weights of updates. If so, the rule leaves them unchanged."""
 
     def fitted(self, cohort: ScheduledCohort) -> ScheduledCohort:
         problem = cohort.problem

@@ -25,11 +25,13 @@ class FeatureScale:
     """How preprocessing scaled a feature and filled its missing values."""
 
     mean: float = 0.0
-    """The mean that was subtracted from the values, divided by the scale."""
+    """The feature's mean before preprocessing, divided by the feature's scale."""
     gap: float | None = None
-    """The scaled value that replaces missing ones; None: no value is missing."""
+    """The scaled value that replaces missing values. None means that no value is missing, or that the feature was not
+    scaled."""
     flag: int | None = None
-    """The column that is 1 where a value is missing; None: no such column, and values equal to ``gap`` are missing."""
+    """The index of the column that is 1 where the feature is missing. None means that there is no such column, so that
+    values equal to ``gap`` count as missing."""
 
     @staticmethod
     def of(federation: Federation, feature: int) -> FeatureScale:
@@ -51,7 +53,8 @@ class FeatureScale:
 
 
 UNITS = 88.4
-"""The factor of the attack ``units``: it converts creatinine from mg/dl to µmol/l."""
+"""The default factor by which the attack ``units`` multiplies a feature: it converts creatinine from mg/dl to µmol/l.
+"""
 
 
 class Tampering(HospitalStep):
@@ -87,13 +90,13 @@ class OwnAttack(Tampering):
     round: int
     """The number of the round."""
     hospitals: int
-    """The number of hospitals."""
+    """The number of hospitals in the federation."""
     classes: int
     """The number of classes of the label."""
     feature: int | None
-    """The index of the feature that the attack changes; None: no feature."""
+    """The index of the feature that the attack changes; None means that the attack changes no feature."""
     measured: FeatureScale = FeatureScale()
-    """The scaling of that feature's values."""
+    """How preprocessing scaled the feature that the attack changes."""
 
     @property
     def _kind(self) -> str:

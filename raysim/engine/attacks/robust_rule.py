@@ -27,21 +27,23 @@ class Tally:
     """Counts of updates of Byzantine and honest hospitals over the rounds."""
 
     rejected: int = 0
-    """The number of updates to which a selecting rule gave no weight."""
+    """The number of updates to which the robust rule gave no weight. It is counted only for rules that select updates.
+    """
     rejected_bad: int = 0
-    """The number of these updates that came from Byzantine hospitals."""
+    """The number of updates in ``rejected`` that came from Byzantine hospitals."""
     bad: int = 0
-    """The number of updates of Byzantine hospitals that a selecting rule received."""
+    """The number of updates that a rule that selects updates received from Byzantine hospitals."""
     admitted: float = 0.0
-    """The share of Byzantine updates in a sum's aggregate, added up over sums and rounds."""
+    """The share of Byzantine updates in the weight of an aggregate, added up over all aggregates of all rounds."""
     sums: int = 0
-    """The number of sums for which ``admitted`` is known."""
+    """The number of aggregates that were added up in ``admitted``. Aggregates of rules without known weights are left
+    out."""
     largest: float = 0.0
-    """The largest share of Byzantine hospitals among the hospitals of a sum, with or without a rule."""
+    """The largest share of Byzantine hospitals among the hospitals of one sum, with or without a robust rule."""
     heaviest: float = 0.0
-    """The largest share of a sum's weight that one hospital has, under a rule with weights."""
+    """The largest share of one hospital in the total weight of a sum, if weights are capped; otherwise 0."""
     kappa: float = 0.0
-    """The rule's largest coefficient of robustness over all sums; 0 if unknown."""
+    """The largest coefficient of robustness (kappa) of the rule in any sum; 0 if it is unknown."""
 
     def resume(self, memory: dict[str, Any]) -> None:
         """Continue counting from ``memory``, the counts in a checkpoint. Raises ``ValueError`` for impossible

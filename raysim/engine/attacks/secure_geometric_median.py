@@ -25,15 +25,15 @@ from raysim.strategies.base import Floats, Ids, LocalProblem, Update
 from raysim.virtual_time.scheduling import ScheduledCohort
 
 PASSES = 3
-"""Number of passes in a round."""
+"""The number of Weiszfeld iterations (passes) in a round."""
 
 NU = 1e-6
-"""The smoothing distance ``nu``: an update closer to the point than ``nu`` gets the same weight as one at distance
-``nu``.
-"""
+"""The smoothing distance ``nu``: an update closer than ``nu`` to the current estimate gets the same weight as an update
+at distance ``nu``."""
 
 SCALE = 0.01
-"""The factor by which all weights are multiplied, so that the largest weight fits the integers that store sums."""
+"""The factor by which all weights ``b_i`` are multiplied, so that the largest weight fits the integers that store sums.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +47,7 @@ class Pass(HospitalStep):
     """
 
     centres: Floats
-    """The current points ``[G, P]`` of all sums."""
+    """The current estimate of the median for each of the ``G`` sums, ``[G, P]``."""
     trains: bool = True
     last: bool = False
     """Whether this is the last pass, after which hospitals delete the stored update."""
@@ -76,7 +76,7 @@ class SecureGeometricMedian(Step):
         self._problem: LocalProblem | None = None
         self._centres: Floats = np.zeros((0, 0))
         self.number = 0
-        """The number of the pass in its round, from 0."""
+        """The number of the current pass within its round, from 0."""
 
     def hospital_step(self, round: int, problem: LocalProblem, ids: Ids) -> Pass | None:
         return None if problem.sent is None else Pass(self._centres, self.number == 0, self.number == PASSES - 1)

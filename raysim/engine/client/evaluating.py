@@ -31,7 +31,7 @@ from raysim.strategies.base import MIXTURE, OWN, Floats, Ids, Mask
 from raysim.training.base import Model
 
 VALIDATION = "validation"
-"""The part of the rows with which thresholds are chosen."""
+"""The name of the part of the rows on which decision thresholds are chosen."""
 
 
 class Evaluating:

@@ -28,10 +28,11 @@ from raysim.training.base import Model
 from raysim.training.class_weights import row_weights
 
 MODELS = "models"
-"""The name of received arrays that are models of the server."""
+"""The name under which a client program receives models of the server."""
 
 MADE_BYTES = 2**30
-"""The size in bytes of a process's cache of what programs have computed from rows."""
+"""The largest size in bytes of a process's cache of arrays that client programs have computed from rows. The newest
+array is kept even if it is larger."""
 
 
 class ProgramRun:
@@ -206,7 +207,7 @@ class MadeOfRows:
         self._arrays: OrderedDict[tuple[Any, ...], tuple[bytes, NDArray[Any]]] = OrderedDict()
         self._bytes = 0
         self.contributions = Contributions()
-        """A cache of the rows that hospitals use under a guarantee for patients or rows."""
+        """A cache of the rows that hospitals use under a privacy guarantee for patients or rows."""
 
     def of(self, key: tuple[Any, ...], make: Callable[[], NDArray[Any]], of: bytes = b"") -> NDArray[Any]:
         """Return the array cached under ``key``, or compute it by ``make`` and cache it.

@@ -16,7 +16,7 @@ from raysim.data.federation import Federation
 from raysim.strategies.base import Division
 
 HELD = 4
-"""The number of divisions that are cached at a time, for the runs that share the process."""
+"""The number of divisions of rows into groups that are cached at a time, for all runs that share the process."""
 
 
 class Groups:

@@ -47,16 +47,17 @@ class Row(Protocol):
 
 
 PAIR_SUMS = 8
-"""The size of a hospital's sums over pairs, in numbers of 4 bytes."""
+"""The size of the message with a hospital's sums over pairs of rows, as a number of values of 4 bytes."""
 
 
 class Evaluation:
     """Evaluates one job's models. Results arrive actor by actor; ``order [N]`` sorts all hospitals by id."""
 
     gathered: Gathered
-    """All measurements of the models so far. Most measurements are made after the last round."""
+    """The measurements of the models so far. Most of them are made after the last round."""
     rearranging: group_gaps.Rearranging | None
-    """The permutations of groups with which gaps are tested at the end; None means no tests of gaps."""
+    """The permutations of patients' group labels with which gaps between groups are tested at the end; None means no
+    tests."""
 
     def __init__(
         self,

@@ -28,10 +28,11 @@ from raysim.statistics.patient_groups.within import AttributeSums
 from raysim.strategies.base import Floats, Ids
 
 FEW_ROWS = 10_000
-"""The largest number of rows of a federation for which exact permutation tests are considered."""
+"""The largest number of rows of a federation for which exact permutation tests are considered. With more rows,
+permutations are random."""
 
 KEPT = 1 << 24
-"""The largest number of permuted labels that are cached for an attribute: 16 MB."""
+"""The largest number of permuted group labels that are cached for an attribute. They take 16 MB, one byte each."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,10 +40,10 @@ class Rearranging:
     """The permutations of patients' group labels for which hospitals compute the gaps between groups."""
 
     draws: int
-    """Number of random permutations at each hospital, without the observed arrangement."""
+    """The number of random permutations at each hospital, not counting the observed labels."""
     strides: Mapping[str, tuple[int, Ids]]
-    """For each attribute whose arrangements are all enumerated: the number of arrangements, and each hospital's stride
-    ``[N]``. The stride is the number of consecutive arrangements in which that hospital's labels do not change."""
+    """For each attribute whose permutations are all enumerated: their number, and each hospital's stride ``[N]``. The
+    stride is the number of consecutive permutations in which that hospital's labels do not change."""
 
     def exact(self, attribute: str) -> bool:
         """Return whether all permutations of an attribute's group labels are enumerated, so that the test is exact."""
@@ -128,16 +129,17 @@ class _Patients:
     attribute: str
     hospitals: tuple[int, ...]
     groups: int
-    """Number of known groups, ``G``."""
+    """The number of known groups, ``G``."""
     order: Ids
-    """The positions of the sorted rows among all rows of the hospitals, ``[n]``."""
+    """The positions of the ``n`` sorted rows among all rows of the hospitals, ``[n]``."""
     offsets: Ids
-    """The beginning of each hospital's rows, followed by the end of the last hospital's rows, ``[h + 1]``."""
+    """The position in ``order`` at which the rows of each of the ``h`` hospitals begin, followed by the end of the last
+    hospital's rows, ``[h + 1]``."""
     labels: NDArray[np.int8]
-    """The group of each row, ``[n]``."""
+    """The index of the group of each sorted row, ``[n]``."""
     outcome: NDArray[np.bool_] | None
-    """Whether each row has the event, ``[n]``. None means that the label is a number, and all rows are permuted
-    together."""
+    """Whether each sorted row has the event (the positive class), ``[n]``. None means that the label is a real number,
+    and that rows are permuted without regard to the label."""
 
     @staticmethod
     @lru_cache(maxsize=16)
@@ -220,7 +222,7 @@ class _Total:
         self._value, self._variance = np.full((2, *counts.shape[:2]), np.nan)
         self._units = {0: self._none()}
         self.judged: list[int] = np.flatnonzero((self._weight > 0).any(axis=1)).tolist()
-        """The positions of the hospitals that can contribute."""
+        """The positions of the hospitals whose rows can contribute to a gap between groups."""
 
     def _none(self) -> NDArray[np.int64]:
         number = self._arrangements.number(self._patients.attribute)

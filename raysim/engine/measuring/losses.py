@@ -22,11 +22,12 @@ class TrainingLosses:
     """The training losses of a run that are not stored with a round, such as the losses before training."""
 
     before: Mapping[str, float] = field(default_factory=dict)
-    """The losses before training, by model used."""
+    """The loss of each evaluated model before training, by name of the model."""
     model: str | None = None
-    """The model whose losses the rounds report: the last model of ``serve`` when losses were first measured."""
+    """The name of the model whose losses the rounds report: the last of the evaluated models when losses were first
+    measured after a round. None before that."""
     constant: float = float("nan")
-    """The loss of the best constant prediction; NaN if the label is a number."""
+    """The loss of the best constant prediction; NaN if the label is a real number."""
 
     def curve(self, by_round: Mapping[int, float | None]) -> dict[int, float]:
         """Return the training loss by round; round 0 is before training. Empty if no loss was measured.

@@ -33,14 +33,14 @@ class StatisticNoise:
     """
 
     unit: RowUnit
-    """The protected unit."""
+    """The unit that the noise protects: a patient or a row (``example``)."""
     rows: int
-    """The largest number of rows of a unit that are used in the sums."""
+    """The largest number of rows of one patient that are used in the statistics."""
     mechanism: Mechanism
-    """The noise mechanism for sums over units."""
+    """The mechanism, with Laplace or normal noise, that adds noise to sums over patients or rows."""
     turn: int = 0
-    """How often the same kind of statistic was sent before in this round. This number is part of the key of the noise,
-    so that the noise differs each time."""
+    """How often the statistic was sent before: in this round or, for metrics, in the whole run. This number is part of
+    the key of the noise, so that the noise differs each time."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,9 @@ class FigureNoise:
     """The noise that protects a privacy unit (a row or a patient) in hospitals' evaluation metrics."""
 
     noise: StatisticNoise
-    """The noise on the sums over rows from which the figures are computed."""
+    """The noise on the sums over rows from which metrics are computed."""
     sums: SummedFigures
-    """The computation of these sums, and of the figures from them."""
+    """The computation of sums from rows, and of metrics from these sums."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,32 +58,37 @@ class Measurement:
     """What the server asks hospitals to evaluate, in addition to training; by default nothing."""
 
     serve: Mapping[str, Ids] = field(default_factory=dict)
-    """The models to evaluate: ``{model used: model rows or OWN, [N] or [N, G]}``."""
+    """The models to evaluate. For each name: the row of the server's models that each hospital uses, ``[N]``, or uses
+    for each group of its rows, ``[N, G]``. ``OWN`` means the model that the hospital stores, and ``MIXTURE`` its
+    mixture of server models."""
     untrained: tuple[int, ...] = ()
-    """The untrained model rows. Hospitals that use them have no figures."""
+    """The rows of those server models that are untrained. Hospitals that use them have no metrics."""
     losses_of: Mapping[str, Ids] = field(default_factory=dict)
-    """The models whose losses are measured, in the same form as ``serve``."""
+    """The models whose mean losses are measured, in the same form as ``serve``."""
     loss_part: str = "train"
-    """The part of the rows on which losses are measured."""
+    """The part of the rows (train, validation or test) on which losses are measured."""
     part: str = "test"
-    """The part of the rows on which models are evaluated."""
+    """The part of the rows (train, validation or test) on which models are evaluated."""
     noise: FigureNoise | None = None
-    """The noise on the sums from which all figures are computed; None means exact figures."""
+    """The noise on the sums from which all metrics are computed; None means exact metrics."""
     last: bool = False
-    """Whether the models are final. Hospitals then also send histograms of scores and sums over pairs of rows. For a
-    real label they send histograms of errors instead."""
+    """Whether the models are final. Hospitals then also send histograms of scores and sums over pairs of rows or, if
+    the label is a real number, histograms of errors."""
     thresholds: tuple[float, ...] | None = None
-    """The probabilities at which each hospital also counts scores; None: no counts."""
+    """Thresholds of the predicted probability. For each of them, a hospital counts the rows that reach it; None means
+    no such counts."""
     counted: str | None = None
-    """The model whose scores on validation rows are counted even without ``thresholds``; None: no model."""
+    """The name of the model whose scores on validation rows are counted even without ``thresholds``; None means no
+    model."""
     recalibrating: Recalibrating | None = None
     """How each hospital recalibrates the models before evaluating them; None means no recalibration."""
     groups: Grouping | None = None
-    """The groups of patients whose figures are also measured; None means no groups."""
+    """The groups of patients whose metrics are also measured; None means no groups."""
     rearranging: Rearranging | None = None
-    """The permutations of these groups for testing the headline model's gaps; None means no tests."""
+    """The permutations of patients' group labels with which the main model's gaps between groups are tested; None means
+    no tests."""
     predictions: bool = False
-    """Whether hospitals also send the models' outputs for all rows of all parts."""
+    """Whether hospitals also send the models' outputs for all their training, validation and test rows."""
 
     @property
     def headline(self) -> str:
@@ -92,7 +97,7 @@ class Measurement:
 
 
 NOTHING = Measurement()
-"""The empty measurement: hospitals only train."""
+"""A request to evaluate nothing: hospitals only train."""
 
 
 @dataclass(eq=False)
@@ -100,31 +105,35 @@ class Measured:
     """The evaluation results of one process's hospitals, by name of the model."""
 
     figures: dict[str, NDArray[np.float64]] = field(default_factory=dict)
-    """The figures of the hospitals in the order of the process, ``[h, columns]``."""
+    """The metrics of each of the ``h`` hospitals, ``[h, columns]``, with one column for each metric."""
     untrained: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
-    """The hospitals at which the model is untrained, ``[h]``. At these hospitals the model has no figures."""
+    """A mask of the hospitals at which the model is untrained, ``[h]``. At these hospitals the model has no metrics."""
     loss_sums: dict[str, NDArray[np.float64]] = field(default_factory=dict)
-    """The sum of rows' losses and the number of rows, by hospital, ``[h, 2]``; empty if not requested."""
+    """For each hospital, the sum of its rows' losses and the number of these rows, ``[h, 2]``; empty if not requested.
+    """
     histograms: dict[str, Any] = field(default_factory=dict)
-    """The histograms of scores over the hospitals."""
+    """The histogram of scores over all rows of the process's hospitals."""
     pairs: dict[str, PairSums] = field(default_factory=dict)
-    """The sums over pairs of rows of each hospital, ``[h]``."""
+    """Each hospital's sums over pairs of an event and a non-event, from which its AUROC is computed, ``[h]``."""
     sketches: dict[str, NDArray[np.float32]] = field(default_factory=dict)
-    """Sketches for the covariance between the AUROCs of this and of other models at each hospital, ``[h, SUMS]``."""
+    """Each hospital's random sums, from which the covariance between this model's AUROC and other models' AUROCs is
+    estimated, ``[h, SUMS]``."""
     noisy_sums: dict[str, NDArray[np.float64]] = field(default_factory=dict)
-    """The noisy sums from which figures are computed, ``[h, width]``; empty if figures are exact."""
+    """The noisy sums of each hospital from which its metrics are computed, ``[h, width]``; empty if metrics are exact.
+    """
     scores: dict[str, ScoreCounts] = field(default_factory=dict)
-    """The counts of scores at the hospitals."""
+    """Each hospital's numbers of rows by score."""
     errors: dict[str, ErrorCounts] = field(default_factory=dict)
-    """The counts of absolute errors at the hospitals, for a real label."""
+    """The hospitals' numbers of rows by absolute error; only for a label that is a real number."""
     validation_scores: dict[str, ScoreCounts] = field(default_factory=dict)
-    """The counts of the scores of validation rows, with which thresholds are chosen for figures on other rows."""
+    """Each hospital's numbers of validation rows by score, with which thresholds are chosen for metrics on other rows.
+    """
     groups: dict[str, dict[str, GroupFigures]] = field(default_factory=dict)
-    """The figures of groups of patients, by attribute."""
+    """The metrics of groups of patients, by attribute of patients, such as sex."""
     gaps: dict[str, dict[str, AttributeSums]] = field(default_factory=dict)
-    """The headline model's sums for the gaps between groups within hospitals, by attribute."""
+    """The main model's sums for the gaps between groups of patients within hospitals, by attribute of patients."""
     predictions: dict[str, NDArray[Any]] = field(default_factory=dict)
-    """The outputs for all rows of the hospitals, ``[n]`` or ``[n, C]``."""
+    """The outputs for all ``n`` rows of the process's hospitals, ``[n]`` or ``[n, C]`` for ``C`` classes."""
     own_shifts: OwnShifts | None = None
     """The recalibrations that the hospitals have fitted; None without recalibration."""
 
@@ -140,28 +149,31 @@ class Gathered:
     """The evaluation results of all hospitals, merged at the server and sorted by hospital id."""
 
     grouping: Grouping | None = None
-    """The groups of patients whose figures were measured; None means no groups."""
+    """The groups of patients whose metrics were measured; None means no groups."""
     groups: dict[str, dict[str, tuple[Floats, Floats]]] = field(default_factory=dict)
-    """The figures of these groups by model used and attribute, from :func:`subgroups.merged`."""
+    """The metrics of these groups, by evaluated model and by attribute of patients; see :func:`subgroups.merged`."""
     gaps: dict[str, WithinGap] = field(default_factory=dict)
-    """The gap of the headline model within hospitals, by attribute; empty if not requested."""
+    """The main model's gap between groups of patients within hospitals, by attribute of patients; empty if not
+    requested."""
     losses: TrainingLosses = field(default_factory=TrainingLosses)
-    """Training losses that are not stored in the rounds."""
+    """The training losses that are not stored with a round, such as the losses before training."""
     pairs: dict[str, PairSums] = field(default_factory=dict)
-    """For each model used, each hospital's sums over pairs of test rows, ``[N]``; only for two classes."""
+    """For each evaluated model, by name, each hospital's sums over pairs of an event and a non-event, ``[N]``; only for
+    two classes."""
     sketches: dict[str, NDArray[Any]] = field(default_factory=dict)
-    """For each model used, sketches for the covariance between its AUROC and other models' AUROC at each hospital,
-    ``[N, SUMS]``; see :mod:`raysim.statistics.discrimination.sketches`."""
+    """For each evaluated model, by name, each hospital's random sums, ``[N, SUMS]``, from which the covariance between
+    the AUROCs of two models is estimated; see :mod:`raysim.statistics.discrimination.sketches`."""
     errors: dict[str, ErrorCounts] = field(default_factory=dict)
-    """For each model used, the histogram of all hospitals' errors on test rows; only for a real label."""
+    """For each evaluated model, by name, the histogram of all hospitals' absolute errors; only for a label that is a
+    real number."""
     untrained: dict[str, Mask] = field(default_factory=dict)
-    """For each model used, the hospitals ``[N]`` at which it is untrained. The figures of these hospitals are
-    undefined."""
+    """For each evaluated model, by name, a mask ``[N]`` of the hospitals at which it is untrained. At these hospitals
+    its metrics are undefined."""
     scores: dict[str, ScoreCounts] = field(default_factory=dict)
-    """For each model used, each hospital's counts of scores ``[N]``; empty if not requested."""
+    """For each evaluated model, by name, each hospital's numbers of rows by score, ``[N]``; empty if not requested."""
     validation_scores: dict[str, ScoreCounts] = field(default_factory=dict)
-    """The counts of the scores of validation rows, with which thresholds are chosen. Empty without validation rows, or
-    if figures are measured on validation rows themselves."""
+    """For each evaluated model, by name, each hospital's numbers of validation rows by score, with which thresholds are
+    chosen. Empty without validation rows, or if metrics are measured on validation rows themselves."""
 
 
 def noisy_stays(federation: Federation, sizes: Ids | None, figures: Floats) -> Ids:

@@ -26,9 +26,10 @@ class Recalibrating:
     """A request to hospitals: each recalibrates its model on its own rows before evaluating it."""
 
     method: Method
-    """The method of fitting the shift."""
+    """How each hospital fits its recalibration."""
     prior: Prior | None
-    """The prior of the shifts under ``eb``: two numbers, which every hospital receives."""
+    """The prior of hospitals' recalibrations under method ``eb``: two numbers, which every hospital receives. None for
+    other methods."""
 
 
 @dataclass(eq=False)
@@ -36,11 +37,11 @@ class OwnShifts:
     """The recalibrations that the hospitals of one process have fitted, in the process's order of hospitals."""
 
     shifts: Shifts
-    """The hospitals' shifts, ``[h]``."""
+    """The recalibration of each of the ``h`` hospitals."""
     rows: Ids
-    """The number of validation rows on which each hospital fitted its shift, ``[h]``."""
+    """The number of validation rows on which each hospital fitted its recalibration, ``[h]``."""
     events: Ids
-    """The number of events among the ``rows``, ``[h]``."""
+    """The number of these validation rows that have the event (the positive class), ``[h]``."""
 
     @staticmethod
     def fitted(
@@ -81,13 +82,14 @@ class Recalibrated:
     of: str
     """The name of the model that was recalibrated."""
     shifts: Shifts
-    """Each hospital's ``a`` and ``b``, ``[N]``, which stay at the hospital."""
+    """Each hospital's ``a`` and ``b``, ``[N]`` each, which stay at the hospital."""
     rows: Ids
-    """The number of validation rows on which each hospital fitted its shift, ``[N]``."""
+    """The number of validation rows on which each hospital fitted ``a`` and ``b``, ``[N]``."""
     events: Ids
-    """The number of events among the ``rows``, ``[N]``."""
+    """The number of these validation rows that have the event (the positive class), ``[N]``."""
     prior: Prior | None = None
-    """The prior of all hospitals' shifts under ``eb``. A hospital without rows gets the prior mean."""
+    """The prior of ``a`` over hospitals under method ``eb``, whose mean a hospital without rows gets. None for other
+    methods."""
 
     @property
     def facts(self) -> dict[str, float]:

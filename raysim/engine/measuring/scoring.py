@@ -19,14 +19,15 @@ from raysim.metrics.segments import ranges
 from raysim.strategies.base import Ids
 
 KEPT_BYTES = 64 * 2**20
-"""The largest size in bytes of a part's features that are cached in one array. Larger parts are gathered for each
+"""The largest size in bytes of a part's features that are cached in one array. Larger features are copied again at each
 call."""
 
 CHUNK_BYTES = 8 * 2**20
-"""The number of bytes of features that are gathered at a time, if features are not cached."""
+"""The size in bytes of the features that are copied at a time, if they are not cached."""
 
 MAPPED_BYTES = 2**30
-"""The size in bytes of a federation's features above which gathered rows are released from memory after use."""
+"""The size in bytes of a federation's memory-mapped features above which their memory is released after rows have been
+copied."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +35,7 @@ class PartRows:
     """The rows of ``h`` hospitals in one part (train, validation or test), concatenated in the hospitals' order."""
 
     federation: Federation
-    """The federation of these rows."""
+    """The federation to which the rows belong."""
     index: NDArray[np.int64]
     """The position of each of the ``n`` rows in the federation, ``[n]``."""
     offsets: NDArray[np.int64]
@@ -44,7 +45,7 @@ class PartRows:
     y: NDArray[Any]
     """The labels of the rows, ``[n]``."""
     features: NDArray[Any] | None
-    """The features of the rows ``[n, F]``, or None if they are larger than ``KEPT_BYTES``."""
+    """The features of the rows, ``[n, F]``; None if they are larger than ``KEPT_BYTES`` and therefore not cached."""
 
     @staticmethod
     def of(federation: Federation, hospitals: Sequence[int], part: str) -> PartRows:

@@ -29,14 +29,14 @@ class ServedModel:
     hospitals: Ids
     """The ids of the hospitals, ``[h]``."""
     rows: PartRows
-    """The rows of these hospitals, concatenated by hospital."""
+    """The rows of these hospitals, one hospital after the other."""
     outputs: NDArray[Any]
-    """The model's outputs for these rows, ``[n]`` or ``[n, C]``."""
+    """The model's outputs for these ``n`` rows, ``[n]`` or ``[n, C]`` for ``C`` classes."""
     ranked: NDArray[Any]
-    """The outputs by which a hospital's rows are ranked. Recalibration has not been applied to them, because shifts can
-    create ties."""
+    """The outputs by which a hospital's rows are ranked. They are not recalibrated, because recalibration can create
+    ties."""
     untrained: Mask
-    """The hospitals at which the model is untrained, ``[h]``."""
+    """A mask of the hospitals at which the model is untrained, ``[h]``."""
 
     @property
     def scores_rows(self) -> bool:

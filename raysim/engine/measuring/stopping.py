@@ -28,15 +28,16 @@ class Stopping:
     """The validation losses of a run so far, and the rule of early stopping."""
 
     section: StopSection
-    """The rule that ends the run."""
+    """The configured rule that ends the run."""
     before: Mapping[str, float] = field(default_factory=dict)
-    """The loss before training, by model used."""
+    """The validation loss of each evaluated model before training, by name of the model."""
     model: str | None = None
-    """The name of the checked model: the last of the models used that existed at the first check."""
+    """The name of the model whose validation loss is checked: the last of the evaluated models at the first check. None
+    before this check."""
     rounds: tuple[int, ...] = ()
-    """The rounds of the checks, in order."""
+    """The rounds after which the validation loss was checked, in order."""
     losses: tuple[float, ...] = ()
-    """The losses of the checks, in order."""
+    """The validation loss of the checked model after each of ``rounds``."""
 
     def watched(self, serve: Mapping[str, Ids]) -> str:
         """Return the name of the model in ``serve`` whose validation loss is checked."""
@@ -77,17 +78,18 @@ class Stopped:
     """How a run with early stopping ended."""
 
     before: float
-    """The loss on validation rows before training; NaN if not measured."""
+    """The validation loss of the checked model before training; NaN if not measured."""
     model: str
-    """The model used that was checked."""
+    """The name of the model whose validation loss was checked."""
     early: bool
-    """Whether the run ended because the loss no longer fell. If not, all rounds were run."""
+    """Whether the run ended because the validation loss no longer fell. If not, all rounds were run, or the strategy
+    had finished by itself."""
     last: int
     """The last round that was run."""
     served: int
-    """The round whose models are the models of the run."""
+    """The number of the round whose models became the models of the run."""
     loss: float
-    """The loss of these models on validation rows."""
+    """The validation loss of the run's models."""
 
     @staticmethod
     def of(stopping: Stopping) -> Stopped | None:

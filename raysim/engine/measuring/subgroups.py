@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 
 UNKNOWN = "unknown"
-"""The group of patients whose attribute is unknown."""
+"""The name of the group of patients whose attribute is unknown."""
 
 MOST_GROUPS = 100
-"""The largest number of groups of an attribute, including the group of unknown values."""
+"""The largest allowed number of groups of an attribute, including the group of unknown values."""
 
 EVERYWHERE = ""
-"""The entry of a table's hospital column for the patients of a group at all hospitals together."""
+"""The value in the hospital column of a table that stands for all hospitals together."""
 
 
 @dataclass(frozen=True)

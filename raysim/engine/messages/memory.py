@@ -10,19 +10,17 @@ from typing import Any
 from numpy.typing import NDArray
 
 HospitalStates = dict[int, dict[str, NDArray[Any]]]
-"""The type of hospitals' memory between rounds: vectors ``[P]`` by hospital id and by name (:data:`MODEL`, ...)."""
+"""The type of what hospitals store between rounds: arrays by hospital id and by name, such as :data:`MODEL`."""
 
 MODEL = "model"
-"""The name of a hospital's own model."""
+"""The name under which a hospital stores its own model."""
 
 FIRST, SECOND, STEPS = "first moment", "second moment", "steps"
-"""The names of the state of a hospital's optimiser; see :class:`raysim.training.base.Moments`."""
+"""The names under which a hospital stores the state of its optimiser; see :class:`raysim.training.base.Moments`."""
 
 KEPT = "kept "
-"""The prefix of the names under which hospitals store the memory of client programs. The name :data:`MODEL` has no
-prefix.
-"""
+"""The prefix of the names under which hospitals store arrays of client programs. Only :data:`MODEL` has no prefix."""
 
 HELD, HELD_LOSS = "update", "loss"
-"""The names of a hospital's update of this round and of its loss before training. They are stored only if the round has
+"""The names under which a hospital stores its update of this round and its loss before training, if the round has
 further passes."""

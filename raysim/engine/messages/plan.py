@@ -67,15 +67,16 @@ class Work:
     model: ModelSpec
     """The model that is trained."""
     optimizer: Optimizer
-    """The optimiser, unless a problem names another one."""
+    """The optimiser, unless a local problem names another one."""
     epochs: int
-    """Epochs of a hospital's local update, unless a problem sets another number."""
+    """The number of epochs of a hospital's local update, unless a local problem sets another number."""
     seed: int
     """The seed of all random streams of the run."""
     precision: str
     """The type of hospitals' parameters: ``float32`` or ``float64``."""
     class_weights: ClassWeights = "none"
-    """The weight of the loss by class. The server replaces ``balanced`` by numbers before it sends any plan."""
+    """How the loss is weighted by class. The server replaces ``balanced`` by numbers before it sends the instructions
+    of a round."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,17 +84,18 @@ class ProgramCall:
     """A client program that hospitals run, with the arrays that it receives."""
 
     program: Program
-    """The program itself."""
+    """The program that hospitals run."""
     name: str
     """The name of the call in error messages."""
     turn: int
-    """The number of earlier calls of a program of this name in the round."""
+    """The number of earlier calls of a program with the same name in the same round."""
     received: dict[str, NDArray[Any]]
-    """The arrays that each hospital receives."""
+    """The arrays that every called hospital receives, by name."""
     each_of: dict[str, NDArray[Any]]
-    """Arrays ``[H, ...]`` by name; hospital ``h`` receives only row ``h``."""
+    """Arrays ``[H, ...]`` by name, with one row for each of the ``H`` called hospitals. Each hospital receives only its
+    own row."""
     terms: dict[str, int]
-    """The number of terms that are added in each sum over all hospitals, by name."""
+    """The number of terms in each sum over all hospitals, by name of the sum."""
 
     @property
     def remembers(self) -> bool:
@@ -108,30 +110,32 @@ class RoundPlan:
     work: Work
     """The settings shared by all rounds."""
     round: int
-    """The number of the round, which is part of the key of the streams of batches."""
+    """The number of the round, which is part of the key of the random streams of batches."""
     models: NDArray[Any]
-    """The server's models ``[M, P]``, in the run's precision. The models are ``[0, P]`` if the round neither measures
-    nor trains, and ``[0, 0]`` for a call outside a round."""
+    """The server's ``M`` models, ``[M, P]``, in the run's precision. The shape is ``[0, P]`` if the round neither
+    evaluates nor trains, and ``[0, 0]`` for a call outside a round."""
     ids: Ids
-    """The hospital id of each entry of the problem, ``[H]``."""
+    """The hospital of each of the round's ``H`` local updates or program runs, by id, ``[H]``."""
     problem: LocalProblem | None
-    """The problem that hospitals minimise; None means no training."""
+    """The local problem that hospitals minimise; None means no training."""
     call: ProgramCall | None = None
-    """The client program that hospitals run, separately or as local training of the problem; None means no program."""
+    """The client program that hospitals run, by itself or in place of built-in local training; None means no program.
+    """
     mixture: Floats | None = None
-    """The weights of model rows for each hospital, used for the row ``MIXTURE``, ``[N, M]``."""
+    """The weights of the ``M`` server models in the mixture (``MIXTURE``) of each hospital, ``[N, M]``; None without
+    mixtures."""
     private: Mask | None = None
-    """The parameters that never leave a hospital, ``[P]``."""
+    """A mask of the parameters that never leave a hospital, ``[P]``; None without such parameters."""
     division: Division | None = None
-    """The division of rows into groups; None means no groups."""
+    """The rule that divides rows into groups with models of their own; None means no groups."""
     losses: bool = False
-    """Whether each hospital that trains sends its mean training loss before the update."""
+    """Whether each hospital that trains also sends its mean training loss before the update."""
     steps: tuple[HospitalStep, ...] = ()
     """The steps that change a hospital's rows and messages, in order."""
     measured: Measurement = NOTHING
-    """What hospitals measure before they train."""
+    """What hospitals evaluate before they train; by default nothing."""
     stop: Stop | None = None
-    """The rule by which hospitals stop early when they add trees alone; None means that they add all trees."""
+    """The rule by which hospitals that add trees on their own stop early; None means that they add all trees."""
 
     @property
     def bit(self) -> bool:
@@ -169,21 +173,22 @@ class PartialResult:
     """
 
     units: NDArray[np.int64] | None = None
-    """The sums of weighted deltas in fixed point, ``[G, P]``, followed by sums of further numbers."""
+    """The weighted sums of the hospitals' updates as integers in fixed point, ``[G, P]``, followed by rows with the
+    sums of further numbers."""
     ids: Ids | None = None
-    """The hospitals of the ``h`` entries that trained here or answered a call, ``[h]``."""
+    """The hospital of each of the actor's ``h`` local updates or answers to a call, by id, ``[h]``."""
     sums: NDArray[np.int64] | None = None
-    """The concatenated sums of a client program, followed by the number of hospitals that answered, by group."""
+    """The concatenated sums of a client program, followed by the number of hospitals in each group that answered."""
     each: dict[str, NDArray[Any]] = field(default_factory=dict)
-    """The arrays that each hospital sent separately in answer to a client program's call, by name, ``[h, ...]``."""
+    """The arrays that each hospital sent separately when a client program was called, ``[h, ...]``, by name."""
     deltas: Floats | None = None
-    """The entries' single deltas, ``[h, P]``; None if not requested."""
+    """The change of the parameters in each local update, ``[h, P]``; None if not requested."""
     losses: Floats | None = None
-    """The entries' mean losses before training, ``[h]``; None if not requested."""
+    """The mean loss before each local update, ``[h]``; None if not requested."""
     bits: NDArray[np.int64] | None = None
-    """The number of bits of each entry's update, ``[h]``; None without compression."""
+    """The number of bits of the message of each local update, ``[h]``; None without compression."""
     measured: Measured = field(default_factory=Measured)
-    """The measurements of the actor's hospitals, in the actor's order of hospitals."""
+    """The evaluation results of the actor's hospitals, in the actor's order of hospitals."""
     seconds: float = 0.0
     """The actor's computing time in seconds."""
 

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from raysim.strategies.base import Program, Reply, Send
 
 SUM_BYTES = 8
-"""The number of bytes of an entry of a sum, and of a number that each hospital sends separately."""
+"""The number of bytes of each number in a sum, and of each number that a hospital sends separately."""
 
 ROWS_BYTES = 2**24
-"""The number of bytes of an array that are rounded at a time."""
+"""The largest part of an array, in bytes, that is rounded at a time."""
 
 
 class SumLayout:
@@ -29,13 +29,13 @@ class SumLayout:
         self.each = {name: send for name, send in program.sends.items() if send.how == "each"}
         self.groups = max((send.groups for send in program.sends.values()), default=1)
         self.places: dict[str, slice] = {}
-        """The slice of each sum in the vector."""
+        """The slice of the vector that contains each sum, by name of the sum."""
         end = 0
         for name, send in self.summed.items():
             begin, end = end, end + math.prod(send.shape) * send.groups
             self.places[name] = slice(begin, end)
         self.size = end + self.groups
-        """The number of entries of the vector."""
+        """The length of the vector: all sums, followed by the number of hospitals in each group."""
 
     def units(self, reply: Reply) -> NDArray[np.int64]:
         """Return the vector of integers that one hospital sends. ``reply`` has the arrays that the client program

@@ -20,8 +20,8 @@ from raysim.engine.messages.program_sums import SumLayout
 from raysim.strategies.base import Floats, Mask, Program, Reply, Upload
 
 UPDATE, EXTRAS = "update", "extras"
-"""The names of the vectors that leave a hospital: its update, and the further numbers that it sends. An update has ``G
-P`` entries if the hospital contributes to every sum."""
+"""The names of the vectors that a hospital sends: its update, and further numbers. The update has ``G P`` entries if
+the hospital contributes to all ``G`` sums of ``P`` parameters."""
 
 
 @dataclass(eq=False)
@@ -33,33 +33,36 @@ class Leaving:
     hospital: int
     """The hospital's id."""
     entry: int
-    """The entry of the problem."""
+    """The position of the local update among all updates of the local problem."""
     upload: Upload
-    """The upload that the problem requires."""
+    """What hospitals send according to the local problem, and how it is summed."""
     vectors: dict[str, Floats]
-    """The vectors by name."""
+    """The vectors that the hospital sends, by name: :data:`UPDATE` and :data:`EXTRAS`."""
     private: Mask | None
-    """The parameters ``[P]`` that never leave a hospital."""
+    """A mask of the parameters that never leave a hospital, ``[P]``; None without such parameters."""
     limit: float
-    """The strict upper limit of every entry's magnitude."""
+    """The number that the magnitude of every entry must stay below."""
     loss: Callable[[], float]
-    """A function that returns the mean loss before training."""
+    """A function that returns the hospital's mean loss before training."""
     check: Callable[[Floats, float], None]
-    """A function that raises :class:`TrainingDiverged` if a vector reaches a limit."""
+    """A function of a vector and a limit. It raises :class:`TrainingDiverged` if an entry's magnitude reaches the
+    limit."""
     states: HospitalStates
-    """The hospitals' memory, which steps write to."""
+    """What all hospitals of the process store between rounds. Steps may change it."""
     hidden: bool
     """Whether a privacy guarantee hides the hospital. If so, an update that is not finite is sent as zeros, without an
     error.
     """
     group: int = 0
-    """The group of patients on which the entry was trained."""
+    """The index of the group of patients on which the update was trained; 0 without groups."""
     bit: float | None = None
-    """The hospital's bit for the last sum: whether its vectors were within the clip. None means that no bit is sent."""
+    """The hospital's bit for the last sum: 1/2 if the norm of its vectors was within the clipping bound, else -1/2,
+    plus any noise. None means that no bit is sent."""
     grid: tuple[float, float] | None = None
-    """The step of the update's common grid, and the weight of one step in the sum; None without a grid."""
+    """The step of the grid on which the update's entries lie, and this step times the update's weight in the sum; None
+    without a grid."""
     bits: int | None = None
-    """The bits of the compressed update; None without compression."""
+    """The number of bits of the compressed update; None without compression."""
 
     @property
     def sum_index(self) -> int:
@@ -116,7 +119,7 @@ class LeavingSums:
     layout: SumLayout
     """The positions of the program's sums in the vector that is added up."""
     reply: Reply
-    """The reply, as named arrays."""
+    """What the program has returned at the hospital, as named arrays."""
     people: Callable[[], NDArray[Any]]
     """A function that returns the patient of each row, ``[n]``."""
 
@@ -134,13 +137,13 @@ class HospitalStep:
     """
 
     remembers: bool = False
-    """Whether hospitals store anything for the step after the round."""
+    """Whether hospitals store anything for this step after the round."""
     bit: bool = False
-    """Whether each hospital also sends one bit on whether its update was within the clip. Bits are added in a separate
-    last sum.
-    """
+    """Whether each hospital also sends one bit that says whether its update was within the clipping bound. The bits are
+    added in a separate last sum."""
     trains: bool = True
-    """Whether hospitals train. If not, they send their stored update again, beginning with this step."""
+    """Whether hospitals train. If not, they send their stored update again after this step and all later steps have
+    processed it."""
 
     @property
     def changes(self) -> bool:

@@ -29,9 +29,8 @@ class Compressing(HospitalStep):
     round: int
     """The number of the round."""
     in_shares: bool = False
-    """Whether updates contain shares of noise. If so, messages must be on a common grid, so that only their sum is
-    revealed.
-    """
+    """Whether updates contain shares of privacy noise. If so, the compressed updates must lie on a common grid, so that
+    only their sum is revealed."""
 
     @staticmethod
     def of(section: CompressionSection, seed: int, in_shares: bool = False) -> Compressing:

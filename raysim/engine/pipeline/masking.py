@@ -18,12 +18,12 @@ class Masking(Adding):
     """The hospital's side of secure aggregation: mask messages and add them to the sums of a round."""
 
     sums: tuple[SecureSum | None, ...]
-    """The secure sums; None for a sum with too few hospitals."""
+    """The secure aggregation of each sum over hospitals; None for a sum with too few hospitals."""
     execute: bool
     """Whether masks are really computed; if not, only their bytes are counted."""
     number_sum: SecureSum | None = None
-    """The sum of one number from each hospital, stored in the first entry of the last sum. None if too few hospitals
-    remain."""
+    """The secure aggregation of one number from each hospital, stored in the first entry of the last sum. None if no
+    such number is sent, or if too few hospitals take part."""
 
     def add(self, sums: ExactSum, group: int, weight: float, vector: NDArray[np.float64], hospital: int) -> None:
         """Add the message of ``hospital`` to the sum with index ``group``. It is not added if the hospital has dropped
@@ -74,9 +74,10 @@ class Opening:
     """How the server removes the masks from the sums of a round."""
 
     masking: Masking
-    """The masking with which the hospitals hid the sums."""
+    """The masking that the hospitals applied to the sums."""
     scale: Floats
-    """The factor that scales each sum to the weights of all its hospitals, ``[G]``; 0 for a discarded sum."""
+    """For each sum, the factor that makes up for the weights of hospitals that dropped out, ``[G]``; 0 for a discarded
+    sum."""
 
     def opened(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the sums ``[G, P]`` without masks. A sum is 0 if too few hospitals remained to open it."""

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 
 FIRST_OF_CALLS = 2**20
-"""The number of the first sum of client programs in a round, beyond the numbers of updates' sums. Each number has its
-own masks."""
+"""The number of the first sum of client programs in a round, which is larger than the numbers of updates' sums. Sums
+with different numbers have different masks."""
 
 
 class SecureSums(Step):

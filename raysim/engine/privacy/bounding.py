@@ -23,7 +23,8 @@ class Bounding(HospitalStep):
     """
 
     unit: str | None
-    """The unit that is clipped instead of rows; None means the unit that the program declares."""
+    """The privacy unit (row or patient) whose contributions are clipped, in place of the unit that the program
+    declares; None means the declared unit."""
 
     def forward_sums(self, leaving: LeavingSums) -> None:
         leaving.reply = bounded(leaving.reply, leaving.program, leaving.people, self.unit)

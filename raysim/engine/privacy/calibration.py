@@ -32,7 +32,7 @@ multiplier.
 
 
 _RESOLVED: dict[tuple[str, Terms], PrivacySection] = {}
-"""A cache of the sections that this process has calibrated, by section and terms."""
+"""A cache of the privacy sections for which this process has computed the noise, by section and terms."""
 
 
 def terms_of(job: Job, federation: Federation, sizes: Ids | None = None) -> Terms:

@@ -24,9 +24,8 @@ if TYPE_CHECKING:
 
 
 MOST_BITS = 2.0**14
-"""The largest standard deviation of noise on the count of clip bits: a thirtieth of the largest number that secure sums
-can store.
-"""
+"""The largest standard deviation of noise on the sum of the bits with which hospitals say whether updates were within
+the clipping bound. It is a thirtieth of the largest number that secure sums can store."""
 
 
 def check_privacy(job: Job, federation: Federation) -> Guarantee | None:

@@ -23,10 +23,11 @@ from raysim.core.errors import ConfigError
 from raysim.engine.guarantee import Terms
 
 STEPS = 3.0
-"""The smallest allowed standard deviation of a hospital's share of the noise, in steps of the grid."""
+"""The smallest allowed standard deviation of a hospital's share of the noise, as a multiple of the grid's step."""
 
 DEVIATIONS = 12.0
-"""The number of standard deviations of noise that the grid must contain. One value in 10^32 is further from 0."""
+"""The number of standard deviations of the noise that the compressor's grid must cover on each side. Only one value in
+10^32 is farther from 0."""
 
 
 def check_grid(compression: CompressionSection, section: PrivacySection, terms: Terms) -> None:

@@ -29,7 +29,7 @@ class StatisticRelease(HospitalStep):
     """
 
     noise: StatisticNoise
-    """The noise on the sums."""
+    """The noise on the sums over the hospital's rows."""
     seed: int
     """The seed of the run."""
     round: int

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from raysim.engine.job import Job
 
 Asked = Callable[[Statistic, bool], Floats]
-"""The type of a function that requests a statistic before the first round and returns it, ``[N, ...]`` by hospital. If
-the last argument is true, only the sum over hospitals is opened, and each hospital adds a share of the noise."""
+"""The type of a function that requests a statistic from hospitals before the first round and returns it, ``[N, ...]``.
+If the last argument is true, each hospital adds only a share of the noise, and only the sum over hospitals is opened.
+"""
 
 
 def statistic_noise(section: PrivacySection | None, program: Program) -> StatisticNoise | None:
@@ -92,12 +93,12 @@ class FirstAnswers:
     """The noisy statistics that hospitals send before the first round. A resumed run uses them again."""
 
     sizes: Ids | None = None
-    """The number of units on which each hospital trains, ``[N]``, with noise; None means that exact numbers are public.
-    Each number is at least 1: a hospital without units takes part like all others, because its lack of units is
-    secret."""
+    """The number of patients or rows on which each hospital trains, with noise, ``[N]``; None means that exact numbers
+    are public. Each number is at least 1: a hospital without rows takes part like all others, because its lack of rows
+    is secret."""
     labels: Floats | None = None
-    """The number of rows of each class over all hospitals, ``[C]``, with noise. None if the numbers were not requested,
-    or are exact."""
+    """The number of rows of each of the ``C`` classes over all hospitals, with noise, ``[C]``. None if the numbers were
+    not requested, or are exact."""
 
     @staticmethod
     def of(job: Job, classes: int, ask: Asked, earlier: Mapping[str, Any] | None = None) -> FirstAnswers:
@@ -105,7 +106,7 @@ class FirstAnswers:
         patients or rows, and its number of rows of each class.
 
         A resumed run takes them from ``earlier``, the result of :attr:`memory`, if noise is random. If noise is seeded,
-        hospitals compute the same answers again, so that changed answers in a checkpoint have no effect.
+        ``earlier`` is ignored: hospitals compute the same answers again, so a tampered checkpoint cannot change them.
         """
         section, sizes, labels = job.privacy, None, None
         if earlier is not None and section is not None and section.noise == "system":

@@ -27,21 +27,23 @@ class PatientRelease:
     """Whether each hospital sends one clipped sum of gradients with its share of the noise (mode ``pooled``). If not,
     each hospital makes noisy steps (DP-SGD)."""
     unit: RowUnit
-    """The protected unit."""
+    """The unit that the noise protects: a patient or a row (``example``)."""
     clip: float
-    """The norm to which the gradient of a unit is clipped."""
+    """The norm to which the gradient of a patient or row is clipped."""
     rows: int
-    """The largest number of rows that are used per unit."""
+    """The largest number of rows of one patient that are used."""
     rate: Floats
-    """The sampling probability of each unit, by hospital ``[N]``."""
+    """The probability with which a training step samples each patient or row, by hospital, ``[N]``."""
     multiplier: Floats
-    """The standard deviation of each hospital's noise, divided by the clip, ``[N]``."""
+    """The standard deviation of each hospital's noise, divided by ``clip``, ``[N]``."""
     expected: Floats
-    """The expected number of units in a step of each hospital, ``[N]``, from its public number of units."""
+    """The expected number of patients or rows in a training step of each hospital, ``[N]``. It follows from the
+    hospital's public number of patients or rows."""
     steps: tuple[int, ...]
-    """The number of steps of each hospital in a local update, ``[N]``; 1 if pooled."""
+    """The number of training steps of each hospital in a local update, ``[N]``; 1 in mode ``pooled``."""
     noise: Origin
-    """The source of the noise."""
+    """Where the random numbers of the noise come from: a stream of the seed (``seeded``) or the operating system
+    (``system``)."""
 
 
 def pooled_gradient(

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from raysim.virtual_time.scheduling import ScheduledCohort
 
 MODES = ("pooled", "distributed")
-"""The modes in which each hospital adds a share of the noise to a program's sums."""
+"""The privacy modes in which each hospital adds a share of the noise to a client program's sums."""
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,15 @@ class ProgramRelease(HospitalStep):
     """The hospital's side of noise on a client program's sums. Hospitals receive it with the call."""
 
     unit: Literal["hospital", "patient", "example"]
-    """The protected unit."""
+    """What the noise protects: a hospital, a patient or a row (``example``)."""
     most_rows: int
-    """The largest number of rows of a patient."""
+    """The largest number of rows of one patient that the program uses."""
     multiplier: float
-    """The standard deviation of each hospital's noise, divided by the bound on a unit's contribution."""
+    """The standard deviation of each hospital's noise, divided by the bound on the contribution of one hospital,
+    patient or row."""
     noise: Origin
-    """The source of the noise."""
+    """Where the random numbers of the noise come from: a stream of the seed (``seeded``) or the operating system
+    (``system``)."""
     seed: int
     """The seed of the run."""
     round: int

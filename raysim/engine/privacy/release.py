@@ -31,23 +31,23 @@ class Release(HospitalStep):
     """The clipping and noise that a hospital applies to its update before sending it."""
 
     clip: float = math.inf
-    """The norm to which all vectors of a hospital together are clipped."""
+    """The norm to which all vectors that a hospital sends are clipped jointly."""
     own_noise: float = 0.0
-    """The standard deviation of the noise that a hospital adds to its message; with ``among``, the standard deviation
-    of the noise on the whole sum."""
+    """The standard deviation of the noise that each hospital adds to its message. If ``among`` is given, it is the
+    standard deviation of the noise on the whole sum."""
     among: Floats | None = None
-    """The divisor of ``own_noise`` for each hospital's share, ``[N]``; None means that each hospital adds the full
-    noise."""
+    """The number by which ``own_noise`` is divided at each hospital, so that it adds only a share, ``[N]``. None means
+    that each hospital adds the full noise."""
     noise: Origin = "seeded"
-    """The source of the noise."""
+    """Where the random numbers of the noise come from: a stream of the seed (``seeded``) or the operating system
+    (``system``)."""
     bit: bool = False
-    """Whether each hospital also sends one bit on whether its update was within the clip. Bits are added in a separate
-    last sum.
-    """
+    """Whether each hospital also sends one bit that says whether its update was within the clipping bound. The bits are
+    added in a separate last sum."""
     own_bit: float = 0.0
-    """The standard deviation of the noise on a hospital's bit."""
+    """The standard deviation of the noise that each hospital adds to its bit."""
     patients: PatientRelease | None = None
-    """The protection of a hospital's patients; None means that the hospital itself is protected."""
+    """How a hospital's patients are protected; None means that the hospital itself is protected."""
     seed: int = 0
     """The seed of the run."""
     round: int = 0
@@ -103,11 +103,11 @@ class FixedWeights:
     weight: Floats
     """The weight of each hospital's update, ``[N]``."""
     shares: Floats
-    """The largest weight in each of the sums, ``[G]``; 0 for a sum without hospitals."""
+    """The largest possible weight of an update in each of the ``G`` sums, ``[G]``; 0 for a sum without hospitals."""
     extra: float
-    """The weight of the numbers sent together with each update."""
+    """The weight of the further numbers that hospitals send together with each update."""
     members: Ids
-    """The number of hospitals in each hospital's sum, ``[N]``; 0 for a hospital in no sum."""
+    """The number of hospitals that belong to the same sum as each hospital, ``[N]``; 0 for a hospital in no sum."""
 
 
 def fixed_weights(everyone: LocalProblem, ids: Ids, sizes: Ids, rate: float, section: PrivacySection) -> FixedWeights:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from raysim.engine.job import Job
 
 OF_THE_ENGINE = (*UPDATES, *WITHOUT_NOISE, SIZE, METRICS, PREPROCESSING, RECALIBRATION)
-"""The kinds that the engine itself releases."""
+"""The kinds of messages that the engine itself releases, with any strategy."""
 
 
 def check_kinds(section: PrivacySection, job: Job) -> None:

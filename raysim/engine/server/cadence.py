@@ -6,12 +6,12 @@ import time
 from typing import Literal
 
 Every = int | Literal["auto"]
-"""The number of rounds between two checkpoints (0: no checkpoints). With ``auto`` the time since the last checkpoint
-decides."""
+"""The type of the number of rounds between two checkpoints; 0 means no checkpoints. With ``auto``, the time since the
+last checkpoint decides."""
 
 AUTO_SECONDS, AUTO_SHARE = 10.0, 20.0
-"""The minimum distance between automatic checkpoints: in seconds, and as a multiple of the time that writing
-one takes."""
+"""The minimum time between two automatic checkpoints: in seconds, and as a multiple of the time that writing one takes.
+The longer time applies."""
 
 
 class Cadence:

@@ -38,7 +38,7 @@ from raysim.strategies.checks.calls import check_call
 from raysim.strategies.checks.problem import Frame, check_personal, check_problem
 
 MOST_CALLS = 1000
-"""The largest number of calls of client programs in a round."""
+"""The largest allowed number of calls of client programs in a round."""
 
 
 class CheckedStrategy(Strategy):

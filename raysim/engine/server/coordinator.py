@@ -177,8 +177,8 @@ class JobRun:
     def _update(
         self, cohort: ScheduledCohort, sent: ScheduledCohort, partials: Sequence[PartialResult]
     ) -> Update | None:
-        """Return the update for the strategy, after the client selection has observed it. None if hospitals did not
-        train or nothing can be learned from the round.
+        """Return the update for the strategy, after the client selection has observed it. None if no hospital
+        trains in the round, or if a step of the pipeline discarded the update.
 
         ``sent`` is the ``cohort`` with the local problem that hospitals received, which may differ from the strategy's
         problem.

@@ -56,7 +56,8 @@ class JobServer:
     """
 
     view: FederationView
-    """The strategy's view of the federation. Its round and the selection's memory change during the run."""
+    """The strategy's view of the federation. The number of the round and the selection's memory in it change during the
+    run."""
     state: State
     """The strategy's state after the last round."""
 
@@ -132,9 +133,10 @@ class JobServer:
         arguments = (self.strategy, job.system, view, work.seed, exchanged, self.measure, clock)
         self.scheduler, self.view = scheduler(*arguments)
         self.rounds: list[Round] = []
-        """The rounds run so far. The last one may not be evaluated yet."""
+        """The rounds run so far. The models of the last round may not be evaluated yet."""
         self.cohorts: list[Ids | None] = []
-        """The ids of the hospitals called for an update in each round; None for a round that needed no updates."""
+        """For each round, the ids of the hospitals that were called for an update or a client program; None for a round
+        without such calls."""
 
     def register(self) -> None:
         """Record in the traffic ledger what hospitals report before the run: sizes, sums for preprocessing, and class

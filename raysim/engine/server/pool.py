@@ -10,7 +10,8 @@ from raysim.engine.messages.plan import PartialResult, RoundPlan
 from raysim.strategies.base import Ids
 
 StateReferences = Sequence[Any]
-"""The memory of each process's hospitals: a value, or a reference to an object that stays where it was made."""
+"""The type of what each process's hospitals store between rounds, one entry per process: a value, or a reference to an
+object that stays in the process where it was made."""
 
 
 class Pool(Protocol):

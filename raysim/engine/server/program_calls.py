@@ -120,7 +120,7 @@ class ProgramCalls:
         self._turns: Counter[str] = Counter()
         self._round = 0
         self.called = np.zeros(0, np.int64)
-        """The ids of the hospitals called in this round, ascending."""
+        """The ids of the hospitals called so far in this round, ascending."""
 
     def begin(self, round: int) -> None:
         """Begin a ``round``: set the number of calls in the round to 0."""

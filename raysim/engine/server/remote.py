@@ -33,7 +33,7 @@ class RemoteHospitals:
     """
 
     remembered: StateReferences | None
-    """The memory of each process's hospitals; None until the strategy makes hospitals store something."""
+    """What each process's hospitals store between rounds; None until the strategy makes hospitals store something."""
 
     def __init__(
         self,

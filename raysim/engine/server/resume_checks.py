@@ -27,7 +27,8 @@ from raysim.traffic.ledger import UPDATE, Ledger
 from raysim.virtual_time.clock import NOBODY
 
 RESIDUAL = re.compile(r"residual of \d{1,9}")
-"""The name of the compression residual of a hospital's updates, for a group of its rows."""
+"""The pattern of the names under which hospitals store compression residuals. The number is the index of a group of the
+hospital's rows."""
 
 
 def check_resumed(server: JobServer, since: RunState) -> None:

@@ -78,7 +78,7 @@ class UpdatePipeline:
         self._guard: Guard | None = None
         self._compressed: CompressedUpdates | None = None
         self.secure: SecureSums | None = None
-        """Secure aggregation; None means that sums are not hidden."""
+        """The server's side of secure aggregation; None means that it is not used."""
         bounding: NormBound | None = None
         median: SecureGeometricMedian | None = None
         noise: ProgramNoise | None = None
@@ -138,7 +138,7 @@ class UpdatePipeline:
         self._steps = [step for step in order if step is not None]
         self._back = self._steps[::-1]
         self.most_bits: int | None = None
-        """The largest number of bits of an update; None if updates are sent uncompressed."""
+        """The largest number of bits of an update; None with neither compression nor secure aggregation."""
         if self.secure is not None:
             self.most_bits = self.secure.most_bits(len(federation.hospitals))
         elif self._compressed is not None:

@@ -25,12 +25,13 @@ from raysim.report.terms import explained
 from raysim.storage.coefficients import COEFFICIENTS, INTERCEPT, of_global_model
 
 MOST = 12
-"""The largest number of coefficients in the figure, chosen by their ratios to their standard errors."""
+"""The largest number of coefficients in the figure. The coefficients with the largest ratios to their standard errors
+are shown."""
 
 LOOK: Final = Style(0, "circle")
 
 FIGURES = 3
-"""The number of significant digits of a ratio."""
+"""The number of significant digits of a printed estimate."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +42,11 @@ class Row:
 
     name: str
     model: tuple[float, float, float]
-    """The coefficient with the likelihood-based interval."""
+    """The estimate with its likelihood-based interval, which assumes that hospitals do not differ."""
     robust: tuple[float, float, float]
-    """The coefficient with the robust interval, which is valid if hospitals differ."""
+    """The estimate with its robust interval, which is also valid if hospitals differ."""
     unit: float
-    """The ratio per unit of the source's column."""
+    """The effect of one unit of the column in the data source: a ratio, or a difference for a numeric label."""
 
 
 def plots(results: Sequence[Result], first: Sequence[str] = ()) -> list[Figure]:

@@ -13,7 +13,7 @@ from raysim.report import svg
 from raysim.report.svg import PANEL, Axis, Chart, Figure
 
 UNITS = {figure.name: figure.unit for figure in (*SCORES, *ERROR_FIGURES)}
-"""The figures of hospitals with their units."""
+"""For each metric of a hospital, its title on an axis: its name and, after a comma, its unit if it has one."""
 
 
 def curve_figure(

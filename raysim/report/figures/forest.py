@@ -27,7 +27,7 @@ from raysim.statistics.differences.paired import Limits
 NONE = Limits(float("nan"), float("nan"))
 
 WIDE, HIGH = 160.0, 20.0
-"""The size of a mark's box, in units of the drawing."""
+"""The width and height of the small drawing of one interval, in units of its ``viewBox``."""
 
 DIGITS = 3
 
@@ -54,7 +54,11 @@ class Row:
     reference: bool
 
     def differences(self, columns: int) -> tuple[Difference, ...]:
-        """Return the difference from the reference in the mean and, if ``columns`` is 2, also in the worst decile."""
+        """Return the differences from the reference strategy that the forest plot shows, one for each of its columns.
+
+        The first is the difference of the main metric's mean over hospitals. If the plot has two ``columns``, the
+        second is the difference of the worst decile.
+        """
         return (self.mean, self.worst)[:columns]
 
 

@@ -19,7 +19,7 @@ from raysim.report.svg import Chart, Figure, Style
 from raysim.storage.coefficients import DEPENDENCE, IMPORTANCE
 
 MOST = 12
-"""The largest number of columns in the importance figure."""
+"""The largest number of columns in the importance figure; the most important come first."""
 
 LOOK: Final = Style(0, "circle")
 

@@ -22,7 +22,7 @@ Names = Mapping[Key, str]
 Looks = Mapping[Key, svg.Style]
 
 FEW_DOTS = 40
-"""Figures with more dots than this have smaller, half-transparent dots."""
+"""A model with more dots than this in a chart has smaller, half-transparent dots."""
 
 
 def by_size(

@@ -18,10 +18,11 @@ ACTING = ("Sensitivity (95 % interval)", "Alerts per 100 patients", "Predictive 
 SENT = ("Took part", "Kinds and bytes")
 
 PRINTED = ("observed_over_expected", "sensitivity", "ppv")
-"""The figures of ``clinical.csv`` that are printed here with two decimals."""
+"""The metrics of ``clinical.csv`` that the tables of a hospital's card print, with two decimals."""
 
 At = tuple[str, str, str, float]
-"""A key of strategy, model, hospital and threshold. The threshold -1 stands for NaN."""
+"""A strategy, one of its models, a hospital and a decision threshold. A threshold of -1 stands for metrics without a
+threshold."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,11 +30,12 @@ class Measured:
     """Calibration and decision metrics of each model at each hospital; empty if no run measured them."""
 
     keys: frozenset[Key] = frozenset()
-    """The strategies and models with clinical figures."""
+    """The strategies and models whose clinical metrics were measured."""
     texts: Mapping[str, Mapping[At, str]] = field(default_factory=dict)
-    """For each figure, its text by strategy, model, hospital and threshold."""
+    """For each metric of :data:`PRINTED`, its value with its interval as text, by strategy, model, hospital and
+    threshold."""
     alerts: Mapping[At, float] = field(default_factory=dict)
-    """The share of patients at or above a threshold, over all runs together."""
+    """The share of patients whose predicted risk is at least the threshold, over the rows of all runs together."""
     thresholds: tuple[float, ...] = ()
 
     def calibration(self, key: Key, hospital: str) -> list[str]:

@@ -25,16 +25,17 @@ OVERALL = (
     ("sensitivity_at_specificity", "sensitivity at specificity {at:g}", 3),
     ("specificity_at_sensitivity", "specificity at sensitivity {at:g}", 3),
 )
-"""The columns of the first table: figure, heading and decimals. The second table has :data:`AT_THRESHOLDS`."""
+"""The columns of the table of metrics without a decision threshold: metric, heading and decimals. :data:`AT_THRESHOLDS`
+has those of the other table."""
 
 LEAST = 5
-"""The fewest patients behind a figure on a page that a user shares."""
+"""Values based on fewer patients than this are removed from pages for sharing."""
 
 ROUNDING = 1e-9
 """Net benefits that differ by less than this are treated as equal."""
 
 Columns = list[tuple[str, float | None, str, int]]
-"""The figure, threshold, heading and decimals of each column."""
+"""For each column of a table, its metric, decision threshold (None: none), heading and decimals."""
 
 AT_THRESHOLDS = (
     ("sensitivity", "sensitivity from {at:.0%}", 3),

@@ -27,7 +27,7 @@ from raysim.statistics.over_seeds import OverSeeds, over_seeds
 from raysim.storage.clinical_tables import CALIBRATION, FIGURES, NET_BENEFIT
 
 TEXTS = ("hospital", "model", "figure", "undefined")
-"""The text columns of these tables."""
+"""The columns of ``clinical.csv``, ``calibration.csv`` and ``net_benefit.csv`` that contain text."""
 
 _PARSED = {
     "read_options": pyarrow.csv.ReadOptions(use_threads=False),
@@ -36,7 +36,7 @@ _PARSED = {
         column_types=dict.fromkeys(TEXTS, pa.string()), null_values=["", "nan"], strings_can_be_null=False
     ),
 }
-"""Arrow's settings for reading these tables: texts are unchanged, and an empty cell of another column is NaN."""
+"""Arrow's settings for reading clinical tables: texts are unchanged, and an empty cell of another column is NaN."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,9 +49,10 @@ class ClinicalRows:
     """The display name of the model."""
     style: Style
     seeds: int
-    """The number of runs; rows of several runs are means with their intervals."""
+    """The number of runs, one for each training seed. With several runs, the rows have means over runs and their
+    intervals."""
     rows: str
-    """The numbers of rows and events behind the figures, in words."""
+    """A phrase with the numbers of rows and events on which the metrics are based."""
     figures: pd.DataFrame
     """The model's rows of ``clinical.csv``."""
     calibration: pd.DataFrame

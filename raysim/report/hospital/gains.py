@@ -24,10 +24,10 @@ from raysim.statistics.over_seeds import OverSeeds, over_seeds
 from raysim.storage.run_tables import auroc_intervals
 
 MUCH = 0.05
-"""AUROC losses larger than this are counted separately."""
+"""A sentence counts the hospitals separately whose AUROC falls by more than this."""
 
 GAIN, LOSS = svg.Style(4, "triangle"), svg.Style(11, "down")
-"""The markers of hospitals that gain or lose beyond what chance explains."""
+"""The markers of hospitals that gain, and of hospitals that lose, by more than chance explains."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,15 +35,16 @@ class Gains:
     """What each of ``H`` hospitals gains by using one model instead of another, in AUROC or error."""
 
     value: Floats
-    """The figure under ``better`` minus the figure under ``against``, the mean over seeds, ``[H]``."""
+    """Each hospital's metric under ``better`` minus that under ``against``, the mean over seeds, ``[H]``; NaN if
+    undefined."""
     low: Floats
-    """The lower limit of the interval of ``value``, ``[H]``."""
+    """The lower limit of each hospital's interval of ``value``, ``[H]``; NaN if it has none."""
     high: Floats
-    """The upper limit of the interval, ``[H]``."""
+    """The upper limit of each hospital's interval of ``value``, ``[H]``; NaN if it has none."""
     seeds: NDArray[np.int64]
-    """The number of training seeds with a defined gain, ``[H]``."""
+    """The number of training seeds for which each hospital's gain is defined, ``[H]``."""
     trained: int
-    """The number of training seeds."""
+    """The number of training seeds with which both models were trained."""
     better: str
     """The display name of the model whose gains these are."""
     against: str

@@ -25,22 +25,22 @@ from raysim.statistics.differences.paired import Limits
 from raysim.statistics.over_seeds import OverSeeds
 
 MORE_OFTEN = 2
-"""The largest number of a cluster's over-represented attributes that a card names."""
+"""A card names at most this many attributes that hospitals of its cluster have more often than other hospitals."""
 
 PART_WORDS = {"train": "Training", "validation": "Validation", "test": "Test"}
 
 ALONE = "training alone"
-"""The name of training alone in sentences on gains."""
+"""The name of training alone within sentences on gains."""
 
 FLOOR = "calibration_error_floor"
-"""The figure of clinical.csv for the expected calibration error of perfectly calibrated predictions."""
+"""The metric of ``clinical.csv`` that is the expected calibration error of perfectly calibrated predictions."""
 
 CLINICAL = {
     "calibration_slope": "Calibration slope (1 is right)",
     "calibration_in_the_large": "Calibration in the large (0 is right)",
     "calibration_error": "Calibration error (ECE)",
 }
-"""The figures of ``clinical.csv`` that a card shows for the recommended model."""
+"""The metrics of ``clinical.csv`` that a hospital's card shows for the recommended model, with their headings."""
 
 LEFT = "What this hospital sent. Patients' rows are among it only if the kind 'rows' is listed."
 

@@ -28,15 +28,17 @@ class Answer:
     """The conclusions of a comparison or a run: a decision card, and further sentences that give reasons."""
 
     card: Card
-    """The recommendation, and the facts that decide it."""
+    """The decision card, with the recommendation and the findings that decide it."""
     reasons: tuple[str, ...]
-    """The sentences that do not fit on the card."""
+    """Further sentences on the results, which do not fit on the card."""
     caution: str
-    """A caution about the intervals; may be empty."""
+    """A sentence on the limits of the intervals; may be empty."""
     not_dominated: tuple[str, ...]
-    """The entries that no other entry dominates on the headline figure and the worst decile."""
+    """The names of the methods that no other method dominates on main metric and worst decile; empty for a single
+    method."""
     difference_shown: bool
-    """Whether any strategy differs from the reference. Without a reference: whether any two strategies differ."""
+    """Whether any method demonstrably differs from the reference strategy. Without a reference strategy: whether any
+    two methods demonstrably differ."""
 
     @property
     def sentences(self) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from raysim.report.terminal.block import Block, Warning
 from raysim.statistics.differences.paired import Limits
 
 TITLES = {"loss_threshold": "Loss threshold", "lira": "LiRA"}
-"""Display names of the membership-inference attacks."""
+"""The display names of the membership-inference attacks, by their names in ``audit.json``."""
 
 STRONGER = "A stronger attack may find more."
 

@@ -33,7 +33,7 @@ FACTS = (
     "limits",
     "leaks",
 )
-"""The subjects of the lines, in the order of the lines; documented in ``docs/answer.md``."""
+"""The findings that lines of the card report, in the order of the lines; documented in ``docs/answer.md``."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,12 @@ class Line:
     """A line of the decision card: one finding, with its state and what to do about it."""
 
     fact: str
-    """The subject of the line, an entry of :data:`FACTS`."""
+    """The finding that the line reports, one of :data:`FACTS`."""
     state: State
     """The state of the finding: ``ok`` (demonstrated), ``warn`` (a fault is demonstrated), or ``open`` (these data
     leave the question open)."""
     text: str
-    """One or a few sentences; numbers are given with their intervals where these are defined."""
+    """One or a few sentences; numbers have their intervals where these are defined."""
     figure: Mapping[str, Any] | None = None
     """The numbers behind the sentence, ready for JSON; None if the sentence has no numbers."""
     remedy: str = ""
@@ -57,7 +57,8 @@ class Line:
     """The finding as a clause for the headline and the terminal; empty unless the line warns, or concerns hospitals
     that were left out."""
     setting: str = ""
-    """The remedy as an argument of ``--set``; empty if a person has to choose the setting."""
+    """The remedy as an argument of ``--set``, such as ``training.rounds=20``; empty if a person has to choose the
+    setting."""
 
 
 @dataclass(frozen=True)
@@ -67,23 +68,31 @@ class MethodRow:
     name: str
     """The method's name on pages."""
     key: tuple[str, str]
-    """The label of its strategy and the model used."""
+    """The label of the method's strategy, and the name of one of the strategy's models."""
     role: Role
     """The role of the method: ``taken`` (the card is about it), ``reference`` (training alone or on pooled rows), or
     ``method``."""
     mean: float
-    """The mean headline figure over hospitals and seeds."""
+    """The mean of the main metric (AUROC or MAE) over hospitals and seeds."""
     difference: float = float("nan")
-    """The method's ``mean`` minus the mean of the recommended method; NaN for the recommended method."""
+    """The main metric of the method minus that of the recommended method, the mean over hospitals where both are
+    defined; NaN if the method is not compared with it."""
     low: float = float("nan")
-    """The lower limit of the simultaneous interval of ``difference``; NaN if there is no interval."""
+    """The lower limit of the interval of ``difference``; NaN if there is no interval, or if it is too wide to be
+    informative."""
     high: float = float("nan")
-    """The upper limit of the simultaneous interval of ``difference``."""
+    """The upper limit of the interval of ``difference``; NaN if ``low`` is."""
     verdict: str = ""
-    """How the method compares with the recommended one: ``better``, ``worse``, ``equal``, ``no difference`` (none was
-    found), ``one seed`` (methods cannot be compared). Empty for the recommended method."""
+    """How the method compares with the recommended one; empty if it is not compared.
+
+    - ``better`` or ``worse``: a difference is demonstrated.
+    - ``equal``: both limits of the interval are printed as 0 or, for AUROC, are within the margin of equivalence.
+    - ``no difference``: neither a difference nor equality is demonstrated.
+    - ``one seed``: methods cannot be compared with only one training seed.
+    - ``says nothing``: the interval is too wide to be informative.
+    """
     also: tuple[str, ...] = ()
-    """The names of the other methods with the same figure at every hospital."""
+    """The names of other methods with the same main metric at every hospital, which share this row."""
 
 
 @dataclass(frozen=True)
@@ -91,29 +100,40 @@ class Card:
     """The decision card of a comparison or of one run."""
 
     what: str
-    """A sentence on what is predicted, the numbers of hospitals, patients and events, and what was run."""
+    """A phrase on the predicted outcome, the numbers of hospitals, rows and events, and what was run."""
     headline: str
-    """The recommendation, with the facts that forbid use."""
+    """The recommendation, with the findings that forbid a use of the model."""
     lines: tuple[Line, ...]
     """The lines in the order of :data:`FACTS`."""
     rows: tuple[MethodRow, ...]
-    """The rows of the card: the recommended method, then references, then the other methods by their means."""
+    """The rows of the card's table: the recommended method, then references, then the other methods by their means."""
     use: Use
-    """The permitted use of the recommended model."""
+    """The permitted use of the model: ``risks``, only ``ranking`` patients, ``values`` (of a numeric label), or
+    ``none``."""
     federate: Federate
-    """Whether federating is better than training alone."""
+    """Whether federating is better than training alone: ``yes``, ``no``, ``equal`` (they are equivalent), ``not shown``
+    (undecided) or ``not tested`` (training alone was not run)."""
     recommended: str | None
-    """The label of the recommended strategy, as in ``answer.json``; None if no strategy is recommended."""
+    """The label of the recommended strategy, as in ``answer.json``; None if no use of its model is permitted."""
     taken: str
     """The display name of the model that the card is about; may be empty."""
     predicts: str
     """The predicted outcome, such as ``death in hospital``."""
     calibration: Mapping[str, Any] | None = None
-    """The calibration of the model, with the keys ``estimate``, ``low``, ``high``, ``state``, ``at_least``, ``of`` and
-    ``named``; None if it was not measured."""
+    """The calibration of the model; None if it was not measured.
+
+    - ``estimate``, ``low``, ``high``: the ratio of observed to expected events over all rows, with its interval.
+    - ``state``: the state of the card's line on calibration.
+    - ``at_least``: a lower bound on the number of hospitals with wrong risks, of ``of`` tested hospitals.
+    - ``named``: the hospitals whose risks are demonstrably wrong.
+    """
     harmed: Mapping[str, Any] | None = None
-    """The hospitals that lose, with the keys ``against``, ``at_least``, ``of`` and ``named``; None if there is no model
-    to compare with."""
+    """The hospitals that lose by using the model; None if there is no model to compare with.
+
+    - ``against``: the name of the model that it is compared with, such as training alone.
+    - ``at_least``: a lower bound on the number of hospitals that lose, of ``of`` tested hospitals.
+    - ``named``: the hospitals that demonstrably lose.
+    """
 
     @property
     def forbids(self) -> tuple[Line, ...]:

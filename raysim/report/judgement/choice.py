@@ -31,7 +31,7 @@ from raysim.core.arrays import Flags
 Why = Literal["better", "reference", "unbeaten", "simpler"]
 
 LESS = 0.67
-"""A method sends clearly fewer bytes if it sends at most this share of the other method's bytes."""
+"""A method sends clearly fewer bytes than another if it sends at most this share of the other's bytes."""
 
 
 @dataclass(frozen=True)
@@ -39,20 +39,20 @@ class Choice:
     """The recommended method and the reason for it."""
 
     index: int
-    """The index of the recommended method among the methods."""
+    """The index of the recommended method among the compared methods."""
     why: Why
     """Why the method is recommended:
 
-    - ``better``: it is better than the reference.
-    - ``reference``: it is the reference itself.
-    - ``unbeaten``: it has the best mean of the methods that no other method is better than.
+    - ``better``: it is demonstrably better than the reference strategy.
+    - ``reference``: it is the reference strategy itself.
+    - ``unbeaten``: it has the best mean of the methods that no other method is demonstrably better than.
     - ``simpler``: its model is simpler than the model of the method that the other rules choose.
     """
     equals: tuple[int, ...]
-    """The methods that are equivalent to the recommended method."""
+    """The indices of the methods that are equivalent to the recommended method."""
     instead_of: int | None = None
-    """The equivalent method that the recommended one replaces because it sends clearly fewer bytes; None if bytes did
-    not matter."""
+    """The index of the method that was replaced by the recommended one, which is equivalent but sends clearly fewer
+    bytes; None if none was replaced."""
 
 
 def choose(

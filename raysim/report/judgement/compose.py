@@ -49,13 +49,15 @@ class Remarks:
     """Findings of other parts of a report, such as training and leaks, that belong on the decision card."""
 
     training: Line | None = None
-    """The line on whether models were trained to convergence."""
+    """The card's line on whether models were trained to convergence; None if it has no such line."""
     leaks: tuple[Line, ...] = ()
-    """Lines on features that may leak the label."""
+    """The card's lines on features that may give the label away."""
     cautions: tuple[str, ...] = ()
-    """Clauses that limit the headline, such as a learning rate at the edge of the values that were tried."""
+    """Clauses for the headline that limit the recommendation, such as on a learning rate at the edge of the values that
+    were tried."""
     unseen: Mapping[Key, Line] = field(default_factory=dict)
-    """By model, the line on hospitals that were left out in turn; empty if none were."""
+    """For each model, the card's line on its performance at hospitals that were left out of training in turn; empty if
+    none were left out."""
 
 
 NO_REMARKS = Remarks()

@@ -34,7 +34,7 @@ from raysim.statistics.differences.paired import Limits, Paired, equivalent
 from raysim.statistics.differences.simultaneous import adjusted, not_dominated
 
 FEWEST_SMALL = 5
-"""The difference at small hospitals is reported only if at least this many small hospitals define it."""
+"""The difference at small hospitals is reported only if both models have a defined main metric at this many of them."""
 
 
 @dataclass(frozen=True)
@@ -42,19 +42,19 @@ class Entry:
     """A method of the comparison: one model, or several models with an equal main metric at every hospital."""
 
     name: str
-    """The name of the member ``key``, which :func:`_entries` chooses."""
+    """The name of the model ``key``."""
     key: Key
-    """The key of the member that gives the entry its name."""
+    """The strategy and model that represent the method, chosen among ``members`` by :func:`_entries`."""
     bytes: float
-    """The bytes that the member ``key`` sends, set-up included, as the mean over seeds."""
+    """The bytes that the strategy of ``key`` exchanges, set-up included, as the mean over seeds; 0 if unknown."""
     members: tuple[Key, ...]
-    """The keys of all strategies and models with equal final models."""
+    """All strategies and models whose main metric is equal at every hospital."""
     names: tuple[str, ...]
-    """The names of ``members``."""
+    """The names of ``members``, in their order."""
     level: Paired
-    """The mean headline figure, stored as its difference from 0."""
+    """The mean of the main metric over hospitals, in the form of a difference from 0."""
     learner: str = ""
-    """The table's name for the kind of model; empty if the table has none."""
+    """The kind of model as named in the tables' column ``learner``; empty without the column."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,51 +62,51 @@ class Evidence:
     """The paired differences between ``E`` methods (entries), and what they demonstrate."""
 
     kind: TaskKind
-    """The kind of label, with its headline figure."""
+    """The kind of label, which determines the main metric (AUROC or MAE)."""
     entries: tuple[Entry, ...]
-    """The federated methods, in the order in which they first appear."""
+    """The federated methods, in the order in which they first appear; all methods if every strategy is a reference."""
     references: tuple[Entry, ...]
-    """Models that are not federated methods, such as local training."""
+    """Methods that are not federated, such as training alone."""
     differences: dict[tuple[int, int], Paired]
-    """``entries[i] - entries[j]`` for ``i < j``."""
+    """The difference in the main metric ``entries[i] - entries[j]``, by the indices ``(i, j)`` with ``i < j``."""
     intervals: dict[tuple[int, int], Limits]
-    """The intervals of ``differences``, which hold jointly."""
+    """The simultaneous 95 % confidence intervals of ``differences``, by the same indices."""
     better: NDArray[np.bool_]
-    """Whether entry i is demonstrably better than entry j, at ``[i, j]`` of ``[E, E]``."""
+    """Whether method i is demonstrably better than method j, at ``[i, j]`` of ``[E, E]``."""
     front: NDArray[np.bool_]
-    """Whether each entry is dominated by no other entry on the headline figure and the worst decile, ``[E]``.
+    """Whether each method is dominated by no other method on the main metric and the worst decile, ``[E]``.
 
-    An entry dominates another entry if it is demonstrably better on one of the two figures, and demonstrably worse on
-    neither. The worst decile only counts if enough hospitals are judged.
+    A method dominates another if it is demonstrably better on one of the two, and demonstrably worse on neither. The
+    worst decile only counts if both methods have a defined main metric at :data:`raysim.report.panel.MANY_HOSPITALS`
+    hospitals or more.
     """
     base: int | None
-    """The index of the reference strategy's entry; None if it was not run or is not a federated method."""
+    """The index of the reference strategy in ``entries``; None if it was not run or is not a federated method."""
     choice: Choice
-    """The recommended entry, with the reason."""
+    """The recommended method, with the reason."""
     of_references: tuple[Paired, ...]
-    """The difference of each reference from the recommended entry."""
+    """For each of ``references``, its main metric minus that of the recommended method."""
     alone: int | None
-    """The index of training alone in ``references``; None if it was not run. If several models are trained alone, it is
-    the one with the best mean.
-    """
+    """The index of training alone in ``references``; None if it was not run. If hospitals trained several models alone,
+    it is the index of the model with the best mean."""
     over_alone: tuple[Paired, ...]
-    """The difference of each entry from training alone; empty if training alone was not run."""
+    """For each of ``entries``, its main metric minus that of training alone; empty if training alone was not run."""
     over_alone_intervals: tuple[Limits, ...]
-    """The intervals of ``over_alone``, joint over the entries and all models that hospitals train alone."""
+    """The intervals of ``over_alone``, simultaneous over all methods and all models that hospitals train alone."""
     over_alone_small: AtSome | None
-    """The difference of the recommended entry from training alone at small hospitals.
+    """The recommended method's main metric minus that of training alone, at small hospitals.
 
-    Small hospitals have fewer training rows than the median. None if fewer than :data:`FEWEST_SMALL` of them define
-    both figures.
+    Small hospitals have fewer training rows than the median. None if both models have a defined main metric at fewer
+    than :data:`FEWEST_SMALL` of them, or if training alone was not run.
     """
     over_alone_two_classes: tuple[int, AtSome] | None
-    """The number of hospitals that trained on one class only, and the difference from training alone at the other
-    hospitals.
+    """The number of hospitals that trained on one class only, and the recommended method's main metric minus that of
+    training alone at all other hospitals.
 
-    None if there are no such hospitals.
+    None if there are no such hospitals, or if training alone was not run.
     """
     learners: tuple[str, ...] = ()
-    """The tables' names for the kinds of models, the simplest first; empty if the tables have none."""
+    """The kinds of models as named in the tables' column ``learner``, the simplest first; empty without the column."""
 
     @property
     def one_seed(self) -> bool:

@@ -41,13 +41,13 @@ class Asked:
     """The settings of the configuration that a decision card needs."""
 
     predicts: str
-    """The predicted outcome."""
+    """The predicted outcome, such as ``death in hospital``."""
     part: str
-    """The part of the rows that is evaluated."""
+    """The name of the part of the rows that is evaluated, such as ``test``."""
     clinical: ClinicalSection | None
-    """The settings of the clinical figures; None if they are not computed."""
+    """The settings of the clinical metrics; None if they are not computed."""
     counted: bool
-    """Whether numbers of rows are public."""
+    """Whether numbers of rows are public, so that the card may print them."""
 
 
 def data_of(results: Sequence[Result], hospitals: pd.DataFrame, asked: Asked, key: Key | None) -> Data:

@@ -21,10 +21,10 @@ NAMED = 5
 """The largest number of hospitals that a sentence names; the rest are counted."""
 
 BINS = ((0, 0), (1, 9), (10, 49), (50, 10**12))
-"""The ranges of the number of rows of the rarer class by which hospitals are grouped, both ends included."""
+"""Hospitals are grouped by their number of rows of the rarer class, in these ranges; both ends are included."""
 
 FEW = 10
-"""A hospital with fewer rows of the rarer class than this is marked as uncertain wherever it is listed."""
+"""If a hospital has fewer rows of the rarer class than this, lists of hospitals print the number of these rows."""
 
 
 def rarer(events: ArrayLike, rows: ArrayLike) -> NDArray[np.float64]:

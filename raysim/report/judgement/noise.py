@@ -28,13 +28,16 @@ from raysim.statistics.meta_analysis.spread import paule_mandel
 from raysim.statistics.patient_groups.within import WithinGap
 
 DRAWS = 200
-"""The number of federations simulated for each true spread; they take a third of a second for 208 hospitals."""
+"""The number of federations simulated for each assumed true spread between hospitals; for 208 hospitals they take a
+third of a second."""
 
 FEWEST_DRAWS = 40
-"""The smallest number of simulated federations. With 40, the smallest p-value is 1/41, which is below 2.5 %."""
+"""The smallest number of federations simulated, however many hospitals there are. With 40, the smallest p-value is
+1/41, which is below 2.5 %."""
 
 MOST_HOSPITALS = 10_000_000
-"""The largest number of simulated hospitals for each spread; with over 50,000, fewer federations are simulated."""
+"""The largest number of hospitals simulated for each assumed true spread. With over 50,000 hospitals, fewer than
+:data:`DRAWS` federations are simulated, but at least :data:`FEWEST_DRAWS`."""
 
 NO_SLOPE = SizeSlope(*[float("nan")] * 5)
 
@@ -46,13 +49,15 @@ class Noise:
     seed: int
     """The training seed."""
     floor: NoiseFloor
-    """The spread of the headline figure over hospitals, compared with chance."""
+    """The spread of the main metric (AUROC or MAE) over hospitals, compared with the spread by chance alone."""
     slope: SizeSlope
-    """The slope of AUROC on hospital size."""
+    """The slope of AUROC on the logarithm of hospital size; NaN for a numeric label."""
     gaps: Mapping[str, WithinGap] = field(default_factory=dict)
-    """The gap between groups of patients within hospitals by attribute; only for the headline model of a strategy."""
+    """For each attribute of patients, the gap in the metric between its groups within hospitals; empty unless the model
+    is the strategy's main model."""
     pooled: Mapping[str, float] = field(default_factory=dict)
-    """The largest difference between groups over all rows by attribute; it includes effects of hospitals."""
+    """For each attribute of ``gaps``, the largest difference between its groups over all rows, which includes
+    differences between hospitals."""
 
     def sentences(self) -> list[str]:
         """Return sentences on how performance differs between hospitals, by their size and between patient groups."""

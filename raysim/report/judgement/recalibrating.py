@@ -25,7 +25,7 @@ from raysim.report.tables import made_of
 from raysim.statistics.clinical.recalibration_benefit import ENOUGH_ROWS, benefit, rarer_class, recommended
 
 PRINTED = 0.5e-4
-"""The smallest change of log loss that four digits show."""
+"""The smallest change of log loss that is visible in four decimals."""
 
 
 @dataclass(frozen=True)
@@ -33,13 +33,16 @@ class Proposal:
     """Whether to recalibrate a model by empirical Bayes, and why."""
 
     worth: bool
-    """Whether recalibration is recommended: hospitals differ, have enough rows, and log loss would fall."""
+    """Whether recalibration is recommended: calibration differs demonstrably between hospitals, they have enough rows,
+    and log loss would fall."""
     text: str
     """The reason, with the estimated effect and cost, in one or two sentences."""
     log_loss: float
-    """The estimated change of log loss, the mean over seeds; NaN if it cannot be estimated."""
+    """The estimated change of log loss, the mean over seeds; negative if log loss falls, NaN without validation
+    rows."""
     labelled: float
-    """The number of labelled rows needed at the median hospital."""
+    """The number of validation rows at the median hospital, on which the model would be recalibrated. Without
+    validation rows: the number of labelled rows needed."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +50,9 @@ class Effect:
     """The log loss on test rows without and with recalibration, averaged over seeds."""
 
     before: float
-    """Log loss over all test rows without recalibration."""
+    """The log loss over all test rows without recalibration."""
     after: float
-    """Log loss over all test rows with recalibration."""
+    """The log loss over all test rows with recalibration."""
 
     @property
     def harms(self) -> bool:

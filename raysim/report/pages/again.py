@@ -26,10 +26,10 @@ from raysim.storage.resume import FILE as RESUME
 FILE = "report.json"
 
 LONGEST = 80
-"""The largest number of characters of a hospital's name in a file name."""
+"""A hospital's name is cut to this many characters in a file name."""
 
 SHARED = "report-for-sharing.html"
-"""The file name of a page for sharing."""
+"""The name of the file with a page for sharing."""
 
 
 def rewritten(folder: Path, hospital: str | None, out: Path | None, *, for_sharing: bool = False) -> Path:

@@ -20,10 +20,12 @@ from raysim.report.sections.section import Section, Sheet, included
 from raysim.report.svg import PANEL, Style
 
 FEATURES = 24
-"""The largest number of a patient's features in the figure. Features that differ most from the mean come first."""
+"""The largest number of features in the figure of a reconstructed patient; the features farthest from their means are
+shown."""
 
 HOSPITAL, PATIENT, READ = Style(9, "circle"), Style(9, "circle", "open"), Style(11, "circle")
-"""The styles of a hospital, of a patient's value, and of the value reconstructed from the update."""
+"""The marker styles of a hospital, of a patient's feature value, and of the value that an attack reconstructed from an
+update."""
 
 
 SHEET = Sheet(

@@ -25,7 +25,7 @@ from raysim.report.sections.section import Sheet
 from raysim.report.terms import explained
 
 SCRIPTS = ("page.js", "trials.js", "figures.js")
-"""The names of templates that are scripts of pages."""
+"""The names of the templates that are scripts of pages, not HTML."""
 
 
 @dataclass(frozen=True)
@@ -35,26 +35,26 @@ class Provenance:
     data: str
     """The name of the data source."""
     fingerprint: str
-    """Digest of the data."""
+    """A digest of the data, by which one recognises the same data."""
     hospitals: int
     rows: Mapping[str, int]
-    """The numbers of rows by part: ``{"train": 31000, ...}``."""
+    """The number of rows of each part of the data, such as ``{"train": 31000}``."""
     seeds: Sequence[int]
     versions: Mapping[str, str]
-    """The versions of packages by name."""
+    """The version of each package, by its name."""
     config: str
     """The complete configuration as text."""
     command: str
-    """The line that reproduces the page."""
+    """The command line that reproduces the results on the page."""
     notes: Sequence[str] = field(default_factory=tuple)
-    """Notes of the source on the data that it read."""
+    """Notes that the data source made about the data while it read them."""
     of_seed: int | None = None
-    """The seed of the split that the fingerprint, the numbers of rows and the notes describe; None if all seeds have
-    the same data."""
+    """The seed whose split the fingerprint, the numbers of rows and the notes describe; None if all seeds have the same
+    data."""
     date: str = ""
-    """The date of the page."""
+    """The date of the page; empty if it is not printed."""
     origin: str = ""
-    """Whether the data are synthetic, in words."""
+    """A phrase on whether the data are synthetic; empty if this is not known."""
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ WITHHELD = "withheld"
 FIGURES = frozenset(
     ("forest", "curve", "trade-offs", "by-round", "alike", "costs", "by-bytes", "training-loss", "virtual-time")
 )
-"""The names of figures that contain nothing on a single hospital, and no count of patients."""
+"""The names of the figures that may be shared: they show no single hospital, and no count of patients."""
 
 SHARED_VALUES = (
     "title",
@@ -51,20 +51,22 @@ SHARED_VALUES = (
     "gains",
     "gains_by_size",
 )
-"""The values of a page that remain, except for names and small counts in their sentences."""
+"""The names of the values that a page for sharing keeps. Hospitals' names and small counts in their sentences are
+replaced."""
 
 PLOTS = ("first", "forest", "accuracy_figures", "equity", "costs", "method")
-"""The values of a page that are lists of figures; only the figures in :data:`FIGURES` remain."""
+"""The names of the values that are lists of figures. A page for sharing keeps only the figures in :data:`FIGURES`, and
+of these only figures that are not collapsed."""
 
 NAMING = frozenset(("harm", "calibration"))
-"""The facts of the card whose lines name hospitals."""
+"""The findings on the decision card whose lines name hospitals."""
 
 UNITS = r"(?:rows?|events?|non-events?|patients?|stays?(?! as\b)|deaths?|admissions?)"
 SMALL = re.compile(rf"(?<![\w.,])([0-{LEAST - 1}](?:\.\d+)?)( (?:\w+ )?{UNITS}\b)")
-"""A number below :data:`LEAST` before a word for patients."""
+"""Matches a number below :data:`LEAST` before a word such as ``patients``, ``rows`` or ``deaths``."""
 
 MARK = re.compile(r'<(path|circle|rect)\b[^>]*\bdata-h="(-?\d+)"[^>]*></\1>')
-"""A hospital's mark in a drawing."""
+"""Matches a hospital's marker in an SVG figure: an element with the hospital's number as ``data-h``."""
 
 
 def shared(tree: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ SECTIONS: tuple[Section, ...] = (
     costs.SECTION,
     method.SECTION,
 )
-"""The sections in the order of their tabs."""
+"""The sections of the pages of runs and comparisons, in the order of their tabs."""
 
 DATED = """\
 {% if provenance.origin %} · data {{ provenance.origin }}{% endif %}{% if provenance.date %} · {{ provenance.date }}\

@@ -23,9 +23,9 @@ COLUMNS = (
     *(("accuracy", "Accuracy", True), ("ad", "AD", False), ("sdad", "SDAD", False)),
     *((each.name, capitalised(each.unit.partition(",")[0]), each.larger) for each in SCORES if each.name in ADDED),
 )
-"""The columns of the accuracy table: figure, heading, and whether more is better (None: neither).
+"""The columns of the accuracy table: metric, heading, and whether larger values are better (None: neither).
 
-Figures that other packages register come last.
+Metrics that other packages register come last.
 """
 
 

@@ -91,7 +91,7 @@ def _facts(outcome: Outcome) -> str:
 
 
 KNOWLEDGE = {"own": "local data alone", "colluders": "each other's updates", "all": "the updates of all"}
-"""The knowledge of Byzantine hospitals, in words."""
+"""Phrases for the kinds of knowledge that Byzantine hospitals may have."""
 
 
 def _attack(figures: AttackFigures) -> str:

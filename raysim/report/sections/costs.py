@@ -16,7 +16,7 @@ from raysim.report.sections.section import Material, Section, Values
 from raysim.report.tables import KEYS
 
 COSTS = {"bytes_down": "Download, all rounds", "bytes_up": "Upload, all rounds", "setup": "Set-up, both ways"}
-"""The heading of each cost's column."""
+"""For each column with numbers of bytes, the title of its bar chart."""
 
 MEGABYTE = 1e6
 

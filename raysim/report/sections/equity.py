@@ -77,7 +77,8 @@ def _sent(result: Result, model: str) -> Sent | None:
 
 
 MOST = 8
-"""The largest number of models in the figure that compares them with chance; the table has all models."""
+"""If there are more models than this, the figure that compares models with chance only has the most important; the
+table has all."""
 
 
 def values(material: Material) -> Values:

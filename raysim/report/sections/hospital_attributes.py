@@ -21,10 +21,10 @@ from raysim.statistics.differences.paired import Limits
 FILE = "attributes.csv"
 
 MOST = 12
-"""Attributes with more values than this are left out, because each value has few hospitals."""
+"""Hospital attributes with more values than this are left out, because each value has few hospitals."""
 
 ROW = 20.0
-"""The height of a line, in units of the chart."""
+"""The height of each row of the chart, in units of its ``viewBox``."""
 
 
 def table(hospitals: pd.DataFrame, federation: Federation, sent: Sent) -> pd.DataFrame:

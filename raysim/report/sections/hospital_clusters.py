@@ -24,14 +24,14 @@ from raysim.strategies.shared.signatures import (
 )
 
 LEVELS = 8
-"""An attribute with more values than this is left out."""
+"""Hospital attributes with more values than this are left out."""
 
 FEATURES = 6
-"""The number of features whose means are reported; clusters differ most in these features."""
+"""The largest number of features whose means are shown. The features in which clusters differ most are chosen."""
 
 ClusterMeans = tuple[list[str], NDArray[np.float64], list[list[str]]]
-"""Row names ``[R]``, the standardised difference of each cluster from the mean of all hospitals ``[R, K]``, and cells
-as text."""
+"""The names of ``R`` quantities, the standardised difference of each cluster's mean from the mean of all hospitals
+(``[R, K]`` for ``K`` clusters), and the texts of a table's cells in the same order."""
 
 
 def clusters(results: Sequence[Result], names: Names) -> list[svg.Figure]:

@@ -23,10 +23,11 @@ from raysim.report.tables import KEYS, baseline_of, labels, margins, read_csv
 from raysim.report.terminal.tables import titled
 
 SHADES = (0.12, 0.45, 0.25)
-"""Shades of the areas from the bottom up; neighbouring areas differ."""
+"""How dark stacked areas are (0 to 1), from the bottom up and in turn, so that neighbouring areas differ."""
 
 LABELLED = 0.07
-"""The smallest share of an area that is labelled with its number; smaller areas have no room."""
+"""An area is labelled with its cluster's number only if its share is larger than this at some hospital; else there is
+no room."""
 
 
 def protocol(

@@ -23,7 +23,7 @@ from raysim.report.tables import KEYS, labels
 from raysim.report.terminal.tables import titled
 
 ROW = 11.0
-"""The height of a strategy's mark for one group, in units of the chart."""
+"""The height of one strategy's row for one group of patients, in units of the chart's ``viewBox``."""
 
 
 def attributes(per_seed: pd.DataFrame) -> list[str]:

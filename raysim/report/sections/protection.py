@@ -16,7 +16,7 @@ from raysim.report.sections.section import Material, Section, Values, included
 Rows = list[list[str]]
 
 ROWS = "rows"
-"""The kind of data that contains patients' rows; all other kinds are computed from rows."""
+"""The kind of message that contains patients' rows; all other kinds contain values computed from rows."""
 
 EXPLAINED = {
     "counts of values": "rows whose values begin alike, from which bins follow",
@@ -25,7 +25,7 @@ EXPLAINED = {
     "leaf sums": "sums of gradients by leaf",
     "trees": "whole trees, whose leaves may be of few patients",
 }
-"""Explanations of kinds of data whose names are not clear."""
+"""Explanations of kinds of messages whose names are not clear."""
 
 
 def protections(config: Config, results: Sequence[Result] = ()) -> Rows:

@@ -19,7 +19,7 @@ Values = Mapping[str, Any]
 """The values that a template uses by name; they can be written as JSON."""
 
 Links = Sequence[tuple[str, str]]
-"""The texts and addresses of links to further pages."""
+"""The text and the address of each link to a further page."""
 
 Figures = Sequence[svg.Figure]
 
@@ -29,30 +29,30 @@ class Supplement:
     """Content that a page has in addition to metrics: figures by tab, rows of tables, and links."""
 
     use: Figures = ()
-    """Figures of calibration and decisions."""
+    """The figures on calibration and decisions."""
     use_shared: Figures = ()
-    """The figures of ``use`` for sharing, without parts based on few patients."""
+    """The figures of ``use`` without parts based on few patients, for a page for sharing."""
     equity: Figures = ()
     cost: Figures = ()
     method: Figures = ()
     protections: Sequence[Sequence[str]] = ()
-    """The rows from :func:`raysim.report.sections.protection.protections`."""
+    """The table of data protection, from :func:`raysim.report.sections.protection.protections`."""
     traffic: Sequence[Sequence[str]] = ()
-    """The rows from :func:`raysim.report.sections.protection.traffic`."""
+    """The table of bytes sent, from :func:`raysim.report.sections.protection.traffic`."""
     privacy: Sequence[str] = ()
-    """Sentences on guarantees and attacks."""
+    """Sentences on privacy guarantees and attacks."""
     links: Links = ()
     files: Links = ()
-    """Links to tables and figures in the page's folder."""
+    """Links to the files with tables and figures in the page's folder."""
     runs: Sequence[tuple[str, Links]] = ()
-    """Links to the pages of single runs: for each strategy, its seeds with their addresses."""
+    """For each strategy, links to the pages of its runs, one for each seed."""
 
 
 NOTHING = Supplement()
 
 
 MOST_HOSPITALS = 20_000
-"""The largest number of hospitals that a page lists individually; a page of a million would have gigabytes."""
+"""A page with more hospitals than this does not list them individually; a list of a million would take gigabytes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,39 +60,40 @@ class Material:
     """The results of a run or a comparison, from which the sections of its page take their content."""
 
     per_seed: pd.DataFrame
-    """One row for each strategy, model and seed."""
+    """The metrics over hospitals, with one row for each strategy, model and seed."""
     table: pd.DataFrame
-    """The table from :func:`raysim.report.tables.comparison`, for the models ``distinct``."""
+    """The table from :func:`raysim.report.tables.comparison`, for the models in ``distinct``."""
     titles: Names
-    """The display name of each model."""
+    """The display name of each model, by strategy and model."""
     distinct: Names
-    """The display names of the models that differ: a group of equal final models is represented by one of them."""
+    """The display names of models, with only one model of each group of equal final models."""
     looks: Looks
     results: Sequence[Result]
-    """The runs; empty if the page reports nothing on single hospitals."""
+    """The results of the runs; empty if the page reports nothing on single hospitals."""
     supplement: Supplement
     noise: Mapping[Key, Noise]
     compared: bool
     """Whether the page is about a comparison; else it is about one run."""
     part: str
-    """The name of the evaluated part of the rows."""
+    """The name of the part of the rows that is evaluated, such as ``test``."""
     hospitals: pd.DataFrame | None = None
-    """One row for each strategy, model, seed and hospital."""
+    """The metrics of hospitals, with one row for each strategy, model, seed and hospital."""
     rounds: pd.DataFrame | None = None
-    """One row for each strategy, seed and evaluated round."""
+    """The metrics of rounds, with one row for each strategy, seed and evaluated round."""
     differences: pd.DataFrame | None = None
-    """The table from :func:`raysim.report.tables.differences`, for a comparison."""
+    """The table from :func:`raysim.report.tables.differences`; None for a run."""
     evidence: Evidence | None = None
-    """The evidence of a comparison, with names instead of labels."""
+    """What the comparison demonstrates, with display names instead of labels; None for a run."""
     baseline: str = ""
-    """The label of the reference strategy."""
+    """The label of the reference strategy, with which a comparison compares other strategies."""
     against: Key | None = None
-    """The reference strategy's model that others are compared with."""
+    """The reference strategy's model with which other models are compared, as strategy and model; None if there is
+    none."""
     reasons: Sequence[str] = ()
-    """Sentences on the findings; a ``caution`` on intervals follows them on the page."""
+    """Sentences on the findings. On the page, ``caution`` follows them, a sentence on intervals."""
     caution: str = ""
     first: Figures = ()
-    """The first figures of the page, instead of the forest."""
+    """The figures at the top of the page, in place of the forest plot of differences."""
 
     @property
     def best(self) -> Key | None:
@@ -138,20 +139,20 @@ class Section:
     """A section of a page: a heading, a template and a function that returns the template's values."""
 
     key: str
-    """The anchor in the page's address, in lower case with hyphens."""
+    """The fragment of the page's address that leads to the section, in lower case with hyphens."""
     title: str
     """The heading of the section, and the title of its tab."""
     markup: str | Mapping[str, str]
-    """The body as a template, in which ``parts`` are the macros of ``parts.html.j2``.
+    """The template of the section's body, in which ``parts`` are the macros of ``parts.html.j2``.
 
-    A mapping has one template for each sheet that contains the section.
+    If it is a mapping, it has a template for each sheet that contains the section, by the sheet's name.
     """
     values: Callable[[Material], Values] = _nothing
-    """A function that returns the values for the section's markup, in addition to the page's own values."""
+    """A function that returns the values for the section's template, in addition to the page's own values."""
     visible: Callable[[Values], object] = lambda values: True
-    """A function that returns whether a page with these values has the section.
+    """A function of a page's values that tells whether the page has the section.
 
-    A page for sharing contains only the values named in :mod:`raysim.report.pages.sharing`.
+    On a page for sharing, many values are missing: :mod:`raysim.report.pages.sharing` lists the values that remain.
     """
 
     def on(self, sheet: str) -> str | None:
@@ -165,14 +166,14 @@ class Sheet:
 
     name: str
     kind: str
-    """The line above the title."""
+    """The line above the title, which says what the page is about."""
     sections: tuple[Section, ...]
-    """The sections in their order."""
+    """The sections in the order in which the page has them."""
     top: str = ""
-    """The markup before the sections."""
+    """The markup above the sections."""
     dated: str = ""
-    """The text after ``kind``."""
+    """The text behind ``kind`` in the same line, such as the date."""
     wide: bool = False
     """Whether the page is as wide as the screen, and lists its sections at the top."""
     scripts: tuple[str, ...] = ()
-    """The names of the page's scripts, which are templates; with ``page.js`` sections are tabs."""
+    """The names of the templates of the page's scripts. With ``page.js``, sections are tabs."""

@@ -15,10 +15,10 @@ from raysim.report.tables import KEYS, labels
 from raysim.report.terminal.tables import titled
 
 AXES = (("virtual_seconds", 1.0, "virtual time, seconds"), ("bytes", 1e6, "megabytes exchanged"))
-"""The column, unit and title of each axis."""
+"""For each horizontal axis, the column of its values, the number by which they are divided, and its title."""
 
 POINTS = 400
-"""The number of time points at which the curves of several seeds are averaged."""
+"""The number of positions on the horizontal axis at which the curves of several seeds are averaged."""
 
 
 def plots(

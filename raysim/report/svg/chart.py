@@ -14,10 +14,10 @@ from raysim.report.svg.markup import element
 from raysim.report.svg.styles import PLAIN, Style
 
 ENDS = 185.0
-"""The width on the right of a chart for the names of its lines, in units."""
+"""The width that the names of lines need on the right of a chart, in units of its ``viewBox``."""
 
 MARKED = 6
-"""The number of points of a long line that have a marker, evenly spaced."""
+"""The number of markers on a line with more points than this; they are evenly spaced."""
 
 
 class Chart(Frame):

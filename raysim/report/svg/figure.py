@@ -87,7 +87,7 @@ def _mixed(found: re.Match[str]) -> str:
 
 
 PANEL = 250.0
-"""The width of each of several charts next to each other, in units."""
+"""The width of a chart that stands next to others, in units of its ``viewBox``."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Figure:
     charts: tuple[Chart, ...] = ()
     legend: Legend | None = None
     more: bool = False
-    """Whether the figure is among a tab's collapsed figures; otherwise it is always visible."""
+    """Whether the figure is collapsed on the page until a reader opens it."""
 
     @property
     def file(self) -> str:

@@ -12,25 +12,26 @@ from raysim.report.svg.markup import element, joined
 from raysim.report.svg.scales import Axis
 
 WIDTH = 520.0
-"""The width of a chart that is as wide as the text, in units. On a phone a unit is .7 pixels."""
+"""The width of a chart that is as wide as the text, in units of its ``viewBox``. On a phone, a unit is 0.7 pixels."""
 
 LETTER = 6.6
-"""The approximate width of a letter, in units of the chart."""
+"""The approximate width of a letter in narrow charts, in units of the ``viewBox``."""
 
 LARGE_LETTER = 8.4
-"""The width of a letter in charts as wide as the text; phones draw letters larger there (``.panel`` of charts.css)."""
+"""The approximate width of a letter in charts at least :data:`WIDTH` wide; on phones their letters are larger
+(``.panel`` of charts.css)."""
 
 NAMES = 0.58
-"""The largest share of a chart's width for names on its left."""
+"""The largest share of a chart's width that names on its vertical axis take; longer names are cut."""
 
 LINE = 15.0
-"""The height of a line of text."""
+"""The height of a line of text, in units of the ``viewBox``."""
 
 SLOPE = (38, 0.62)
-"""The rotation of names below a chart that would overlap otherwise, in degrees, and its sine."""
+"""The angle in degrees by which names below a chart are rotated if they would overlap, and its sine."""
 
 CUT = 18
-"""The largest number of characters of a rotated name."""
+"""Rotated names are cut to this many characters."""
 
 
 class Frame:

@@ -20,7 +20,7 @@ then finite.
 """
 
 STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
-"""The possible distances between ticks, times a power of ten."""
+"""The distance between ticks is one of these numbers times a power of ten."""
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,10 @@ SHAPES = ("circle", "square", "triangle", "diamond", "down", "plus", "right", "s
 FORMS = {"global": "filled", "cluster": "ringed", "personal": "open", "recalibrated": "dashed"}
 """The fill of a model's markers, by kind of model. Kinds that are not listed have filled markers."""
 DASHES = {"filled": None, "ringed": "6 3", "open": "2 3", "dashed": "8 3 2 3"}
-"""The dashes of a model's lines, by the fill of its markers."""
+"""The dash pattern of a model's lines, by the fill of its markers; None for a solid line."""
 
 _COLOUR, _SHAPES = 18390854869086802817, (1, 2, 1, 1, 100, 12, 5, 136, 5, 13, 13, 36)
-"""Factors of the hashes of colour and, for each colour, shape.
+"""Factors that hash a strategy's label to a colour and, for each of the 12 colours, to a shape.
 
 A search found factors with these properties:
 
@@ -35,10 +35,8 @@ A search found factors with these properties:
 
 _CORNERS = {"triangle": (3, 90, 1.2), "down": (3, 270, 1.2), "right": (3, 0, 1.2), "diamond": (4, 90, 1.2)}
 _PLUS = ((-1, 3), (1, 3), (1, 1), (3, 1), (3, -1), (1, -1), (1, -3), (-1, -3), (-1, -1), (-3, -1), (-3, 1), (-1, 1))
-"""For each regular shape, the number of corners, the angle of the first, and the size relative to a circle.
-
-The second constant has the corners of a plus.
-"""
+"""``_CORNERS`` has the number of corners of a regular shape, the angle of the first corner in degrees, and the size
+relative to a circle. ``_PLUS`` has the corners of a plus."""
 
 
 @dataclass(frozen=True)
@@ -76,10 +74,10 @@ class Style:
 
 
 CURVED = re.compile(r", \w+ [-+.\de]+$")
-"""The pattern at the end of a curve point's label: the key and its value."""
+"""Matches the end of the label of a point on a curve: a hyper-parameter and its value, as in ``, mu 0.1``."""
 
 PLAIN = Style(-1, "circle")
-"""The style of marks that belong to no strategy: the colour of text."""
+"""The style of markers that belong to no strategy; they have the colour of text."""
 
 
 def style(label: str, model: str = "global") -> Style:

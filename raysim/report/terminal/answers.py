@@ -21,7 +21,7 @@ from raysim.statistics.differences.paired import Limits
 from raysim.strategies.shared.personalization import RECALIBRATED
 
 _NOT_WARNED = ("federate", "which")
-"""The facts that the headline already states."""
+"""The findings that are not printed as warnings, because the headline already states them."""
 
 
 def block(card: Card, name: str, seconds: float, report: str, next: str, kind: TaskKind = CLASSIFICATION) -> Block:

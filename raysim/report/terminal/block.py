@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from raysim.core.words import counted
 
 MOST = 16
-"""The largest number of lines of a block."""
+"""The largest number of lines of a summary block. What does not fit is left out, except warnings that forbid a use."""
 
 WIDTH = 80
-"""The number of characters that a block needs; wider terminals are used up to :data:`WIDEST`."""
+"""The default width of a summary block, in characters; wider terminals are used up to :data:`WIDEST`."""
 
 WIDEST = 100
 
 ROWS = 6
-"""The largest number of rows of a block's table."""
+"""The largest number of rows of a block's table; further rows are counted."""
 
 _GAP = "  "
 
@@ -31,9 +31,9 @@ class Warning:
     """A warning in a summary block: a finding that limits what a reader may conclude."""
 
     text: str
-    """One sentence on the fact and its remedy."""
+    """One sentence on the finding and its remedy."""
     forbids: bool
-    """Whether the fact forbids a use."""
+    """Whether the finding forbids a use of the model."""
 
 
 @dataclass(frozen=True)
@@ -43,23 +43,24 @@ class Block:
     what: str
     """What was run, in one line."""
     headline: str
-    """The answer."""
+    """The main result, such as the recommendation of the decision card."""
     warnings: Sequence[Warning] = ()
-    """The facts that limit what a reader may conclude; facts that forbid a use come first."""
+    """The findings that limit what a reader may conclude; findings that forbid a use come first."""
     rows: Sequence[Sequence[str]] = ()
-    """The rows of a table with equal numbers of cells; the first column is aligned left."""
+    """The rows of the block's table, all with the same number of cells. The first column is aligned left."""
     notes: Sequence[str] = ()
-    """Further lines."""
+    """Further lines, printed below the table."""
     report: str = ""
-    """The path of the report."""
+    """The path of the report; empty if there is none."""
     next: str = ""
-    """The suggested next command."""
+    """The suggested next command; empty if there is none."""
     more: int = 0
-    """The number of rows that are missing in ``rows``."""
+    """The number of table rows that exist but are not in ``rows``; the block prints this number."""
     noun: str = "row"
-    """The noun for a row of the table, such as ``model``."""
+    """The word for a row of the table when rows are counted, such as ``model``."""
     references: int = 0
-    """The number of references, which are the last rows; other rows are left out before them."""
+    """The number of reference strategies in the table, which are its last rows. If the table is too long, other rows
+    are left out first."""
 
 
 def lines(block: Block, width: int = WIDTH, most: int = MOST) -> list[str]:

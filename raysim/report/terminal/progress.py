@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from raysim.engine.job import Round
 
 PLAIN_SECONDS = 5.0
-"""The smallest time between two plain lines, in seconds."""
+"""The shortest time between two lines of progress where the output is not a terminal, in seconds."""
 
 _ODD = 6  # the largest number of columns that a line names
 
 UNSAID = "odd data and columns that may give the label away are not reported under privacy; raysim describe says it"
-"""The line that replaces the findings on the data, which are not printed under a privacy guarantee."""
+"""The line that is printed under a privacy guarantee instead of the findings on the data."""
 
 
 @contextlib.contextmanager

@@ -16,7 +16,8 @@ from raysim.metrics.labels import REGRESSION, TaskKind, reporting
 from raysim.statistics.differences.paired import FEW_HOSPITALS
 
 ROOM_FOR_SPREADS, ROOM_FOR_DIFFERENCES = 136, 92
-"""The characters that a comparison's table needs to have spreads next to the means, and to have differences."""
+"""The smallest widths of a terminal, in characters, for which a comparison's table has spreads next to the means, not
+below them, and for which it has differences from the reference."""
 
 RANKING = {
     "auroc": "mean AUROC",
@@ -25,10 +26,11 @@ RANKING = {
     "std": "std",
     "size_bias": "size bias",
 }
-"""The columns if AUROC is defined at some hospital."""
+"""The metrics in the table with their headings, for a label of two classes if AUROC is defined at some hospital."""
 
 CLASSIFYING = {"accuracy": "accuracy", "ad": "AD", "sdad": "SDAD", "log_loss": "log loss"}
-"""The columns if AUROC is undefined, as for hospitals whose rows all have one class."""
+"""The metrics in the table with their headings if AUROC is undefined, as for hospitals whose rows all have one
+class."""
 
 ERRORS = {
     "mae": "mean MAE",
@@ -37,7 +39,7 @@ ERRORS = {
     "gini": "Gini",
     "size_bias": "size bias",
 }
-"""The columns for a real label."""
+"""The metrics in the table with their headings, for a numeric label."""
 
 
 def run_table(title: str, models: Mapping[str, Mapping[str, float]]) -> Table:

@@ -23,9 +23,9 @@ class Unlikeness:
     """How much the hospitals' training rows differ in labels, features and number."""
 
     rows: tuple[tuple[str, str], ...]
-    """The measures, with their values as text."""
+    """For each measure, its name and its values as text."""
     sentence: str
-    """The differences of labels and features, in words."""
+    """A clause on how much labels and features differ; empty if this is undefined."""
 
     def table(self) -> Table:
         """Return a table with one row for each measure of the differences between hospitals."""
@@ -78,7 +78,8 @@ def unlikeness(federation: Federation, epsilon: Smoothing = EPSILON) -> Unlikene
 
 
 LITTLE, MUCH = 0.1, 0.25
-"""The usual limits of PSI (Siddiqi 2006): a shift is small below the first, and large from the second on."""
+"""The usual limits of the population stability index, PSI (Siddiqi 2006). A shift is small below the first, and large
+from the second on."""
 
 
 def unlike(psi: float) -> str:

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from raysim.core.arrays import Floats
 
 TENTH = 10
-"""The smallest number of hospitals for a worst decile and a slope on size."""
+"""The smallest number of hospitals for which a worst decile and a slope on size are computed."""
 
 SAME_SIZE = 0.1
-"""The smallest standard deviation of the logarithm of hospitals' sizes for a slope on size."""
+"""The smallest standard deviation of the logarithm of hospitals' sizes for which a slope on size is computed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,8 +82,8 @@ class Dispersion:
 
 
 LEVELS = frozenset({"lowest", "worst_decile", "p10"})
-"""Figures on the scale of AUROC, which are worse when lower. All other figures are worse when higher, except
-``size_bias``, which has no better direction."""
+"""Names of summaries on the scale of AUROC, which are worse when lower. All other summaries are worse when higher,
+except ``size_bias``, which has no better direction."""
 
 ERROR_LEVELS = frozenset({"highest", "worst_decile", "p90"})
-"""Figures on the scale of an error, which are worse when higher."""
+"""Names of summaries on the scale of an error, which are worse when higher."""

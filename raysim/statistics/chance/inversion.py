@@ -15,11 +15,12 @@ from raysim.core.arrays import Floats
 from raysim.core.levels import LEVEL, POWER
 
 TAUS = (0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 1, 1.25, 1.6, 2.2, 4)
-"""Grid of true spreads (standard deviations of the logit of AUROC); values between them are interpolated."""
+"""Standard deviations between hospitals of the logit of the true AUROC at which federations are simulated. Results at
+values between them are interpolated."""
 
 SAME = 1e-9
-"""Relative difference below which figures count as equal. With few rows, many simulated values are equal except for
-rounding."""
+"""Relative difference below which two values of a statistic count as equal. With few rows, many simulated values are
+equal except for rounding."""
 
 
 class Estimate(NamedTuple):

@@ -37,12 +37,13 @@ from raysim.statistics.discrimination.auroc import PairSums
 from raysim.statistics.discrimination.common_curve import common_curve
 
 FEWEST = 3
-"""The smallest number of judged hospitals for a statement about their spread."""
+"""The smallest number of hospitals with a defined AUROC or error for a statement about how much they differ."""
 
 DRAWS = 1000
 
 STAGE = 3
-"""The number of spreads simulated at a time, in ascending order, until the data reject all larger ones."""
+"""The number of true standard deviations between hospitals that are simulated at a time, in ascending order, until
+larger ones cannot change the results."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,15 +18,15 @@ from raysim.core.arrays import Floats, Ints
 T = TypeVar("T")
 
 BLOCK = 1 << 21
-"""The number of scores, or of AUROCs, in memory at a time (16 MB)."""
+"""The largest number of simulated scores, or of AUROCs, that are in memory at a time (16 MB)."""
 
 MOST_SPREADS = 13
-"""The number of spreads for which a block reserves memory. It is fixed, so that results do not depend on the number of
-simulated spreads.
-"""
+"""The number of true standard deviations between hospitals for which a block reserves memory. It is fixed, so that
+results do not depend on how many are simulated."""
 
 GAP = 64.0
-"""Distance between the scores of neighbouring hospitals in one sorted array; normal scores lie within half of it."""
+"""The distance by which the scores of neighbouring hospitals are moved apart in one sorted array. Normal scores lie
+within half of it, and shifted scores are clipped to half of it, so that hospitals do not overlap."""
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(64)
 

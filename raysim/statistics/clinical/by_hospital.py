@@ -26,13 +26,14 @@ from raysim.statistics.several import Bound, bound, holm
 State = Literal["off", "within", "open", ""]
 
 LARGE = 5000
-"""Number of rows above which the number of events is treated as normal."""
+"""Largest number of rows for which the distribution of the number of events is computed exactly. With more rows, the
+normal approximation is used."""
 
 TOLERATED = (0.8, 1.25)
-"""Range of observed over expected events that counts as calibrated."""
+"""A hospital counts as calibrated if the interval of its ratio of observed to expected events lies in this range."""
 
 AT_A_TIME = 256
-"""The number of bins whose characteristic functions are in memory at a time."""
+"""The number of groups of rows with equal risk whose characteristic functions are in memory at a time."""
 
 
 class HospitalCalibration(NamedTuple):

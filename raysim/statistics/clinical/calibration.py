@@ -24,22 +24,26 @@ from raysim.metrics.measures import ScoreHistogram
 NAN = float("nan")
 
 STEPS = 25
-"""Number of Newton steps after which the solution counts as infinite."""
+"""Largest number of Newton steps. If a fit needs more, it is treated as having no finite solution."""
 
 STEEPEST = 20.0
-"""Absolute slope or intercept above which predictions are treated as separating the classes."""
+"""Largest absolute slope or intercept. If a fit exceeds it, predictions are treated as separating the classes, and
+there is no finite solution."""
 
 FLAT = 1e-6
-"""Largest gradient at an optimum, relative to the sum of the absolute values of its terms."""
+"""Largest gradient at which a fit counts as optimal, relative to the sum of the absolute values of the gradient's
+terms."""
 
 ENOUGH = 10
-"""Smallest number of events, and of non-events, for a hospital's own intercept and slope."""
+"""Smallest number of events, and of non-events, for which a hospital's own calibration intercept and slope are
+computed."""
 
 BINS = 10
-"""Number of bins of equal width between 0 and 1, closed at the left; the last is closed at both ends."""
+"""Number of bins of predicted probability. They have equal width between 0 and 1 and are closed at the left; the last
+is closed at both ends."""
 
 BINNED_ROWS = 100
-"""Number of rows below which most of the calibration error is expected by chance."""
+"""Smallest number of rows for a calibration error. With fewer rows, most of it would be expected by chance."""
 
 
 class Groups(NamedTuple):

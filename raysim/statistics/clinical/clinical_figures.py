@@ -50,7 +50,8 @@ NO_THRESHOLD = "too few rows to choose the threshold"
 COEFFICIENTS = ("calibration_in_the_large", "calibration_intercept", "calibration_slope")
 
 FLOOR_DRAWS = 1000
-"""Number of simulations for the floor of the calibration error."""
+"""Number of simulations of well-calibrated predictions, from which the calibration error that is due to chance is
+computed."""
 
 
 class ClinicalFigure(NamedTuple):

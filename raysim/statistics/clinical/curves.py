@@ -21,10 +21,10 @@ from raysim.statistics.clinical.thresholds import net_benefits
 from raysim.statistics.intervals import share_interval
 
 CURVE = np.arange(1, 100) / 100
-"""The thresholds of the net benefit curve of all hospitals together."""
+"""The probability thresholds of the net benefit curve of all hospitals together: .01 to .99."""
 
 HOSPITAL_CURVE = CURVE[4::5]
-"""The thresholds of a single hospital's curve: every fifth."""
+"""The probability thresholds of a single hospital's net benefit curve: every fifth of :data:`CURVE`, .05 to .95."""
 
 
 class CalibrationBins(NamedTuple):

@@ -23,13 +23,13 @@ from raysim.statistics.clinical.clinical_figures import ClinicalFigure
 NAN = float("nan")
 
 DRAWS = 200
-"""Number of simulations of equal hospitals."""
+"""Number of simulations of hospitals at which the model is equally good."""
 
 FEWEST = 3
-"""The smallest number of hospitals for a test against chance."""
+"""The smallest number of hospitals for a test of whether they differ more than by chance."""
 
 CACHED = 1 << 17
-"""Rows simulated at a time; they fit into the processor's cache."""
+"""Number of rows simulated at a time; they fit into the processor's cache."""
 
 DISTANCES: dict[str, Callable[[Floats], Floats]] = {
     "calibration_in_the_large": np.abs,
@@ -37,10 +37,11 @@ DISTANCES: dict[str, Callable[[Floats], Floats]] = {
     "observed_over_expected": lambda ratio: np.abs(np.log(np.where(ratio > 0, ratio, np.nan))),
     "calibration_error": np.abs,
 }
-"""For each figure of calibration, its distance from the best value, which is compared instead. Less is better."""
+"""Functions that compute the distance of a calibration metric from its best value, by the name of the metric. Hospitals
+are compared by this distance; less is better."""
 
 SHARES = ("sensitivity", "specificity", "ppv", "npv", "sensitivity_at_specificity", "specificity_at_sensitivity")
-"""Figures that are shares of rows, so that chance is binomial. More is better."""
+"""Metrics that are shares of rows, so that their variation by chance is binomial. More is better."""
 
 
 class ClinicalEquity(NamedTuple):

@@ -18,10 +18,11 @@ from raysim.statistics.clinical.thresholds import threshold_at_sensitivity, thre
 NAN = float("nan")
 
 ROUNDING = 1e-12
-"""Amount by which a share may fall short of the required share, because of rounding."""
+"""A sensitivity or specificity reaches the required value if it is lower by at most this, because of rounding."""
 
 BOOTSTRAP = 300
-"""Number of bootstrap samples for an operating point whose threshold was chosen on the evaluated rows."""
+"""Number of bootstrap samples for the interval of a sensitivity or specificity whose threshold was chosen on the
+evaluated rows."""
 
 
 @dataclass(frozen=True)

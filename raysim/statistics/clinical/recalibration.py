@@ -24,28 +24,30 @@ Words = NDArray[np.object_]
 Method = Literal["eb", "intercept", "logistic", "closed"]
 
 TAUS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0, 1.3)
-"""Candidate standard deviations of hospitals' intercepts; the most likely one is used."""
+"""Candidates for the standard deviation of recalibration intercepts over hospitals; the one with the largest likelihood
+is used."""
 
 PASSES = 4
-"""Number of updates of the mean of intercepts at each candidate in ``TAUS``."""
+"""How often the mean of recalibration intercepts over hospitals is updated at each candidate in ``TAUS``."""
 
 TWO_DF, ONE_DF = 5.991464547107979, 3.841458820694124
-"""The 95th percentiles of chi-square with two degrees of freedom, and with one."""
+"""Critical values of likelihood-ratio tests: the 95th percentiles of chi-square with two degrees of freedom, and with
+one."""
 
 LARGEST = 50.0
-"""Largest absolute margin while ``a`` and ``b`` are fitted; margins beyond it are clipped."""
+"""Largest absolute margin (logit of a predicted risk) in a fit; larger ones are clipped to it."""
 
 LONGEST = 2.0
-"""Largest step of Newton's method, in ``a`` and in ``b``."""
+"""Largest change of the intercept ``a``, and of the slope ``b``, in one step of Newton's method."""
 
 SETTLED = 1e-11
-"""Length of a Newton step below which the mode is treated as reached."""
+"""The posterior mode counts as reached when a Newton step changes the intercept and the slope by less than this."""
 
 ROUNDING = 1e-12
-"""Relative decrease of the likelihood that rounding alone can cause."""
+"""Relative decrease of the log posterior density that rounding alone can cause."""
 
 HALVINGS = 20
-"""Largest number of halvings of a step that lowers the likelihood."""
+"""How often a step that lowers the log posterior density is halved; if it still does, no step is made."""
 
 NO_ROWS = "no validation rows"
 ONE_CLASS = "one class only"

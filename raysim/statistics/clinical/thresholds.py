@@ -19,7 +19,8 @@ from raysim.statistics.clinical.calibration import Groups
 NAN = float("nan")
 
 ONE_ROW = 1 - 1e-9
-"""The smallest number of tolerated errors at which a threshold is defined: one row, less a margin for rounding."""
+"""The smallest number of tolerated errors (false positives, or false negatives) at which a threshold is defined: one
+row, less a margin for rounding."""
 
 
 def net_benefits(

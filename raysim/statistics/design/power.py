@@ -20,13 +20,15 @@ from raysim.statistics.differences.paired import paired
 from raysim.statistics.meta_analysis.gain_slope import gain_slope
 
 COMMON_CURVE = 0.75
-"""The variance of an AUROC of normal scores, divided by Hanley and McNeil's variance, which is for exponential
-scores."""
+"""The variance of an AUROC of normally distributed scores, divided by Hanley and McNeil's variance, which assumes
+exponentially distributed scores."""
 SHARE_OF_SEED = 0.5
-"""Standard deviation of a seed's effect on single hospitals, as a share of its effect on all hospitals."""
+"""Standard deviation of the part of a training seed's effect that differs between hospitals, as a share of that of the
+part that all hospitals have in common."""
 DRAWS = 4000
 SLOPES = 400
-"""Number of federations simulated for a slope; each is fitted separately."""
+"""Number of federations simulated for the power to detect a slope on size. It is smaller than ``DRAWS``, because each
+federation is fitted separately."""
 
 
 @dataclass(frozen=True, eq=False)

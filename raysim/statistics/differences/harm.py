@@ -23,7 +23,7 @@ from raysim.statistics.discrimination.sketches import SUMS
 from raysim.statistics.several import Bound, bound
 
 ENOUGH = 10
-"""Smallest number of rows of the rarer class for a test of a hospital's difference."""
+"""Smallest number of test rows of the rarer class for a test of the difference in AUROC at a hospital."""
 
 
 class Harm(NamedTuple):

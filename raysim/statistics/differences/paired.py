@@ -26,16 +26,18 @@ from raysim.statistics.intervals import stdtrit
 NAN = float("nan")
 
 EQUIVALENT = 0.01
-"""Default margin of equivalence: smaller differences of AUROC are irrelevant."""
+"""Default margin of equivalence: a difference in AUROC that is smaller than this is irrelevant."""
 
 FEW_HOSPITALS = 10
-"""Number of hospitals below which there is no bootstrap, decile or slope, and degrees of freedom are reported."""
+"""Smallest number of hospitals for which reports show a worst decile and a slope on size. With fewer, warnings state
+the degrees of freedom."""
 
 ENOUGH_SEEDS = 5
-"""Number of seeds below which the uncertain variance of seeds causes most of an interval's width."""
+"""With fewer training seeds, the uncertain variance between seeds causes most of an interval's width, and a warning
+says so."""
 
 SMALLEST_P = 1e-12
-"""Smaller p-values are raised to this value."""
+"""The smallest p-value that is returned; smaller ones are raised to it."""
 
 BISECTIONS = 50
 

@@ -260,10 +260,11 @@ def _whole_sums(values: Ints, segments: Segments) -> Ints:
 
 
 def _won(scores: NDArray[Any], event: NDArray[np.bool_], segments: Segments, ids: Ints) -> tuple[Ints, Ints]:
-    """Return two whole numbers for each row: twice the number of rows of the other class that it is ranked correctly
-    against, and the number of its ties with the other class, ``[n]`` each.
+    """Compare each row with the rows of the other class at its hospital. Return two arrays ``[n]``.
 
-    A tie counts one half before doubling. Results are integers, so that they are exactly equal for equal scores.
+    The first has twice the number of rows of the other class against which the row is ranked correctly; a tie counts
+    one half before doubling. The second has the number of ties. Both are integers, so that they are exactly equal for
+    equal scores.
     """
     order = np.lexsort((scores, ids))
     ordered, hospital = scores[order], ids[order]

@@ -21,14 +21,15 @@ from raysim.metrics.measures import hanley_mcneil
 from raysim.statistics.discrimination.auroc import PairSums, u_statistics, variance_from_components
 
 LEAST = 20
-"""The smallest total number of rows of the rarer class for averaged components; each hospital's first row is not
-counted."""
+"""Smallest total number of rows of the rarer class, less one for each hospital, at which the components of the variance
+of an AUROC are averaged over hospitals."""
 
 EDGE = 0.02
-"""Smallest distance of the common AUROC from 0 and 1. Closer to them, simulation is impossible."""
+"""Smallest distance of the common AUROC from 0 and 1. Closer values are moved to this distance, because simulation is
+impossible with them."""
 
 WIDEST = 3.0
-"""Largest ratio of the standard deviations of events' and non-events' scores, in either direction."""
+"""Largest ratio of the standard deviations of events' and non-events' scores, whichever of the two is larger."""
 
 BISECTIONS = 50
 

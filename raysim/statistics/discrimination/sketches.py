@@ -3,8 +3,9 @@
 The variance of a difference needs the covariance of two AUROCs. A hospital samples ``B`` normal numbers for each of its
 patients, once for all models and training seeds, and does not send them. For every model it sends ``B`` sums over test
 rows: each term is the row's influence on the AUROC times one of its patient's numbers. The mean product of two models'
-sums estimates DeLong's covariance of their AUROCs. Nothing else about the rows can be read from the sums (Johnson and
-Lindenstrauss 1984).
+sums estimates DeLong's covariance of their AUROCs (a random projection; Johnson and Lindenstrauss 1984). The
+distribution of the sums depends on the rows only through these covariances, so the sums reveal nothing else about the
+rows.
 
 A patient has the same numbers in every seed, so the sums of several seeds may be added before squaring. A patient who
 is tested in three seeds is then counted once, with the sum of three influences. Several rows of one patient are treated
@@ -23,14 +24,14 @@ from raysim.core.streams import normals
 from raysim.statistics.discrimination.auroc import Placements
 
 SUMS = 100
-"""Number of sums that a hospital sends for each model. A hospital's variance then has a relative error of 14 %, and a
-mean over many hospitals a smaller error."""
+"""Number of random sums that a hospital sends for each model. The variance estimated for one hospital then has a
+relative error of 14 %, and a mean over many hospitals a smaller error."""
 
 ROWS = 1024
-"""Number of rows whose random numbers are made at a time; they fit into the processor's cache."""
+"""Number of rows whose random numbers are generated at a time; they fit into the processor's cache."""
 
 HOSPITALS = 4096
-"""Number of hospitals whose sums are compared at a time."""
+"""Number of hospitals whose sums are processed at a time."""
 
 
 def sketches(placed: Placements, hospitals: ArrayLike, patients: ArrayLike) -> NDArray[np.float32]:

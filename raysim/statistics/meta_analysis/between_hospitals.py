@@ -1,9 +1,9 @@
 """The mean of hospitals' figures and the prediction interval for a further hospital; each hospital's shrunken AUROC.
 
 The variances of AUROCs are those of :mod:`raysim.statistics.discrimination.common_curve`, so that no hospital with a
-defined AUROC has to be left out. No interval of the true spread between hospitals is computed here. Use that of
-:mod:`raysim.statistics.chance.noise_floor`: a chi-square interval of Q is too narrow. Definitions:
-``docs/statistics.md``.
+defined AUROC has to be left out. The interval of the true spread between hospitals is computed by
+:mod:`raysim.statistics.chance.noise_floor`. An interval from the chi-square distribution of Cochran's Q would be too
+narrow. Definitions: ``docs/statistics.md``.
 
 Shrinking by a single estimate of the spread ignores the uncertainty of this estimate. The intervals are then too
 narrow, most of all if the spread is hard to estimate. Here estimates are averaged over the posterior of the spread.
@@ -24,19 +24,21 @@ from raysim.statistics.discrimination.common_curve import CommonCurve
 from raysim.statistics.meta_analysis.spread import hartung_knapp, paule_mandel
 
 FEWEST = 3
-"""Number of judged hospitals below which there are only the raw figures."""
+"""The smallest number of hospitals with a defined metric for shrunken values and for a mean over hospitals with its
+intervals."""
 
 FEWEST_TO_PREDICT = 5
-"""Number of judged hospitals below which there is no prediction interval for a further hospital."""
+"""The smallest number of hospitals with a defined metric for a prediction interval for a further hospital."""
 
 WIDEST = 0.5
-"""The largest standard deviation that numbers between 0 and 1 can have."""
+"""Largest candidate for the standard deviation between hospitals of a metric from 0 to 1. A larger one is
+impossible."""
 
 GRID = 200
-"""The number of candidate spreads; they are closer together near 0."""
+"""The number of candidates for the standard deviation between hospitals; they are closer together near 0."""
 
 AT_ONCE = 8192
-"""The number of hospitals processed at once, each with values at all candidate spreads."""
+"""The number of hospitals processed at once, each with all candidates for the standard deviation between hospitals."""
 
 
 def shrunken_auroc(curve: CommonCurve) -> Floats:
@@ -55,7 +57,8 @@ def shrunken_auroc(curve: CommonCurve) -> Floats:
 
 
 BEYOND = 4.0
-"""Largest standard deviation of logarithms, intercepts and slopes in the grid."""
+"""Largest candidate for the standard deviation between hospitals of logarithms of ratios, calibration intercepts and
+calibration slopes, which are not limited to 0 to 1."""
 
 
 class Pooled(NamedTuple):

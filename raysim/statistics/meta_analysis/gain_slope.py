@@ -21,7 +21,7 @@ from raysim.core.levels import ALPHA
 from raysim.statistics.chance.dispersion import SAME_SIZE, TENTH
 
 LEAST_VARIANCE = 1e-6
-"""Smallest own variance. Smaller values are raised to it, because the logarithm of variances is used."""
+"""Smallest variance of a hospital's gain in AUROC. Smaller ones are raised to it, because their logarithm is used."""
 
 
 @dataclass(frozen=True)

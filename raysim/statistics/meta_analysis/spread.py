@@ -18,7 +18,7 @@ from raysim.core.arrays import Floats
 from raysim.core.levels import LEVEL
 
 PRECISION = 1e-12
-"""Relative change at which iterations end."""
+"""Relative width of the bracket of the variance between hospitals at which bisection ends."""
 
 
 @dataclass(frozen=True)

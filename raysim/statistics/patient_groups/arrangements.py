@@ -17,14 +17,15 @@ from numpy.typing import ArrayLike, NDArray
 Labels = NDArray[np.int8]
 
 DRAWS = 1999
-"""Number of sampled arrangements in addition to the observed one; if there are at most this many, all are used."""
+"""Largest number of sampled arrangements of group labels, in addition to the observed one. If there are at most this
+many arrangements, all are used."""
 
 MOST_ENTRIES = 400_000_000
-"""Largest product of a federation's rows and arrangements. With more rows fewer arrangements are sampled, to limit the
-time."""
+"""Largest product of the number of rows and the number of arrangements. With more rows, fewer arrangements are sampled,
+but at least :data:`FEWEST_DRAWS`."""
 
 FEWEST_DRAWS = 199
-"""Smallest number of sampled arrangements. With this number p can be as small as .005."""
+"""Smallest number of sampled arrangements of group labels. With it, a p-value can be as small as .005."""
 
 _CODE = np.uint64(0xFF)
 

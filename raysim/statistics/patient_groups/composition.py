@@ -15,7 +15,7 @@ from raysim.core.levels import LEVEL
 NAN = float("nan")
 
 FEWEST = 10
-"""Smallest number of hospitals for an interval."""
+"""Smallest number of hospitals for an interval of the difference between groups."""
 
 
 class Composition(NamedTuple):

@@ -18,14 +18,15 @@ from raysim.core.arrays import Floats
 from raysim.statistics.patient_groups.arrangements import Labels
 
 ONE_ROW = 1.0 / 12.0
-"""Variance of a class with one row: the variance of a placement under uninformative scores (AUROC .5)."""
+"""The variance assumed over a class with one row. It is that of a uniform variable: the share of the other class that a
+row is ranked above if scores are uninformative (AUROC .5)."""
 
 BLOCK = 1 << 23
-"""Number of labels processed at once."""
+"""Largest number of group labels (rows times arrangements) processed at once."""
 
 FRACTION_BITS = 36
-"""Contributions are rounded to multiples of 2^-36 and added as integers, so that the order of hospitals does not
-matter."""
+"""Contributions of hospitals are rounded to multiples of 2^-36 and added as integers, so that the sum does not depend
+on the order of hospitals."""
 
 
 class Figures(NamedTuple):

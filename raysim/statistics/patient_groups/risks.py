@@ -20,14 +20,14 @@ from raysim.metrics.segments import Segments
 NAN = float("nan")
 
 STEPS = 40
-"""Number of Newton steps. It is fixed, so that a hospital's message does not depend on the other hospitals of a
-call."""
+"""Number of Newton steps that find the shift of a hospital's risks. It is fixed, so that a hospital's message does not
+depend on the other hospitals of a call."""
 
 LARGEST_STEP = 3.0
-"""Largest Newton step of a shift."""
+"""Largest change, in one Newton step, of the shift of a hospital's risks on the logit scale."""
 
 OBSERVED, EXPECTED, INFORMATION, PREDICTED = range(4)
-"""The columns of :func:`risk_sums`."""
+"""Indices of the four sums in the last axis of the result of :func:`risk_sums`."""
 
 
 class GroupRisk(NamedTuple):

@@ -83,21 +83,25 @@ class PairGap:
     groups: tuple[str, str]
     """The names of the two groups."""
     estimate: float
-    """The weighted mean over hospitals."""
+    """The weighted mean over hospitals of the difference between the two groups."""
     se: float
-    """The standard error of ``estimate`` for these hospitals."""
+    """The standard error of ``estimate``, for exactly these hospitals."""
     low: float
-    """The lower limit for these hospitals, simultaneous over all pairs of an attribute."""
+    """The lower 95 % limit of the difference at exactly these hospitals, simultaneous for all pairs of groups of an
+    attribute."""
     high: float
-    """The upper limit for these hospitals, simultaneous over all pairs of an attribute."""
+    """The upper 95 % limit of the difference at exactly these hospitals, simultaneous for all pairs of groups of an
+    attribute."""
     like_low: float
-    """The lower limit for hospitals like these; NaN for fewer than two hospitals."""
+    """The lower 95 % limit of the mean difference in a population of similar hospitals; NaN for fewer than two
+    hospitals."""
     like_high: float
-    """The upper limit for hospitals like these; NaN for fewer than two hospitals."""
+    """The upper 95 % limit of the mean difference in a population of similar hospitals; NaN for fewer than two
+    hospitals."""
     hospitals: int
-    """The number of hospitals with the rows that the comparison needs."""
+    """The number of hospitals that have enough rows to compare the two groups."""
     visible: float
-    """The smallest gap that this test demonstrates with 80 % power."""
+    """The smallest true difference that the test demonstrates with 80 % power."""
 
 
 NOTHING = PairGap(("", ""), NAN, NAN, NAN, NAN, NAN, NAN, 0, NAN)
@@ -114,26 +118,28 @@ class WithinGap:
 
     attribute: str
     larger: bool
-    """Whether larger figures are better: True for AUROC, False for the mean absolute error."""
+    """Whether larger values are better: True for AUROC, False for the mean absolute error."""
     pair: PairGap = NOTHING
-    """The pair with the largest studentised difference."""
+    """The pair of groups with the largest difference relative to its standard error. If no pair can be tested, it is
+    the pair that most hospitals can compare."""
     pairs: tuple[PairGap, ...] = ()
-    """All pairs of known groups."""
+    """The differences of all pairs of known groups."""
     p: float = NAN
     p_holm: float = NAN
     arrangements: int = 0
-    """The number of arrangements of labels from which p was computed, including the observed one."""
+    """The number of arrangements of group labels from which ``p`` was computed, including the observed one."""
     exact: bool = False
-    """Whether all possible arrangements were used."""
+    """Whether all possible arrangements of group labels were used."""
     pooled: float = NAN
-    """The difference of the pair over all rows of all hospitals: the sum of ``estimate`` and ``mixed``."""
+    """The difference between the two groups of ``pair`` over the rows of all hospitals together: the sum of
+    ``estimate`` and ``mixed``."""
     composition: Composition = NO_COMPOSITION
-    """The difference between the headline figures of the hospitals that treat the two groups."""
+    """The difference in AUROC, or mean absolute error, between the hospitals that treat the two groups of ``pair``."""
     composition_ratio: Composition = NO_COMPOSITION
-    """The difference between the observed over predicted events of the hospitals that treat the two groups; NaN for a
-    real label."""
+    """The difference in the ratio of observed to predicted events between the hospitals that treat the two groups of
+    ``pair``; NaN for a real-valued label."""
     risks: tuple[GroupRisk, ...] = ()
-    """Each group's events, compared with the events expected at its hospitals."""
+    """For each group, its number of events, compared with the number expected at its hospitals."""
 
     @property
     def groups(self) -> tuple[str, str]:

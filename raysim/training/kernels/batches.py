@@ -23,13 +23,13 @@ class Gathered(NamedTuple):
     """The rows of the batches of some consecutive steps."""
 
     rows: NDArray[np.int64]
-    """The concatenated rows of these batches, ``[m]``."""
+    """The indices of the rows of these batches, concatenated, ``[m]``."""
     cuts: Sequence[tuple[int, int]]
-    """The pairs of start and end of each batch in ``rows``. Batches may share rows."""
+    """The start and the end of each batch in ``rows``. Several batches may refer to the same part of ``rows``."""
     step: int
-    """The number of the first step."""
+    """The number of the first of these steps, counted from 0."""
     whole: bool = False
-    """Whether these are all steps of the local update, and each step uses all rows in their original order."""
+    """Whether these are all steps of the local update, each with all rows in their original order."""
 
 
 def batches(task: Task, optimizer: Optimizer) -> Iterator[Gathered]:

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from raysim.training.private import PrivateSteps
 
 MARGIN = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-12}
-"""The relative reduction of clipping factors, so that rounding does not make a gradient longer than the clipping
-norm."""
+"""The share by which clipping factors are reduced in each precision, so that rounding does not make a gradient longer
+than the clipping norm."""
 
 
 class Traced(NamedTuple):
@@ -33,8 +33,8 @@ class Traced(NamedTuple):
 
 
 Patients = NDArray[np.int64] | None
-"""The patient of each row, ascending, ``[n]``; every number of ``0..U-1`` occurs. None means that each row is one
-patient."""
+"""The patient of each row, ``[n]``: ascending numbers from 0, none of which is skipped. None means that each row is a
+separate patient."""
 
 
 @runtime_checkable

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 SMALLEST = 1e-8
-"""The smallest denominator of a cosine."""
+"""A representation with a smaller norm is divided by this number instead of its norm when cosines are computed."""
 
 Rows = NDArray[Any]
 

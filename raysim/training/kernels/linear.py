@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 REMEMBERED = 4096
-"""The largest number of batches whose views are cached for the next epoch."""
+"""The largest number of batches whose views are cached for later epochs. When it is reached, the cache is emptied."""
 
 
 @dataclass(frozen=True)
@@ -142,13 +142,14 @@ class _Batch(NamedTuple):
     """Views of the buffers for one batch of ``b`` rows."""
 
     rows: NDArray[Any]
-    """The rows with their constant column, ``[b, F+1]``."""
+    """The rows with a constant last column, ``[b, F+1]``."""
     turned: NDArray[Any]
-    """The transposed rows, ``[F+1, b]``."""
+    """The same rows transposed, ``[F+1, b]``."""
     labels: NDArray[Any]
     """The labels, ``[b]``."""
     z: NDArray[Any]
-    """Memory for the rows' outputs, and then residuals: ``[b, outputs]``, or ``[b]`` for one output."""
+    """Memory for the rows' outputs, which are then replaced by residuals: ``[b, outputs]``, or ``[b]`` for one
+    output."""
     b: int
     """The number of rows."""
 

@@ -43,7 +43,8 @@ class LinearClip:
         bounds = bounds.astype(X.dtype, copy=False)
         self._bounds = np.empty_like(bounds)
         self.columns = [(bounds, self._bounds)]
-        """The rows' largest residuals ``[n]``, and memory for the largest residuals of gathered rows."""
+        """One pair of arrays ``[n]``: the largest residual of each row, and memory for these values in the order of
+        gathered rows."""
 
     def shorten(self, z: NDArray[Any], batch: NDArray[Any], low: int, high: int, gathered: NDArray[np.int64]) -> None:
         """Clip the gradients of a batch by reducing the rows' residuals ``z [b]``, in place.

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 
 BLOCK = 128
-"""The number of rows of many hospitals whose outputs are computed at once. The activations of these rows stay in a
-core's cache between layers."""
+"""The number of rows whose outputs are computed at once when many hospitals are evaluated together. The activations of
+these rows stay in a core's cache between layers."""
 BLOCKS = 8
-"""The number of blocks whose rows are converted at once."""
+"""The number of blocks of ``BLOCK`` rows that are converted to the model's precision at once."""
 
 
 @dataclass(frozen=True)

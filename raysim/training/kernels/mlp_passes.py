@@ -29,7 +29,7 @@ class _Layer(NamedTuple):
     outputs: NDArray[Any]
     residuals: NDArray[Any]
     scratch: NDArray[Any]
-    """Memory as wide as the outputs, shared by all layers."""
+    """Memory for intermediate results, of the shape of ``outputs``; all layers share it."""
 
 
 class Passes:
@@ -185,9 +185,10 @@ class Passes:
 
 
 PIECE = 16
-"""A batch from Poisson sampling is padded with rows of zeros to a multiple of this number of rows.
+"""Batches from Poisson sampling are padded with rows of zeros, so that their number of rows is a multiple of this
+number.
 
-Products with other numbers of rows take up to 50 % longer (31 rows: 80 us, 32 rows: 52 us).
+Products of matrices with other numbers of rows take up to 50 % longer (31 rows: 80 us, 32 rows: 52 us).
 """
 
 

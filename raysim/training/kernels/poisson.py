@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from torch import nn
 
 LARGEST = 80.0
-"""Logarithms of means are cut to this value, so that float32 can represent the means."""
+"""The largest logarithm of an expected count. Larger outputs are cut to it, so that float32 can represent the expected
+counts."""
 
 
 @dataclass(frozen=True)

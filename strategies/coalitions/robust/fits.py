@@ -28,21 +28,21 @@ class RadiusRule:
     loss."""
 
     radius: float
-    """The radius without a grid, for hospitals that are not small."""
+    """The radius ε of hospitals that are not small, if ``radii`` is empty."""
     small_radius: float | None
-    """The radius without a grid, for small hospitals; None: the same radius."""
+    """The radius ε of small hospitals, if ``radii`` is empty; None: ``radius``."""
     small: int
     """A hospital with at most this many rows is small."""
     radii: tuple[float, ...]
-    """A grid that replaces both radii; empty for no grid.
+    """The radii from which each hospital chooses; if empty, ``radius`` and ``small_radius`` are used.
 
     The hospital chooses the radius whose robustly trained models have the smallest plain loss in cross-validation; ties
-    go to the smaller radius. A single row cannot be validated: the largest radius is used.
+    go to the smaller radius. A hospital with a single row uses the largest radius.
     """
     folds: int
-    """The number of folds of the cross-validation."""
+    """The number of folds of the cross-validation by which a hospital chooses among ``radii``."""
     kappa: float
-    """κ, the cost of a label change; infinite if labels are certain."""
+    """κ, the cost of a label change within the ball of distributions; infinite if labels cannot change."""
 
     def check(self) -> None:
         """Raise ``ValueError`` if a field's value is out of its range. The message begins with the field's name."""

@@ -37,13 +37,13 @@ from raysim.strategies.base import Floats
 from raysim.strategies.coalitions.robust.loss import check_kappa, check_radius, l1_losses, logistic_losses
 
 RIDGE = 1e-6
-"""The weight of the ridge at radius 0."""
+"""The weight of the ridge penalty, which is added to the objective only if the radius is 0."""
 SHRINK = 0.1
-"""The factor by which δ shrinks from one smoothed problem to the next."""
+"""The factor by which the smoothing δ shrinks from one smoothed problem to the next."""
 STAGES = 12
-"""The largest number of smoothed problems."""
+"""The largest number of smoothed problems that are solved to train one model."""
 STEPS = 100
-"""The largest number of Newton steps for each problem."""
+"""The largest number of Newton steps in each minimisation."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,9 +53,9 @@ class Fit:
     theta: Floats
     """The model, ``[P]``."""
     value: float
-    """The model's objective."""
+    """The objective's value at this model."""
     bound: float
-    """A lower bound on the objective of any model."""
+    """A lower bound on the objective's value at any model."""
 
     @property
     def gap(self) -> float:
@@ -154,8 +154,8 @@ def zero_is_optimal(X: NDArray[Any], y: NDArray[Any], radius: float) -> bool:
 
 
 Objective = Callable[[Floats], tuple[float, Callable[[], tuple[Floats, Floats]]]]
-"""A function of a point. It returns the value (infinite outside the domain), and a function that returns gradient and
-Hessian."""
+"""A function of a point. It returns the objective's value there (infinite outside the domain), and a function that
+returns the gradient and the Hessian."""
 
 
 def _plain_logistic(Z: Floats, y: Floats, tolerance: float) -> Fit:
@@ -347,8 +347,9 @@ def _balanced(u: Floats) -> Floats:
 
 
 def _classes_balanced(y: Floats, s: Floats, v: Floats) -> tuple[Floats, Floats]:
-    """Return the dual variables ``s`` and ``v``, changed so that ``sum y (s/n - v) = 0``. Either ``s`` is scaled down
-    for the rows of one class, or ``v`` for the rows of the other class."""
+    """Return the dual variables ``s`` and ``v``, changed so that ``sum y (s/n - v) = 0``. ``s`` is scaled down for the
+    rows of one class. If that is not enough, ``v`` is scaled down for the rows of the other class instead. If neither
+    is enough, all of ``s`` and ``v`` become 0."""
     excess = float(y @ (s / len(y) - v))
     over = y * excess > 0
     if (total := float(s[over].sum()) / len(y)) > abs(excess):

@@ -30,19 +30,22 @@ from raysim.strategies.base import Floats
 from raysim.strategies.coalitions.solver.cliques import PATTERNS, Cliques, pace, violated_fours, violated_triangles
 
 PENALTY = 100.0
-"""The penalty ρ of the method, relative to the size of the differences between losses."""
+"""The penalty ρ of the alternating direction method of multipliers, relative to the size of the differences between
+losses."""
 CHECK = 50
-"""The number of iterations between two evaluations of the bound."""
+"""The number of iterations between two evaluations of the lower bound."""
 WITHOUT_CUTS = 400
 """The number of iterations before the first clique inequalities are added. They are useful only near a solution."""
 BETWEEN_CUTS = 100
 """The number of iterations between two additions of clique inequalities."""
 PATIENCE = 500
-"""The search stops when this many iterations have closed less than a hundredth of the gap."""
+"""The search ends if this many iterations have closed less than a hundredth of the gap between the lower bound and the
+cost of the best partition known."""
 VIOLATED = 1e-5
-"""The largest violation of an inequality that is ignored."""
+"""A clique inequality is added only if it is violated by more than this."""
 ADDED = 50
-"""The largest number of inequalities of each kind that are added at once, per hospital."""
+"""The largest number of clique inequalities of each kind (over three or four hospitals) that are added at once, divided
+by the number of hospitals."""
 
 
 def spectral_bound(losses: Floats, coalitions: int, cost: float, *, tolerance: float, seconds: float) -> float:

@@ -20,7 +20,8 @@ from raysim.strategies.base import Floats, Ids
 from raysim.strategies.shared.clustering import by_smallest_member
 
 BLOCK = 9
-"""Bits of the blocks that are computed from a table: ``3^9`` pairs fit the cache."""
+"""Convolutions over at most this many hospitals are computed from a table of all ``3^9`` pairs of subsets, which fits
+the processor's cache."""
 
 
 def enumerate_coalitions(losses: Floats, coalitions: int, *, seconds: float = np.inf) -> Ids | None:

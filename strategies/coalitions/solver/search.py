@@ -14,15 +14,18 @@ from raysim.strategies.base import Floats, Ids
 from raysim.strategies.shared.clustering import by_smallest_member
 
 STARTS = 50
-"""The number of searches from random labels or k-medoids."""
+"""The number of searches that begin at a random partition or at k-medoids."""
 KICKS = 400
-"""The number of searches from the best labels with three reassigned coalitions."""
+"""The number of further searches. Each begins at the best partition found so far, with the members of three coalitions
+reassigned at random."""
 LEAST = 1e-10
-"""The smallest gain of a change, relative to the largest loss, so that rounding cannot cause an endless loop."""
+"""A change of the partition must lower the cost by more than this number times the largest loss, so that rounding
+cannot cause an endless loop."""
 
 
 PAIRS = ["einsum_path", (0, 1), (0, 1)]
-"""A fixed order of numpy's contractions. A search for the best order would take as long as the products."""
+"""The order in which numpy's ``einsum`` multiplies the matrices. A search for the best order would take as long as the
+multiplications."""
 
 
 def coalition_cost(losses: Floats, labels: Ids) -> float:

@@ -24,7 +24,7 @@ from raysim.strategies.coalitions.solver.search import coalition_cost, search_co
 ENUMERATED = 20
 """The largest number of hospitals for which all partitions are enumerated."""
 TOLERANCE = 1e-6
-"""The largest relative gap that is treated as a proof of optimality."""
+"""A partition counts as optimal if its cost exceeds the lower bound by at most this share of the cost."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,9 +32,10 @@ class Coalitions:
     """A partition of the hospitals, with a lower bound on the cost of any partition."""
 
     labels: Ids
-    """The coalition of each hospital, ``[N]``, numbered by its smallest member."""
+    """The index of each hospital's coalition, ``[N]``. Coalitions are numbered in the order of their smallest
+    members."""
     value: float
-    """The cost of the partition."""
+    """The cost of this partition."""
     bound: float
     """A lower bound on the cost of any partition."""
     seconds: float

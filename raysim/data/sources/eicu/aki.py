@@ -30,10 +30,12 @@ if TYPE_CHECKING:
     import duckdb
 
 AHEAD = 48
-"""Number of hours after the prediction time in which an injury counts as the event."""
+"""The number of hours after the prediction time in which the beginning of a kidney injury counts as the event."""
 
 LEAST_FILTRATION = 15
-"""The least glomerular filtration rate at admission, in ml/min/1.73 m²; below it, kidneys have failed."""
+"""The least glomerular filtration rate at admission of an included stay, in ml/min/1.73 m². Below it, kidneys have
+failed.
+"""
 
 _BOTH = ("lab", "intakeOutput")
 

@@ -11,7 +11,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     name: tuple(columns)
     for name, columns in yaml.safe_load((Path(__file__).parent / "sql" / "tables.yaml").read_text()).items()
 }
-"""The official name of each table, with the columns that the SQL names."""
+"""The columns of each table that the SQL queries name, by the table's official name."""
 
 # Worst values of the first 24 hours, without a time: they are unknown at an earlier prediction time.
 AT_24_HOURS = ("apacheApsVar", "apachePredVar")

@@ -28,7 +28,7 @@ SCORES = {
     "apache_iva": ("predictedhospitalmortality", "IVa"),
     "apachescore": ("apachescore", "IVa"),
 }
-"""The column of each score, and the version of APACHE whose rows contain it."""
+"""For each score, the column that contains it and the version of APACHE in whose rows it is found."""
 
 
 def check_names(names: tuple[str, ...]) -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import duckdb
 
 Schema = Mapping[str, tuple[str, ...]]
-"""Type of a schema: tables by their official names, with the columns of each that are read."""
+"""The columns that are read from each table, by the table's official name."""
 
 MEMORY_LIMIT = "1GB"
 _THREADS = min(4, os.cpu_count() or 1)

@@ -17,7 +17,8 @@ from raysim.statistics.differences.paired import Limits
 from raysim.statistics.several import Bound
 
 ENOUGH_WITHIN = 0.8
-"""Calibration is demonstrated if at least this share of hospitals have their whole interval within the tolerance."""
+"""Calibration is demonstrated if at least at this share of hospitals the whole interval of observed over expected
+events lies within the tolerance."""
 
 REMEDY, SETTING = "recalibrate it", "recalibrate=both"
 
@@ -29,11 +30,11 @@ class Calibration:
     """The calibration of one model, averaged over seeds."""
 
     estimate: float
-    """Observed over expected events over all rows together."""
+    """The ratio of observed to expected events over all rows together."""
     limits: Limits
-    """The interval of ``estimate``."""
+    """The 95 % interval of ``estimate``."""
     p: float
-    """The p-value of equal calibration in the large at all hospitals; NaN if unknown."""
+    """The p-value of the hypothesis that calibration in the large is equal at all hospitals; NaN if unknown."""
     by_hospital: HospitalCalibration
     """The calibration of each hospital."""
 

@@ -18,7 +18,7 @@ from raysim.statistics.differences.paired import Limits
 from raysim.statistics.patient_groups.within import WithinGap
 
 SMALL = 0.05
-"""A gap in AUROC within hospitals counts as small up to this size, in either direction."""
+"""A gap in AUROC between groups of patients is small if its whole interval is between minus and plus this value."""
 
 NOT_TESTED = Line("fairness", "open", "Fairness between groups of patients was not tested for this run alone.")
 SEVERAL_CLASSES = Line(

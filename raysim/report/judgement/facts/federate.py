@@ -17,14 +17,14 @@ class AtSome(NamedTuple):
     """The difference between a method and training alone at some of the hospitals."""
 
     pair: Paired
-    """The difference of the method from training alone."""
+    """The main metric of the method minus that of training alone, at these hospitals."""
     alone: float
-    """The mean headline figure of training alone at these hospitals. Intervals of the difference
-    are cut with it: an AUROC of .95 can rise by at most .05."""
+    """The mean main metric of training alone at these hospitals. It limits the interval of the difference: an AUROC of
+    0.95 can rise by at most 0.05."""
 
 
 STATES: dict[Federate, State] = {"yes": "ok", "no": "warn", "equal": "open", "not shown": "open"}
-"""The state of the card's line for each value of ``federate``."""
+"""The state of the card's line on federating, by the answer to whether it is better than training alone."""
 
 NOT_TESTED = Line(
     "federate",

@@ -16,27 +16,28 @@ class Verdict:
     """The facts from which a headline is composed."""
 
     taken: str
-    """The name of the model that the card is about."""
+    """The display name of the model that the card is about."""
     compared: bool
     """Whether the card is about a comparison; else it is about one run."""
     federate: Federate
-    """Whether federating helps."""
+    """Whether federating is better than training alone: ``yes``, ``no``, ``equal`` (they are equivalent), ``not shown``
+    (undecided) or ``not tested`` (training alone was not run)."""
     one_seed: bool
     """Whether the comparison has only one training seed."""
     alone_taken: bool
     """Whether training alone is recommended."""
     act_at: str
-    """The decision threshold, such as ``20 %``."""
+    """The risk from which one would act on a prediction, such as ``20 %``; empty if net benefit was not measured."""
     cautions: tuple[str, ...] = ()
-    """Clauses that limit the headline without forbidding a use."""
+    """Clauses that limit the recommendation without forbidding a use."""
     recalibrated: bool = False
     """Whether the model has been recalibrated already."""
     larger: bool = True
-    """Whether larger headline figures are better: True for AUROC, False for the mean absolute error."""
+    """Whether larger values of the main metric are better: True for AUROC, False for the mean absolute error."""
     stands: str = "is the reference"
-    """Why the method is recommended if it is not demonstrably better than training alone, as a verb phrase."""
+    """A verb phrase on why the method is recommended if it is not demonstrably better than training alone."""
     models: str = ""
-    """A sentence on more complex models that are not better than the recommended one; may be empty."""
+    """A sentence on more complex models that are not demonstrably better than the recommended one; may be empty."""
 
 
 def use_of(kind: TaskKind, lines: Sequence[Line], recommends: bool) -> Use:

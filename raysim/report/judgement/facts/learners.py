@@ -17,9 +17,10 @@ class Learners(NamedTuple):
     """Sentences that compare models (learners). They are empty if there is only one model or one seed."""
 
     whole: str = ""
-    """A sentence comparing each other model with the recommended one, with figures."""
+    """Sentences with the difference of each other model from that of the recommended method, and its interval."""
     short: str = ""
-    """A clause for the headline on the more complex models that are not better."""
+    """A clause for the headline, naming the more complex models that are not demonstrably better than the recommended
+    one."""
 
 
 def learners(evidence: Evidence) -> Learners:

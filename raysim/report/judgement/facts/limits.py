@@ -15,13 +15,14 @@ from raysim.report.possible import NOTHING
 from raysim.statistics.differences.paired import FEW_HOSPITALS, Limits, Paired
 
 FEWEST = 3
-"""With fewer judged hospitals than this, no method is recommended."""
+"""No method is recommended if the main metric is defined at fewer hospitals than this."""
 
 JUDGED_ROWS = 0.5
-"""With a smaller share of evaluated rows at judged hospitals than this, no method is recommended."""
+"""No method is recommended if the hospitals with a defined main metric have less than this share of the evaluated
+rows."""
 
 FEW_ROWS = 10
-"""With fewer rows of the rarer class than this, the figure of a hospital is marked as uncertain."""
+"""The card counts the hospitals that have fewer evaluated rows of the rarer class than this."""
 
 NOT_OUTSIDE = Line(
     "unseen",
@@ -38,28 +39,32 @@ class Data:
     """The data from which the metrics of a card were computed."""
 
     predicts: str
-    """The predicted outcome."""
+    """The predicted outcome, such as ``death in hospital``."""
     hospitals: int
     """The number of all hospitals."""
     rows: int | None
-    """The number of all rows; None if it is not public."""
+    """The number of rows of all parts together; None if it is not public."""
     events: int | None
-    """The number of rows with the event; None for labels without an event, or if the number is not public."""
+    """The number of rows with the event; None if the label does not have two classes, or if the number is not
+    public."""
     part: str
-    """The part of the rows that is evaluated."""
+    """The name of the part of the rows that is evaluated, such as ``test``."""
     judged: int
-    """The number of hospitals with a defined headline figure."""
+    """The number of hospitals with a defined main metric (AUROC or MAE)."""
     judged_share: float
-    """The share of evaluated rows at judged hospitals."""
+    """The share of the evaluated rows that belong to hospitals with a defined main metric."""
     rarer: tuple[float, ...]
-    """Each hospital's evaluated rows of the rarer class, means over seeds; empty without events."""
+    """The number of each hospital's evaluated rows of the rarer class, the mean over seeds; empty if the label does not
+    have two classes."""
     tested: tuple[float, ...] = ()
-    """All evaluated rows of each hospital, in the order of ``rarer``; empty without events."""
+    """The number of each hospital's evaluated rows, the mean over seeds, in the order of ``rarer``; empty if the label
+    does not have two classes."""
     outside: tuple[str, ...] = ()
-    """The evaluated hospitals that had no rows in training under any seed."""
+    """The evaluated hospitals that had no training or validation rows under any seed; empty if this is true of all
+    hospitals, or if numbers of rows are not public."""
 
     trained: bool = True
-    """Whether any round was run."""
+    """Whether any training round was run; True for predictions of other programs."""
 
     @property
     def lacking(self) -> str:

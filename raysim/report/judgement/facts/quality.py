@@ -15,7 +15,7 @@ from raysim.statistics.clinical.usefulness import Usefulness
 from raysim.statistics.differences.paired import Limits
 
 LISTED = 2
-"""The largest number of threshold ranges that a sentence lists."""
+"""The largest number of threshold ranges that a sentence lists; the widest are listed."""
 
 
 def quality(

@@ -9,7 +9,7 @@ from raysim.report.judgement.card import Line
 from raysim.report.judgement.facts.wording import some
 
 SOLVED = "add rows or a ridge, or under privacy raise epsilon"
-"""The remedies if a method without a learning rate diverged."""
+"""The remedies that the card names if only methods without a learning rate diverged."""
 
 
 def training(

@@ -14,7 +14,7 @@ from raysim.report.possible import difference as possible
 from raysim.statistics.differences.paired import EQUIVALENT, Limits, Paired, equivalent
 
 ABOUT = 0.1
-"""Numbers of bytes are reported as about the same if their ratio differs from 1 by at most this."""
+"""Methods exchange about the same bytes if the ratio of their bytes differs from 1 by at most this."""
 
 NAN = float("nan")
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from torch import nn
 
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
-"""The layers that normalise by the rows of a batch. The lazy kinds are subclasses of these."""
+"""torch's batch normalisation layers. Their lazy variants are subclasses of these classes."""
 
 
 @contextmanager

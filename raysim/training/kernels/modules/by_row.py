@@ -22,7 +22,7 @@ from raysim.training.kernels.descent import begin, end, noise_of
 from raysim.training.kernels.modules.losses import TORCH_LOSSES
 
 CELLS = 2**24
-"""The largest number of scalars (rows times parameters) of gradients in memory at once."""
+"""The largest number of scalars in the gradients of single rows (rows times parameters) that are in memory at once."""
 
 
 class RowGradients:

@@ -26,19 +26,20 @@ class FlatModule:
     """
 
     layout: Layout
-    """The tensors in the vector."""
+    """The names and shapes of the tensors in the vector."""
     module: nn.Module
     """The module on the device, with the parameters of the last call of :meth:`become`."""
     parameters: list[nn.Parameter]
-    """The module's parameters."""
+    """The trainable parameters of ``module``, in the order of the vector."""
     constant: dict[str, Tensor]
-    """The buffers that are not in the vector, with their values from construction."""
+    """The buffers that are not in the vector, by name. They keep their values from construction."""
     normed: list[nn.Module]
-    """The module's layers that normalise by the rows of a batch."""
+    """The module's batch normalisation layers."""
     draws: bool
     """Whether the module draws random numbers when it trains."""
     lookup: str | None
-    """The name of the parameter whose rows the features index; None if features are not indices."""
+    """If features are indices into the rows of a parameter, such as an embedding, the name of this parameter; otherwise
+    None."""
 
     def __init__(
         self,

@@ -46,10 +46,11 @@ from raysim.training.kernels.modules.losses import TORCH_LOSSES
 from raysim.training.losses import LOG_LOSS, choose, row_losses
 
 EVALUATED = 1024
-"""The number of rows evaluated at once. A network's activations may take a hundred times as much memory as its rows."""
+"""The largest number of rows that are evaluated at once. A network's activations may take a hundred times as much
+memory as its rows."""
 
 ALIGNED = 16
-"""The alignment, in scalars, of the vectors trained in one call."""
+"""The parameter vectors that are trained in one call start at multiples of this number of scalars in memory."""
 
 
 def bind_module(

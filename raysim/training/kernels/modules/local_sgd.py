@@ -34,7 +34,7 @@ class Batch(NamedTuple):
     y: Tensor
     """The labels, ``[b]``."""
     shares: Tensor
-    """The factors of the rows' losses in the objective, ``[b]``: the weights divided by b."""
+    """The factor of each row's loss in the objective, ``[b]``: the row's weight divided by ``b``."""
 
 
 class ProximalTerms:
