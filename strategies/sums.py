@@ -36,14 +36,14 @@ class Needs:
 
     @staticmethod
     def more(why: str, *, own_steps: bool = False) -> Needs:
-        """Return the :class:`Needs` of a strategy whose server needs more than sums of updates. ``why`` is the reason;
-        it completes the sentence "the strategy ..."."""
+        """Return the :class:`Needs` of a strategy whose server needs more than sums of updates. ``why`` says why
+        sums cannot give it a privacy guarantee; it completes the sentence "the strategy ..."."""
         return Needs("refused", why, own_steps)
 
     @staticmethod
     def of_hospitals(why: str) -> Needs:
         """Return the :class:`Needs` of a strategy whose sums can have a privacy guarantee for hospitals, but not for
-        patients. ``why`` is the reason; it completes the sentence "the strategy ..."."""
+        patients. ``why`` says why patients can have none; it completes the sentence "the strategy ..."."""
         return Needs("sums", why)
 
 

@@ -296,7 +296,7 @@ def _units(value: float) -> int:
     """Return a CPU or GPU share as a whole number of the smallest shares that Ray distinguishes.
 
     It is rounded down, so that six sixths of a device are at most one device. A share above 0 has at least one unit. A
-    share rounded up to three or four digits, such as .1667 for one sixth, counts as the exact fraction.
+    share that was rounded upwards to three or four digits, such as .1667 for one sixth, counts as the exact fraction.
     """
     sharing = round(1 / value) if 0 < value < 1 else 1
     if value in (round(1 / sharing, 3), round(1 / sharing, 4)):

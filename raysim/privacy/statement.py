@@ -15,8 +15,8 @@ SHARED = (
     "holds only with privacy.noise: system, because runs with the same seed have the same noise, which can be "
     "subtracted"
 )
-"""The end of a sentence on the joint epsilon of several runs. It is used if the runs have the same seed, and so the
-same noise."""
+"""The end of a sentence on the joint epsilon of several runs. This end is used if the runs have the same seed and take
+their noise from it (``seeded``), so that their noise is the same."""
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,8 @@ def coefficients(
     - ``effect``: what a coefficient with a standard error is: the logarithm of an odds ratio or rate ratio, or a
       difference.
 
-    The feature ``(intercept)`` comes last; with more than two classes there is a row for each ``class``.
+    The feature ``(intercept)`` comes last. With more than two classes there is also a column ``class``, and one row for
+    each model, class and feature.
     """
     if set(layout.names) != {"weight", "bias"} or not vectors:
         return None

@@ -44,8 +44,8 @@ def of_groups(federation: Federation, outcome: Outcome) -> dict[str, pd.DataFram
 def fairness_table(model: str, gaps: Mapping[str, WithinGap]) -> pd.DataFrame:
     """Return one row per patient attribute and pair of its groups, with the difference between the two groups.
 
-    ``docs/statistics.md`` explains the columns. Only for the pair that differs most, there are a test and a
-    decomposition of the difference over all rows.
+    ``docs/statistics.md`` explains the columns. Only the pair with the largest difference relative to its standard
+    error has a test. For this pair, the difference over the rows of all hospitals together is also decomposed.
     """
     return pd.DataFrame(
         {"model": model, "attribute": attribute} | _of_pair(pair) | (_of_test(gap) if pair.groups == gap.groups else {})

@@ -82,8 +82,8 @@ class Served:
     """By the name of each recalibrated model, the recalibration of another parameter vector's outputs."""
 
     def of(self, owner: str) -> tuple[NDArray[Any], Shift | None]:
-        """Return the parameter vector to use for ``owner``, and the recalibration of its outputs, or None without
-        one."""
+        """Return the parameter vector to use for the name ``owner``, and the recalibration of its outputs. The
+        recalibration is None if outputs are not recalibrated."""
         shift = self.shifts.get(owner)
         return self.vectors[owner if shift is None else shift.of], shift
 

@@ -99,8 +99,8 @@ class Binned:
         """Return the histograms of ``m`` nodes over the ``W`` bins of all columns, ``[m, W, 3]``.
 
         For each bin they have the sums of ``g`` and of ``h`` over the bin's rows, and the number of rows. ``nodes`` has
-        the rows of each node, ascending. ``g [n]`` and ``h [n]`` are whole numbers, so that sums are exact in any order
-        of addition.
+        the rows of each node, ascending. The gradients ``g [n]`` and second derivatives ``h [n]`` are whole numbers, in
+        units of 2^-30, so that sums are exact in any order of addition.
         """
         taken = sum(map(len, nodes))
         if taken < FEW * len(nodes):

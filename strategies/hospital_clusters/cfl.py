@@ -152,7 +152,7 @@ class Cfl(Weighted):
 
     def _norms(self, sizes: Ids, deltas: Floats) -> tuple[float, float]:
         """Return the norm of the weighted mean update of a cluster's h hospitals, and the largest norm of their updates
-        ``deltas [h, P]``. ``sizes [h]`` are the hospitals' training rows."""
+        ``deltas [h, P]``. ``sizes [h]`` are the hospitals' numbers of training rows."""
         mean = self.weigh(sizes) @ deltas
         return float(np.linalg.norm(mean)), float(np.linalg.norm(deltas, axis=1).max())
 
@@ -169,7 +169,8 @@ class Cfl(Weighted):
 
     def _moved(self, view: FederationView, models: Floats, cluster: Ids, ids: Ids, deltas: Floats) -> Floats:
         """Return the server's models after a round. Each cluster's model moves by the weighted mean of the ``deltas``
-        of its participants. Row 0 becomes the mean of the clusters' models, weighted by their training rows."""
+        of its participants. Row 0 becomes the mean of the clusters' models, weighted by their numbers of training
+        rows."""
         weight = self.weigh_groups(view.sizes[ids], cluster[ids])
         moved = models.copy()
         for row in np.unique(cluster[ids]):

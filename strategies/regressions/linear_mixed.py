@@ -6,8 +6,8 @@ Likelihood Approaches to Variance Component Estimation*, JASA 1977.
 Hospital i's intercept is the common intercept plus ``u_i ~ N(0, tau^2)``; residuals have the variance ``s^2``. For a
 given ``ratio = tau^2 / s^2`` the likelihood depends only on sums over hospitals. A hospital with n rows ``Z = [X, y]``
 of features and a label sends ``Z'Z - k Z'1 1'Z`` and ``ln(1 + n ratio)``, and their derivatives by the ratio. Here ``k
-= ratio / (1 + n ratio)``, and ``1`` is a vector of n ones. The server finds the ratio at which the derivative of the
-likelihood is 0. If the likelihood falls from ratio 0 on, the ratio is 0.
+= ratio / (1 + n ratio)``; in the products ``Z'1`` and ``1'Z``, ``1`` is a vector of n ones. The server finds the ratio
+at which the derivative of the likelihood is 0. If the likelihood falls from ratio 0 on, the ratio is 0.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Mixed(NamedTuple):
 
     products: Floats
     """The products ``Z'Z - k Z'1 1'Z``, ``[p + 1, p + 1]``. ``Z`` has the p columns and the label of the hospital's n
-    rows, ``1`` is a vector of ones, and ``k = ratio / (1 + n ratio)``."""
+    rows, and ``k = ratio / (1 + n ratio)``. In ``Z'1`` and ``1'Z``, ``1`` is a vector of n ones."""
     products_by_ratio: Floats
     determinant: float
     """The logarithm ``ln(1 + n ratio)`` of a determinant in the likelihood, for a hospital with n rows."""

@@ -12,9 +12,10 @@ hospitals shrink to the common intercept, which avoids the bias of the slopes in
 leaves a hospital; hospitals without training rows use the common intercept.
 
 Without a ``ridge`` penalty, the fit stops as ``separated`` in two cases. In the first, one hyperplane separates the
-classes of all hospitals. Three successive steps then do not get shorter although the expected rise of the likelihood
-falls. In the second, parallel hyperplanes separate the classes within each hospital: coefficients and ``tau`` grow
-together without limit.
+classes of all hospitals. The server recognises this by three successive steps. In each, the expected rise of the
+likelihood is below 0.6 of the previous rise, but the step is longer than 0.8 of the previous step. In the second case,
+parallel hyperplanes separate the classes within each hospital: coefficients and ``tau`` grow together without limit.
+The server recognises this by a ``tau`` above 30.
 
 Counts are fitted with the same approximation. Other numeric labels are fitted with the exact likelihood, and a
 ``ridge`` is then not possible (:mod:`raysim.strategies.regressions.linear_mixed`).
@@ -277,8 +278,8 @@ class RandomIntercepts(PrivateIntercepts):
 
 
 def _diverges(rises: Sequence[tuple[float, float]], largest: float) -> bool:
-    """Return whether the fit diverges: steps do not get shorter although the expected rise of the likelihood gets
-    small.
+    """Return whether the fit diverges: steps hardly get shorter although the expected rise of the likelihood falls
+    quickly.
 
     ``rises`` has, for the last steps, the expected rise and the largest change of a coefficient. ``largest`` is the
     largest coefficient.

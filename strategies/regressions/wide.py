@@ -1,9 +1,9 @@
-"""Limited-memory BFGS on sums, for regressions of wide tables: hospitals send gradients but no second derivatives.
+"""Limited-memory BFGS on sums, for regressions of wide tables: second derivatives are sent only once, at the end.
 
 See :mod:`.lbfgs`. With p columns, a round of Newton's method needs ``p (p + 1) / 2`` numbers from each hospital. A
-round of this method needs only ``p + 1``, but it takes some thirty to a hundred rounds. Without second derivatives, the
-method cannot detect collinear columns or separated classes. It therefore needs a ridge penalty, under which there is
-always one optimum. Hospitals send second derivatives once, at the end, for standard errors.
+round of this method needs only ``p + 1``, but it takes some thirty to a hundred rounds. Without second derivatives
+during the fit, the method cannot detect collinear columns or separated classes. It therefore needs a ridge penalty,
+under which there is always one optimum. At the end, hospitals send second derivatives for standard errors.
 """
 
 from __future__ import annotations

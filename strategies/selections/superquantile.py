@@ -47,8 +47,8 @@ class Superquantile(Selection):
 def weighted_quantile(losses: Floats, sizes: Ids, level: float) -> float:
     """Return the quantile of order ``level`` of hospitals' ``losses [H]``, weighted by hospitals' ``sizes``.
 
-    Each loss is repeated as often as its hospital has rows, and the n losses are sorted. The quantile is entry
-    ``ceil(level * n) - 1``, but at least entry 0.
+    Each loss is repeated as often as its hospital has rows; the result, with n entries, is sorted. The quantile is
+    entry ``ceil(level * n) - 1``, counted from 0, but at least entry 0.
     """
     order = np.argsort(losses, kind="stable")
     ends = np.cumsum(sizes[order])

@@ -26,8 +26,8 @@ prior, renormalised), which matters less at hospitals with more rows.
 EPSILON: Smoothing = 0.05
 """The default smoothing. It determines the contribution of an empty bin, about ``P ln(P / epsilon)`` for a class of
 share P. Only PSI values with the same epsilon are comparable. Other things equal, hospitals cluster best with this
-value (docs/heterogeneity.md). With the authors' 1e-6 a single row in an otherwise empty class outweighs the
-distribution over the other classes."""
+value (docs/heterogeneity.md). With the authors' 1e-6, a hospital's PSI depends more on whether it has one row of
+a class or none than on its distribution over all other classes."""
 
 
 def check_smoothing(epsilon: Smoothing) -> None:

@@ -28,8 +28,8 @@ SHORT = {"auroc": "AUROC", "worst_decile": "worst", "size_bias_abs": "size bias"
 """Short names of objectives for the columns of a heat map; all other objectives keep their names."""
 
 MOST_LINES = 400
-"""The number of trials in parallel coordinates above which trials are left out. The Pareto set is always drawn, with an
-evenly spaced sample of the others."""
+"""The largest number of trials in parallel coordinates, unless the Pareto set has more. All trials of the Pareto set
+are drawn. If there are too many other trials, those that are drawn are evenly spaced in the order of trials."""
 
 STEPS = 300
 """The largest number of points of the hypervolume curve."""

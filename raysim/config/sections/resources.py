@@ -15,8 +15,8 @@ LONGEST_WAIT = 1e6
 
 
 class OwnActor(Section):
-    """The resources of the actor of a hospital in ``resources.per_hospital``. None means the same resources as other
-    actors.
+    """The resources of the actor of a hospital in ``resources.per_hospital``. A field that is None has the value
+    that is configured for other actors. If ``cpus_per_actor`` is None, too, the actor has one CPU.
 
     The actor computes with as many threads as it has whole CPUs.
     """

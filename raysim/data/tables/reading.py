@@ -1,4 +1,4 @@
-"""Apply the rules for reading texts of a table, such as texts for missing values and values beyond a limit.
+"""Apply the rules for texts of a table that mean missing values, numbers with a unit, or values beyond a limit.
 
 Training, ``raysim predict`` and an exported ``prepare.py`` read a table in the same way, since they use the same rules.
 """

@@ -109,7 +109,7 @@ class Evaluation:
 
     def _asked(self, serve: Mapping[str, Ids]) -> Mapping[str, Ids]:
         """Return those models of ``serve`` that are evaluated: all models or, if metrics have privacy noise, only the
-        last model that the server stores.
+        last model in ``serve`` that the server stores.
 
         A model stored at a hospital is trained without noise, so noise on its metrics would not protect any patient.
         """

@@ -265,7 +265,7 @@ class SecureSums(Step):
         self._given_up = whole_number(memory[1], "number of secure sums given up", self._tried)
 
     def _weights(self, problem: LocalProblem, entries: int) -> Floats:
-        """Return an array ``[H, G]`` with the weight of each local update in each sum. The last columns are for sums of
+        """Return the weight of each of H local updates in each of G sums, ``[H, G]``. The last columns are for sums of
         further numbers that hospitals send with their updates.
         """
         if self._weighed is None or self._weighed[0] is not problem:

@@ -9,7 +9,8 @@ columns:
 - ``train_rows`` and ``all_rows``: the hospital's numbers of training rows and of all rows.
 - ``bytes``: the bytes that the method exchanged.
 - ``role``: ``alone`` for training alone, ``reference`` for another method that is not federated, else empty.
-- ``learner``: the family of the model. The order in which families first occur is taken as their order of complexity.
+- ``learner``: the family of the model. The order in which families first occur is taken as their order of complexity,
+  the simplest first.
 - ``group_*``: attributes of patients.
 
 The table that a comparison writes also has a column ``strategy``, and its column ``model`` names one of the models that

@@ -147,10 +147,10 @@ def _of_seed(outcome: Outcome, model: str, kind: TaskKind) -> tuple[Floats, Floa
 def compared_with(
     results: Sequence[Result], reference: str, recommended: Key, by_itself: Key | None = None
 ) -> Key | None:
-    """Return the model that hospitals' gains are measured against, as strategy and model.
+    """Return the strategy and its model against which hospitals' gains are measured.
 
-    It is the model of training alone; if there are several, ``by_itself``. If training alone was not run, it is the
-    model of the strategy ``reference``. The result is None if neither was run, or if it would be the recommended model.
+    The strategy is training alone; if several strategies train alone, it is that of ``by_itself``. If training alone
+    was not run, it is ``reference``. The result is None if neither was run, or if it would be ``recommended``.
     """
     alones = [result for result in results if result.alone]
     alone = next((each for each in alones if by_itself and each.label == by_itself[0]), alones[0] if alones else None)

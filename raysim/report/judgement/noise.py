@@ -36,8 +36,9 @@ FEWEST_DRAWS = 40
 1/41, which is below 2.5 %."""
 
 MOST_HOSPITALS = 10_000_000
-"""The largest number of hospitals simulated for each assumed true spread. With over 50,000 hospitals, fewer than
-:data:`DRAWS` federations are simulated, but at least :data:`FEWEST_DRAWS`."""
+"""The largest total number of hospitals in all federations that are simulated for one assumed true spread, unless
+:data:`FEWEST_DRAWS` federations have more. With over 50,000 hospitals, fewer than :data:`DRAWS` federations are
+simulated."""
 
 NO_SLOPE = SizeSlope(*[float("nan")] * 5)
 

@@ -151,5 +151,5 @@ def _notes(card: Card) -> list[str]:
 
 
 def in_time(seconds: float) -> str:
-    """Format the duration of a command in words."""
+    """Format the duration of a command as text, such as "90 s" or "2 min"."""
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

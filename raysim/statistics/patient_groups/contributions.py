@@ -139,8 +139,8 @@ def _added(a: NDArray[Any], b: NDArray[Any]) -> Floats:
 
 
 def _spread(total: Floats, squares: Floats, rows: int, others: int) -> Floats:
-    """Return the sample variance of the placements of ``rows`` rows of one class. A row's placement is the share of
-    ``others`` rows of the other class that it is ranked correctly against; a tie counts one half.
+    """Return the sample variance of the placements of ``rows`` rows of one class. The other class has ``others`` rows;
+    a row's placement is the share of them that it is ranked correctly against, and a tie counts one half.
 
     Let ``w`` be twice the number of rows of the other class that a row is ranked correctly against. ``total`` and
     ``squares`` are the sums over rows of ``w`` and of its square.

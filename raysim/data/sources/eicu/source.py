@@ -61,9 +61,10 @@ class Eicu(BaseModel):
     silo: Literal["hospital", "ward", "region_beds"] = "hospital"
     """What counts as a hospital."""
     hours: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    """When the prediction is made, in hours after admission; null: the default of the task."""
+    """When the prediction is made, in hours after admission to the unit; null: the default of the task."""
     minimum_hours: float | None = Field(default=None, ge=0, allow_inf_nan=False)
-    """Stays that ended before this number of hours are left out; null: the default of the task."""
+    """Stays that ended within this number of hours after admission to the unit are left out; null: the default of
+    the task."""
     _scores: tuple[str, ...] = PrivateAttr(())
 
     @model_validator(mode="after")
