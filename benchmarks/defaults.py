@@ -5,8 +5,8 @@
 the verdict on the training loss after so many rounds, and that loss. A run of the longest has all shorter ones in it.
 ``--summary study.csv`` prints for each setting of how many of these runs the loss stands still. ``--decay study.csv``
 writes a row a kind of data, strategy, ``weight_decay`` and seed, with the other keys at their defaults: the loss on the
-training rows and on the test rows, and prints the means. ``--real study.csv`` does the same for a real label over
-learning rates alone, on tables of the same sizes and one with more features than a hospital has rows.
+training rows and on the test rows, and prints the means. ``--real study.csv`` does the same for a real-valued label
+over learning rates alone, on tables of the same sizes and one with more features than a hospital has rows.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ REAL_KINDS = {
     "many_small": ("many_small", ()),
     "wide": ("many_small", ("data.hospitals=150", "data.rows_per_hospital=12", "data.features=100")),
 }
-"""Of a real label: the file of ``experiments/defaults/``, and what differs from it."""
+"""Of a real-valued label: the file of ``experiments/defaults/``, and what differs from it."""
 
 REAL_RATES = (0.003, 0.005, 0.01, 0.03, 0.1)
 
@@ -84,7 +84,7 @@ def decay_row(kind: str, strategy: str, decay: float, seed: int) -> dict[str, An
 
 
 def real_row(kind: str, strategy: str, rate: float, seed: int) -> dict[str, Any]:
-    """The verdict of one run of a real label, and its losses: at the end, and the least one."""
+    """The verdict of one run of a real-valued label, and its losses: at the end, and the least one."""
     head = {"kind": kind, "strategy": strategy, "learning_rate": rate, "seed": seed}
     file, changes = REAL_KINDS[kind]
     changes = ("data.task=regression", "model.name=linear_regression", *changes)

@@ -34,7 +34,7 @@ NOT_CLAIMED = "(not claimed)"
 
 BETWEEN = {
     "service": "hospitals under one model",
-    "errors": "errors of a real label",
+    "errors": "errors of a real-valued label",
     "chosen": "calibration of hospitals",
     "off": "calibration at single hospitals",
     "pairs": "two strategies",

@@ -1,4 +1,4 @@
-"""Each hospital's histogram of the absolute errors of a real label; predictions stay at the hospital.
+"""Each hospital's histogram of the absolute errors of a real-valued label; predictions stay at the hospital.
 
 Counts are integers, so the counts of several hospitals add up exactly, in any order.
 """

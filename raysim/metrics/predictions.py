@@ -1,4 +1,4 @@
-"""A model's predictions for rows: the probability of the event or of each class, or a prediction of a real label."""
+"""A model's predictions for rows: the probability of the event or of each class, or a real-valued label."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A hospital's rows with two classes, several classes, or a real label, and quantities that figures share."""
+"""A hospital's rows with two classes, several classes, or a real-valued label, and quantities that figures share."""
 
 from __future__ import annotations
 

@@ -78,10 +78,10 @@ def choose(loss: str | None, n_classes: int) -> str:
     """
     if n_classes:
         if loss not in (None, LOG_LOSS):
-            raise ConfigError(f"model.loss: '{loss}' is for a real label, but this label has classes; remove it")
+            raise ConfigError(f"model.loss: '{loss}' is for a real-valued label, but this label has classes; remove it")
         return LOG_LOSS
     if loss is None:
         return REGRESSION[0]
     if loss not in REGRESSION:
-        raise ConfigError(f"model.loss: {loss!r} is not a loss of a real label; {nearest(str(loss), REGRESSION)}")
+        raise ConfigError(f"model.loss: {loss!r} is no loss of a real-valued label; {nearest(str(loss), REGRESSION)}")
     return loss

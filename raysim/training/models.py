@@ -48,7 +48,7 @@ def build_model(
     if n_features < 1:
         raise ConfigError(f"n_features: {n_features!r} is not at least 1")
     if n_classes < 2 and n_classes != 0:
-        raise ConfigError(f"n_classes: {n_classes!r} is not at least 2, nor 0 for a real label")
+        raise ConfigError(f"n_classes: {n_classes!r} is not at least 2, nor 0 for a real-valued label")
     for field, name, allowed in (("model.init", init, INITS), ("run.precision", precision, PRECISIONS)):
         if name not in allowed:
             raise ConfigError(f"{field}: {name!r} is not a known name; {nearest(name, allowed)}")

@@ -44,8 +44,8 @@ class TreeSettings:
     column_share: float = 1.0
     """The share of columns that each tree may split by."""
     own_trees: int = 20
-    """The number of trees that a hospital adds to fine-tune its model. With C > 2 classes, each boosting step grows C
-    trees."""
+    """The number of boosting steps with which a hospital fine-tunes its model. Each step grows one tree, or C trees for
+    C > 2 classes."""
     loss: Literal["auto", "squared", "poisson"] = "auto"
     """The loss for a numeric label: ``poisson`` for counts; ``auto`` is squared."""
 

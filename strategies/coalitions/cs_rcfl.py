@@ -108,7 +108,7 @@ class CsRcfl(Strategy):
         bias = training.parameters.get("bias", slice(0, 0))
         if set(training.parameters) != {"weight", "bias"} or bias.stop - bias.start != 1:
             raise ValueError(
-                "model: strategy cs_rcfl is for linear models of two classes or a real label; choose "
+                "model: strategy cs_rcfl is for linear models of two classes or a real-valued label; choose "
                 "logistic_regression or linear_regression, or another strategy"
             )
         try:

@@ -59,7 +59,7 @@ class Signature(Statistic):
 
     @property
     def sent(self) -> Send:
-        if not self.noisy or not self.classes:  # sums of a real label have no bound, so noise on them is refused
+        if not self.noisy or not self.classes:  # sums of a real-valued label have no bound, so noise on them is refused
             shape = (1 + label_scalars(self.classes) + 3 * self.columns,)
             return Send(shape, self.name, "each", undefined=True)
         scalars = self.powers * self.columns

@@ -1,4 +1,4 @@
-"""Real labels from a table to a report: training, evaluation, files, sweeps, and what refuses them."""
+"""Real-valued labels from a table to a report: training, evaluation, files, sweeps, and what refuses them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures from one sum over rows: of several classes, and of a real label."""
+"""Figures from one sum over rows: of several classes, and of a real-valued label."""
 
 from __future__ import annotations
 

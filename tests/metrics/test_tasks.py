@@ -1,4 +1,4 @@
-"""Figures of a real label, their federation metrics, and what a kind of label decides for whoever shows them."""
+"""Figures of a real-valued label, their federation metrics, and what a kind of label decides for whoever shows them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The floor of errors of real labels: by hand, and in federations drawn with and without differences."""
+"""The floor of errors of real-valued labels: by hand, and in federations drawn with and without differences."""
 
 from __future__ import annotations
 

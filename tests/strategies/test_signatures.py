@@ -158,7 +158,7 @@ def test_blocks_of_three_classes_are_cut_where_they_begin() -> None:
     rows = np.random.default_rng(0).normal(size=(5, 1 + 2 + 3 * 2))
     names: tuple[Block, ...] = ("size", "prevalence", "missingness", "mean", "std")
     cuts = dict(zip(names, pairwise((0, 1, 3, 5, 7, 9)), strict=True))
-    for classes in (3, 0):  # a real label has a mean and a deviation
+    for classes in (3, 0):  # a real-valued label has a mean and a deviation
         for block, (begin, end) in cuts.items():
             assert signature_matrix(rows, classes, [block]) == pytest.approx(standardise(rows[:, begin:end]))
 

@@ -40,9 +40,9 @@ def test_only_the_squared_loss_of_a_real_label_has_the_small_rate() -> None:
 def test_a_label_has_a_loss_that_fits_it() -> None:
     assert [choose(None, 2), choose("log_loss", 3)] == ["log_loss", "log_loss"]
     assert [choose(None, 0), choose("absolute", 0)] == ["squared", "absolute"]
-    with pytest.raises(ConfigError, match=r"^model.loss: 'squared' is for a real label"):
+    with pytest.raises(ConfigError, match=r"^model.loss: 'squared' is for a real-valued label"):
         choose("squared", 2)
-    with pytest.raises(ConfigError, match=r"^model.loss: 'log_loss' is not a loss of a real label"):
+    with pytest.raises(ConfigError, match=r"^model.loss: 'log_loss' is no loss of a real-valued label"):
         choose("log_loss", 0)
 
 

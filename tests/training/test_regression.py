@@ -1,4 +1,4 @@
-"""Models of a real label: every kernel against gradients written out in numpy, and what is refused."""
+"""Models of a real-valued label: every kernel against gradients written out in numpy, and what is refused."""
 
 from __future__ import annotations
 
@@ -200,18 +200,18 @@ def test_the_default_is_the_squared_loss_in_either_precision() -> None:
             "linear_regression",
             0,
             {"loss": "sqared"},
-            "model.loss: 'sqared' is not a loss of a real label; did you mean 'sq",
+            "model.loss: 'sqared' is no loss of a real-valued label; did you mean 'sq",
         ),
-        ("mlp", 0, {"loss": "log_loss"}, "model.loss: 'log_loss' is not a loss of a real label; "),
+        ("mlp", 0, {"loss": "log_loss"}, "model.loss: 'log_loss' is no loss of a real-valued label; "),
         (
             "mlp",
             3,
             {"loss": "absolute"},
-            "model.loss: 'absolute' is for a real label, but this label has classes; remove it",
+            "model.loss: 'absolute' is for a real-valued label, but this label has classes; remove it",
         ),
-        (Perceptron, 2, {"loss": "squared"}, "model.loss: 'squared' is for a real label"),
-        (Perceptron, 0, {"loss": "huber"}, "model.loss: 'huber' is not a loss of a real label; known: "),
-        ("mlp", 1, {}, "n_classes: 1 is not at least 2, nor 0 for a real label"),
+        (Perceptron, 2, {"loss": "squared"}, "model.loss: 'squared' is for a real-valued label"),
+        (Perceptron, 0, {"loss": "huber"}, "model.loss: 'huber' is no loss of a real-valued label; known: "),
+        ("mlp", 1, {}, "n_classes: 1 is not at least 2, nor 0 for a real-valued label"),
     ],
 )
 def test_what_is_refused(family: Any, classes: int, options: dict[str, Any], message: str) -> None:

@@ -59,7 +59,7 @@ def check_recalibration(job: Job, federation: Federation, model: Model, where: s
         return
     one_margin = model.logits(model.initial(np.random.default_rng(0)), federation.X[:1]).ndim == 1
     if len(federation.classes) != 2 or not one_margin:
-        what = f"{len(federation.classes)} classes" if federation.classes else "a real label"
+        what = f"{len(federation.classes)} classes" if federation.classes else "a real-valued label"
         raise ConfigError(
             f"{field}: recalibrate needs one risk per patient (two classes), but this model predicts "
             f"{'two scores' if len(federation.classes) == 2 else what}; leave it out"

@@ -61,7 +61,7 @@ def dual(Z: np.ndarray, y: np.ndarray, theta: np.ndarray, radius: float, kappa: 
 
 
 def store_real(folder: Path, sizes: list[int], tests: int = 4, features: int = 3) -> Federation:
-    """Hospitals in two groups of unlike laws with a real label."""
+    """Hospitals in two groups of unlike laws with a real-valued label."""
     rng = np.random.default_rng(5)
     weights = 3 * rng.normal(size=(2, features))
     blocks = [rng.normal(size=(n + tests, features)).astype(np.float32) for n in sizes]
@@ -225,7 +225,7 @@ def test_a_state_that_was_not_sought_has_no_facts():
 
 
 def test_without_a_rule_losses_are_plain():
-    """Margins 2 and 1 of the rows' own classes; as real labels 0 and 1 are 2 and 0 away from what is predicted."""
+    """Margins 2 and 1 of the rows' own classes; as real-valued ones 0 and 1 are 2 and 0 away from what is predicted."""
     rows = replace(hospital([1, 1]), outputs=[np.array([-2.0, 1.0])])
     norms = np.array([3.0])
     plain = (np.log1p(np.exp(-2.0)) + np.log1p(np.exp(-1.0))) / 2
@@ -296,7 +296,7 @@ def test_what_cannot_be_is_said_before_anything_starts(federate: MakeFederation,
 
 def test_three_classes_are_refused_and_absolute_loss_has_no_largest_radius(federate: MakeFederation, tmp_path: Path):
     federation = federate([8, 15, 11], classes=3)
-    with pytest.raises(ConfigError, match="two classes or a real label"):
+    with pytest.raises(ConfigError, match="two classes or a real-valued label"):
         check_job(job_of(federation, CsRcfl(), rounds=0), federation)
     real = store_real(tmp_path / "real", [12, 20, 15])
     check_job(job_of(real, CsRcfl(radius=2.0, robust=True), rounds=0, model=LINEAR), real)
