@@ -77,11 +77,11 @@ def _plain(folder: Path, run: PendingRun) -> dict[str, Any]:
 
     Its files are given by their folder, relative to ``folder``. A run that failed has no files; its folder is None.
     """
-    homes = {path.parent for name, path in run.files.items() if "/" not in name}
+    home = next((path.parent for name, path in run.files.items() if "/" not in name), None)
     tree = {field.name: getattr(run, field.name) for field in dataclasses.fields(run)}
     return tree | {
         "rounds": [dataclasses.asdict(row) for row in run.rounds],
-        "files": next((home.absolute().relative_to(folder.absolute()).as_posix() for home in homes), None),
+        "files": None if home is None else home.absolute().relative_to(folder.absolute()).as_posix(),
     }
 
 

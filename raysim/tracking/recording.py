@@ -370,11 +370,18 @@ class Record:
 
     def as_pending(self) -> PendingRun:
         """Return the record as a :class:`PendingRun`, which can be sent later."""
-        parent = self.parent.tags[RUN_TAG] if self.parent is not None else None
-        name, tags = self.title or self.name, {**self.tags, **self.verdict}
-        rounds, status = tuple(self.rounds), self.status or "FINISHED"
-        ended = (self.summary, self.files, self.note, status, self.error)
-        return PendingRun(name, self.params, tags, parent, rounds, *ended)
+        return PendingRun(
+            name=self.title or self.name,
+            params=self.params,
+            tags={**self.tags, **self.verdict},
+            parent=self.parent.tags[RUN_TAG] if self.parent is not None else None,
+            rounds=tuple(self.rounds),
+            summary=self.summary,
+            files=self.files,
+            note=self.note,
+            status=self.status or "FINISHED",
+            error=self.error,
+        )
 
 
 def send(runs: Iterable[PendingRun], tracking: TrackingSection) -> None:
@@ -391,6 +398,7 @@ def send(runs: Iterable[PendingRun], tracking: TrackingSection) -> None:
             for each in runs:
                 above = tracker.run_of(each.parent) if each.parent is not None else None
                 run_id = tracker.go_on(each.name, each.params, each.tags, above)
-                figures, named = (each.summary, each.files, each.error, each.note), (each.name, each.tags)
-                tracker.complete(run_id, *figures, each.rounds, *named)
+                tracker.complete(
+                    run_id, each.summary, each.files, each.error, each.note, each.rounds, each.name, each.tags
+                )
                 tracker.end(run_id, each.status)

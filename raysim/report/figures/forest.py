@@ -230,11 +230,12 @@ def _mark(difference: Difference, look: Style, axis: Axis) -> Markup:
 
 def ticks(axis: Axis) -> Markup:
     """Return the table cell with the ticks of an axis, for the row below a column of dots and intervals."""
-    texts = []
-    for tick, text in zip(axis.ticks, axis.texts, strict=True):
-        # Beside a 0, texts are moved away from it: the column is narrow.
-        side = None if 0.0 not in axis.ticks else "zero" if not tick else "below" if tick < 0 else "above"
-        texts.append(element("span", text, style=f"left: {100 * float(axis.places([tick])[0]):.1f}%", class_=side))
+    texts = [
+        element(
+            "span", text, style=f"left: {100 * float(axis.places([tick])[0]):.1f}%", class_=None if tick else "zero"
+        )
+        for tick, text in zip(axis.ticks, axis.texts, strict=True)
+    ]
     return element("td", *texts, class_="ticks")
 
 
