@@ -13,29 +13,27 @@ class AttackFigures:
     """
 
     attack: str
-    """The name of the attack."""
     knowledge: str
     """What Byzantine hospitals know: ``own``, ``colluders`` or ``all`` (see
     :data:`raysim.adversaries.who.Knowledge`)."""
     bad: tuple[str, ...]
-    """The names of the Byzantine hospitals."""
     honest: dict[str, float]
     """The mean (under the metric's name), ``worst_decile`` and ``gini`` of the main metric over honest hospitals."""
     change: dict[str, float]
     """The values of ``honest`` minus the same values of the run without the attack."""
     harm_in: float
-    """How much worse the main metric is than without the attack: the mean over honest hospitals that share a cluster
-    with a Byzantine hospital. Without clusters, it is the mean over all honest hospitals."""
+    """How much the attack worsens the main metric: the mean over honest hospitals that share a cluster with a Byzantine
+    hospital. Without clusters, it is the mean over all honest hospitals."""
     harm_out: float
-    """How much worse the main metric is than without the attack: the mean over honest hospitals in clusters without
-    Byzantine hospitals. NaN if there are none."""
+    """How much the attack worsens the main metric: the mean over honest hospitals in clusters without Byzantine
+    hospitals. NaN if there are none."""
     largest_bad_share: float
     """The largest share of Byzantine hospitals in any cluster. Without clusters, it is their share of all hospitals."""
     success: float
-    """For the attack ``backdoor``: of the rows of other classes than the target class, the share that the model assigns
-    to the target class once they contain the trigger, minus this share without the attack. NaN for other attacks."""
+    """For the attack ``backdoor``: the share of rows with the trigger that the model assigns to the target class, minus
+    the same share without the attack. Rows of the target class do not count. NaN for other attacks."""
     per_hospital: tuple[float, ...]
-    """How much worse the main metric is at each hospital than without the attack, in order of hospitals' ids."""
+    """How much the attack worsens the main metric at each hospital, in order of hospitals' ids."""
     price: dict[str, float] = field(default_factory=dict)
-    """The cost of the robust rule if there is no attack: the values of ``honest`` with the rule, minus the values with
-    the average of equally weighted hospitals. Empty if there is no rule."""
+    """The cost of the robust rule without an attack: the values of ``honest`` with the rule, minus the values with the
+    average of equally weighted hospitals. Empty if there is no rule."""

@@ -1,5 +1,6 @@
-"""Attacks that use the updates ``[h, P]`` of ``h`` hospitals: the update ``[P]`` that all Byzantine hospitals send, and
-the factor, direction or choice from which an attack computes it."""
+"""Attacks that use the updates ``[h, P]`` of ``h`` hospitals to compute the update ``[P]`` of all Byzantine
+hospitals.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +25,7 @@ def alie(updates: Floats, m: int, f: int, factor: float | None = None) -> Floats
 def alie_factor(m: int, f: int) -> float:
     """Return ALIE's number of standard deviations for ``m`` updates, of which ``f`` are Byzantine.
 
-    Some honest updates lie further than this from the mean, on one side. If updates are normally distributed, these are
-    just enough to form a majority together with the Byzantine updates. Return 0 if the Byzantine updates are a majority
-    alone, or if all honest updates would be needed.
+    Return 0 if the Byzantine updates are a majority alone, or if all honest updates would be needed for a majority.
     """
     from scipy.special import ndtri
 
@@ -76,8 +75,8 @@ def min_max_factor(updates: Floats, direction: Floats) -> float:
 def min_sum_factor(updates: Floats, direction: Floats) -> float:
     """Return the largest step by which the mean of ``updates`` can be moved along ``direction``.
 
-    The sum of squared distances from the moved mean to all updates must stay within a bound. The bound is the largest
-    sum of squared distances from one update to all updates.
+    The sum of squared distances from the moved mean to all updates may be at most the largest sum of squared distances
+    from one update to all updates.
     """
     a = float(direction @ direction)
     if a == 0.0:
@@ -100,14 +99,13 @@ def min_sum(updates: Floats, kind: Deviation) -> Floats:
 
 
 STEPS = np.geomspace(0.1, 20.0, 10)
-"""The factors that :func:`adaptive` tries with ALIE and with inner product manipulation: twenty updates in total."""
+"""The factors that :func:`adaptive` tries with ALIE and with inner product manipulation."""
 
 
 def adaptive(updates: Floats, rule: Callable[[Floats], Floats]) -> Floats:
     """Return the update that moves the server's aggregate furthest from the mean of ``updates [h, P]``.
 
-    ``rule(sent)`` is the aggregate ``[P]`` if all Byzantine hospitals send ``sent [P]``. The updates that are tried are
-    those of ALIE and of inner product manipulation with various factors.
+    ``rule(sent)`` is the aggregate ``[P]`` if all Byzantine hospitals send ``sent [P]``.
     """
     mean = updates.mean(axis=0)
     tried = [alie(updates, 0, 0, float(a)) for a in STEPS] + [ipm(updates, float(a)) for a in STEPS]
@@ -135,7 +133,6 @@ def principal_direction(updates: Floats, before: Floats | None, round: int) -> F
 def mimicked(updates: Floats, direction: Floats) -> int:
     """Return the index of the update that the Byzantine hospitals copy (Mimic).
 
-    It is the update whose deviation from the mean has the largest projection on ``direction``, in magnitude. Ties go to
-    the first.
+    It is the update whose deviation from the mean has the largest projection on ``direction``, in magnitude.
     """
     return int(np.argmax(np.abs((updates - updates.mean(axis=0)) @ direction)))

@@ -40,7 +40,7 @@ def units(
 
 
 def stuck(X: NDArray[Any], y: NDArray[Any], feature: int) -> Rows:
-    """Return rows in which feature ``feature`` is constant at its mean, as from a stuck sensor."""
+    """Return rows in which feature ``feature`` is constant at its mean."""
     changed = X.copy()
     if len(y):
         changed[:, feature] = X[:, feature].mean(dtype=np.float64)
@@ -50,9 +50,8 @@ def stuck(X: NDArray[Any], y: NDArray[Any], feature: int) -> Rows:
 def backdoor(
     X: NDArray[Any], y: NDArray[Any], feature: int, value: float, label: int, share: float, rng: np.random.Generator
 ) -> Rows:
-    """Return rows and labels with a backdoor in a random ``share`` of the rows.
-
-    In these rows feature ``feature`` is ``value``, and the label is ``label``.
+    """Return rows and labels in which a random ``share`` of the rows has ``value`` in feature ``feature`` and the label
+    ``label``.
     """
     triggered = some(len(y), share, rng)
     changed, labels = X.copy(), y.copy()
@@ -62,14 +61,14 @@ def backdoor(
 
 
 def triggered(X: NDArray[Any], feature: int, value: float) -> NDArray[Any]:
-    """Return a copy of the rows in which all rows have a backdoor's trigger: feature ``feature`` is ``value``."""
+    """Return a copy of the rows in which feature ``feature`` is ``value``, the trigger of a backdoor."""
     changed = X.copy()
     changed[:, feature] = value
     return changed
 
 
 def some(count: int, share: float, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Return a random mask of ``count`` rows that selects a ``share`` of them, rounded to a whole number of rows."""
+    """Return a random mask of ``count`` rows that selects a ``share`` of them."""
     chosen = np.zeros(count, dtype=np.bool_)
     chosen[rng.permutation(count)[: round(share * count)]] = True
     return chosen

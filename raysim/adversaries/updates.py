@@ -27,5 +27,5 @@ def gaussian(update: Floats, mean: float, std: float, rng: np.random.Generator) 
 
 
 def zero(update: Floats) -> Floats:
-    """Return zeros, the update of a free rider: a hospital that does not train."""
+    """Return zeros, the update of a hospital that does not train (free rider)."""
     return np.zeros_like(update)

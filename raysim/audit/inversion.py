@@ -1,19 +1,17 @@
 """Reconstructs patients' rows from an update, or from the sums for a regression.
 
 A hospital that trains a linear model on a single row sends a change of weights that is a multiple of that row. The
-change of the intercept is the same multiple of 1. The ratio of the two changes is therefore the row. This holds for
-gradient descent with any learning rate and number of steps, with or without momentum. It does not hold with weight
-decay or a proximal term. The sign of the intercept's change gives the label.
+change of the intercept is the same multiple of 1. The ratio of the two changes is therefore the row, unless training
+uses weight decay or a proximal term. The sign of the intercept's change gives the label.
 
-In a network, the same ratio is computed at each unit of the first dense layer. It is a patient's row if only this row
-has activated the unit. Updates of networks therefore also reveal rows.
+In a network, the same ratio is a patient's row at each unit of the first dense layer that only this row has activated.
 
-Rows also follow from the sums that a hospital sends for a regression. A Hessian is ``X' diag(w) X``. Hessians at two
-points of a logistic regression have different weights ``w`` and the same rows ``X``. Take the generalised eigenvectors
-of the two Hessians as the columns of a matrix. If there are at most as many rows as columns, the inverse of this matrix
-contains the rows, up to scale. The first entry of a row is the intercept, 1, which gives the scale. The gradient then
-gives the labels. In general, for ``n`` rows and ``p`` columns, ``k`` pairs of a gradient and a Hessian have ``k p (p +
-3) / 2`` numbers, and ``n p`` numbers are unknown. Therefore hospitals with ``n <= k (p + 3) / 2`` rows are at risk.
+Rows also follow from the sums that a hospital sends for a logistic regression. Hessians ``X' diag(w) X`` at two points
+have different weights ``w`` and the same rows ``X``. If there are at most as many rows as columns, the inverse of the
+matrix of their generalised eigenvectors contains the rows, up to scale. The intercept of each row is 1, which gives the
+scale. The gradient then gives the labels. In general, ``k`` pairs of a gradient and a Hessian have ``k p (p + 3) / 2``
+numbers for ``n p`` unknown numbers, where ``n`` is the number of rows and ``p`` the number of columns. Therefore
+hospitals with ``n <= k (p + 3) / 2`` rows are at risk.
 """
 
 from __future__ import annotations
@@ -72,7 +70,7 @@ def rows_of(first: Floats, second: Floats) -> Floats:
 
 def labels_of(rows: Floats, gradient: Floats, means: Floats | float = 0.5) -> Floats:
     """Infer the label of each of the ``rows [n, p]`` from the ``gradient [p]`` of the log-likelihood. ``means [n]`` are
-    the probabilities that the model predicts at the point of the gradient.
+    the probabilities that the model predicts at the coefficients of this gradient.
     """
     residuals = np.linalg.lstsq(rows.T, gradient, rcond=None)[0]
     return np.asarray(residuals + means, dtype=np.float64)
@@ -86,8 +84,6 @@ rounds to the true label."""
 def rows_read(X: Floats, y: Floats) -> int:
     """Count how many of a hospital's rows ``X [n, d]``, with labels ``y [n]`` (0 or 1), can be reconstructed from the
     sums it sends for a logistic regression.
-
-    These sums are the gradient and Hessian at coefficients of 0, and the Hessian after one step.
     """
     rows = np.column_stack([np.ones(len(X)), X])
     first, gradient = 0.25 * rows.T @ rows, rows.T @ (y - 0.5)

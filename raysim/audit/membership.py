@@ -1,9 +1,8 @@
 """Membership inference: attacks that infer from a model's confidence which rows it was trained on, and their accuracy.
 
-- Loss threshold (Yeom 2018): rows with a loss below a threshold are classified as members, that is, as training rows.
-- LiRA (Carlini 2022): shadow models are trained with and without a row, and give the distribution of a model's
-  confidence in each of these two cases. The score is the logarithm of the ratio of two normal densities. In each case
-  all rows share one variance, because there are few shadow models.
+- Loss threshold (Yeom 2018): rows with a loss below a threshold are classified as training rows (members).
+- LiRA (Carlini 2022): shadow models, trained with and without a row, give two normal distributions of the confidence in
+  this row. The score is the logarithm of the ratio of their densities.
 """
 
 from __future__ import annotations
@@ -16,8 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from raysim.core.arrays import Floats
 
 FALSE_POSITIVES = (0.01, 0.001)
-"""False positive rates of a membership attack at which its true positive rate is reported: the share of members of the
-training data that it detects."""
+"""False positive rates of a membership attack at which its true positive rate is reported."""
 
 
 def confidence(margins: ArrayLike, y: ArrayLike) -> Floats:
@@ -41,8 +39,7 @@ def lira(confidences: ArrayLike, members: ArrayLike, target: int) -> Floats:
     the model was more likely trained on the row than not.
 
     ``confidences [J, n]`` are each row's confidences under all ``J`` models, and ``members [J, n]`` says which models
-    were trained on the row. The densities are fitted to the other models, without ``target``. The score is NaN for a
-    row if all of the other models were trained on it, or none of them.
+    were trained on the row. The score is NaN for a row if all of the other models were trained on it, or none of them.
     """
     c, inside = np.asarray(confidences, dtype=np.float64), np.asarray(members, dtype=bool)
     others = np.arange(len(c)) != target
@@ -60,9 +57,6 @@ def lira(confidences: ArrayLike, members: ArrayLike, target: int) -> Floats:
 
 
 def _variance(residuals: Floats, defined: NDArray[np.bool_]) -> float:
-    """Compute the pooled variance of ``residuals``. Each row that is ``defined`` in at least one model costs one degree
-    of freedom, because its mean was subtracted.
-    """
     freedom = len(residuals) - int(defined.any(axis=0).sum())
     return float(np.square(residuals).sum() / freedom) if freedom > 0 else float("nan")
 
@@ -81,7 +75,7 @@ class Detection:
 
 def detection(scores: ArrayLike, members: ArrayLike) -> Detection:
     """Evaluate how well ``scores [n]`` separate training rows, which are marked in ``members [n]``, from other rows.
-    Scores should be higher for training rows. All results are NaN without members or without non-members.
+    All results are NaN without members or without non-members.
     """
     s, inside = np.asarray(scores, dtype=np.float64), np.asarray(members, dtype=bool)
     positive, negative = np.sort(s[inside]), np.sort(s[~inside])

@@ -2,8 +2,7 @@
 
 Canaries are rows made for the audit. A coin decides for each whether it is part of the training. For ``G`` of the ``M``
 canaries, an auditor guesses what the coin has decided. Under (epsilon, delta) differential privacy, the number
-``right`` of correct guesses cannot be much larger than a binomial number with ``G`` trials and probability ``q = 1 / (1
-+ exp(-epsilon))``. For any ``v``:
+``right`` of correct guesses satisfies, with ``q = 1 / (1 + exp(-epsilon))`` and for any ``v``:
 
     P[right >= v] <= P[Bin(G, q) >= v] + 2 M delta max_{1 <= i <= v} P[v > Bin(G, q) >= v - i] / i.
 
@@ -25,13 +24,13 @@ ERROR = 0.05
 """Largest probability with which the lower bound on epsilon may exceed the true epsilon."""
 
 LARGEST = 50.0
-"""Largest lower bound on epsilon that is reported. If the guesses refute even this value, it is the bound."""
+"""Largest lower bound on epsilon that is reported."""
 
 
 @dataclass(frozen=True)
 class Guesses:
-    """An auditor's guesses whether canaries were part of a training. There are ``canaries`` canaries. The auditor made
-    ``made`` guesses on them, and ``right`` of the guesses are correct.
+    """An auditor's guesses whether canaries were part of a training: ``right`` of ``made`` guesses on ``canaries``
+    canaries are correct.
     """
 
     canaries: int
@@ -70,9 +69,7 @@ def lower_bound(guesses: Guesses, delta: float, error: float = ERROR) -> float:
 
 
 def ceiling(canaries: int, delta: float, error: float = ERROR) -> float:
-    """Compute the largest lower bound on epsilon that an audit with this number of ``canaries`` can reach. It is
-    reached with the best number of guesses, if all are correct.
-    """
+    """Compute the largest lower bound on epsilon that an audit with this number of ``canaries`` can reach."""
     return max(lower_bound(Guesses(canaries, made, made), delta, error) for made in _numbers(canaries))
 
 
@@ -81,8 +78,7 @@ def guessed(scores: ArrayLike, included: ArrayLike, share: float = 0.5) -> Guess
     not.
 
     Each of the two groups is a share ``share / 2`` of all canaries. ``included [M]`` says which canaries were part of
-    the training. The numbers of guesses are fixed beforehand, so that they do not depend on the scores. Equal scores
-    keep their order.
+    the training.
     """
     s, truth = np.asarray(scores, dtype=np.float64), np.asarray(included, dtype=bool)
     each = int(len(s) * share / 2)
@@ -92,9 +88,6 @@ def guessed(scores: ArrayLike, included: ArrayLike, share: float = 0.5) -> Guess
 
 
 def _numbers(canaries: int) -> list[int]:
-    """Return the numbers of guesses that :func:`ceiling` tries: all from 1 to ``canaries``, or about 200 of them if
-    there are more than 200 canaries.
-    """
     return sorted({canaries, *np.linspace(1, canaries, min(canaries, 200)).astype(int).tolist()})
 
 

@@ -17,7 +17,7 @@ Feedback = Literal["none", "ef", "ef21"]
 
 @dataclass(frozen=True)
 class Compression:
-    """A compressor of updates with its settings. The description of each setting names the compressors that use it."""
+    """A compressor of updates with its settings."""
 
     name: str
     """``top_k``, ``random_k``, ``sign``, ``qsgd`` or ``grid``."""
@@ -43,9 +43,6 @@ class Compression:
     def whole(self, weight: float) -> tuple[Compression, float]:
         """Round the step of the ``grid`` compressor so that messages, each multiplied by ``weight``, can be summed
         without rounding. Return a compression with this step, and the new step times ``weight``.
-
-        Each entry of a message is an integer times the step. If sums are not rounded, they reveal only the sum of these
-        integers.
         """
         counts = exact_multiple(weight * self.step)
         return replace(self, step=counts / weight), counts
@@ -84,8 +81,7 @@ def with_error_feedback(
     """Compress ``update + error`` (error feedback). Return the vector ``[P]`` that the server receives, the new error
     ``[P]`` and the number of bits sent.
 
-    ``error [P]`` is what compression omitted in this hospital's earlier rounds. At any time, the sum of all sent
-    vectors plus the current error equals the sum of all updates.
+    ``error [P]`` is what compression omitted in this hospital's earlier rounds.
     """
     owed = update + error
     sent, bits = compression.compress(owed, rng)

@@ -1,7 +1,6 @@
 """Five compressors of a vector ``u [P]``.
 
-Each compressor returns the vector ``[P]`` that the server reconstructs. Random compressors also take a generator. The
-``*_bits`` functions return the number of bits of a message of ``p`` entries.
+Each compressor returns the vector ``[P]`` that the server reconstructs. Random compressors also take a generator.
 """
 
 from __future__ import annotations
@@ -16,9 +15,7 @@ FLOAT_BITS = 32
 
 
 def top_k(u: Floats, k: int) -> Floats:
-    """Keep the ``k`` entries with the largest magnitudes and set the others to 0. If magnitudes are equal, the first
-    entry is kept.
-    """
+    """Keep the ``k`` entries with the largest magnitudes and set the others to 0."""
     if k >= len(u):
         return u.copy()
     largest = np.argsort(-np.abs(u), kind="stable")[:k]
@@ -46,10 +43,8 @@ def sign(u: Floats) -> Floats:
 
 
 def qsgd(u: Floats, levels: int, rng: np.random.Generator) -> Floats:
-    """Quantise by QSGD (Alistarh et al. 2017): each magnitude is rounded to a multiple of ``|u| / levels``, where
-    ``|u|`` is the 2-norm of ``u``.
-
-    Whether a magnitude is rounded up or down is random, so that the result is unbiased.
+    """Quantise by QSGD (Alistarh et al. 2017): each magnitude is rounded at random to a multiple of ``|u| / levels``,
+    where ``|u|`` is the 2-norm of ``u``. The result is unbiased.
     """
     length = float(np.linalg.norm(u))
     if length == 0.0:
@@ -71,32 +66,29 @@ def grid(u: Floats, step: float, bits: int, rng: np.random.Generator) -> Floats:
 
 
 def grid_limit(bits: int) -> tuple[int, int]:
-    """Return the smallest and the largest integer that fit into ``bits`` bits. The compressor ``grid`` sends each entry
-    as such an integer times the step.
-    """
+    """Return the smallest and the largest integer that fit into ``bits`` bits."""
     return -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
 
 
 def top_k_bits(p: int, k: int) -> int:
     """Return the number of bits of a message with ``k`` of ``p`` entries: their values and their positions.
 
-    Positions are sent as ``k`` indices or as ``p`` one-bit flags, whichever needs fewer bits. They are not sent if all
-    entries are sent.
+    Positions are sent as ``k`` indices or as ``p`` one-bit flags, whichever needs fewer bits.
     """
     places = 0 if k >= p else min(k * ceil(log2(p)), p)
     return min(k, p) * FLOAT_BITS + places
 
 
 def random_k_bits(p: int, k: int) -> int:
-    """Return the number of bits of a message with the values of ``k`` of ``p`` entries. Their positions are not sent,
-    because the server derives them from the run's seed.
+    """Return the number of bits of a message with the values of ``k`` of ``p`` entries. Positions follow from the run's
+    seed and are not sent.
     """
     return min(k, p) * FLOAT_BITS
 
 
 def sign_bits(u: Floats) -> int:
     """Return the number of bits of the mean magnitude and of one sign per entry of ``u [P]``. If any entry is 0, one
-    bit per entry is added, which marks the zeros.
+    more bit per entry marks the zeros.
     """
     p = len(u)
     return FLOAT_BITS + p + (p if (u == 0).any() else 0)
@@ -108,7 +100,5 @@ def qsgd_bits(p: int, levels: int) -> int:
 
 
 def grid_bits(p: int, bits: int) -> int:
-    """Return the number of bits of ``p`` entries with ``bits`` bits each. The step is not sent, because the server
-    knows it from the configuration.
-    """
+    """Return the number of bits of ``p`` entries with ``bits`` bits each."""
     return p * bits

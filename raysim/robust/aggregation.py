@@ -1,8 +1,7 @@
 """Robust aggregation: a named rule, with or without pre-aggregation, which replaces the server's average.
 
-Pre-aggregation replaces the ``m`` updates by ``k`` weighted means before the rule is applied. It averages each update
-with its nearest neighbours (NNM), or the updates within buckets. The functions :func:`nearest_neighbours` and
-:func:`buckets` return the weights of these means, a matrix ``[k, m]``.
+Pre-aggregation replaces the ``m`` updates by weighted means before the rule is applied. It averages each update with
+its nearest neighbours (NNM), or the updates within buckets.
 
 Y. Allouah, S. Farhadkhani, R. Guerraoui, N. Gupta, R. Pinot, J. Stephan: *Fixing by Mixing: A Recipe for Optimal
 Byzantine ML under Heterogeneity*, AISTATS 2023 (NNM). S. P. Karimireddy, L. He, M. Jaggi: *Byzantine-Robust Learning on
@@ -83,9 +82,6 @@ class Aggregation:
         return replace(made, admitted=made.admitted @ means)
 
     def _computable(self, m: int, f: int) -> int:
-        """Return the largest number of wrong updates among ``m``, but at most ``f``, for which the rule's formula is
-        defined.
-        """
         if self.name == "bulyan":
             return max(0, min(f, (m - 3) // 4))
         return min(f, (m - 1) // 2) if self.name == "trimmed_mean" else f
@@ -124,8 +120,7 @@ def _mean(updates: Floats) -> Aggregate:
 
 def nearest_neighbours(updates: Floats, f: int) -> Floats:
     """Return the weights ``[m, m]`` of nearest-neighbour mixing (NNM): each of the ``m`` updates is replaced by the
-    mean of the ``m - f`` updates nearest to it, itself included. If distances are equal, the first update counts as
-    nearer.
+    mean of the ``m - f`` updates nearest to it, itself included.
     """
     m = len(updates)
     distances = squared_distances(updates)
@@ -158,8 +153,6 @@ def buckets(order: Ids, size: int) -> Floats:
 def mixed(means: Floats, updates: Floats) -> Floats:
     """Return weighted means of ``updates [m, P]``, one in each row. Row ``i`` of ``means [k, m]`` has the weights of
     mean ``i``.
-
-    The mean of equal updates equals them to the last bit.
     """
     first = updates[0]
     made: Floats = means @ (updates - first)

@@ -28,9 +28,7 @@ WEIGHTED = ("median", "trimmed_mean", "geometric_median")
 
 
 def bears(rule: str, m: int, f: int) -> bool:
-    """Return whether the robust ``rule`` tolerates ``f`` wrong updates among ``m``. This is always true for ``f =
-    0``.
-    """
+    """Return whether the robust ``rule`` tolerates ``f`` wrong updates among ``m``."""
     return f == 0 or NEEDS[rule][1](m, f)
 
 

@@ -1,5 +1,4 @@
-"""Rules that find a centre of the updates or bound the influence of each update. They are the median and the trimmed
-mean of each coordinate, with equal or weighted hospitals; the geometric median; centred clipping; and the norm bound.
+"""Rules that find a centre of the updates or bound the influence of each update.
 
 K. Pillutla, S. M. Kakade, Z. Harchaoui: *Robust Aggregation for Federated Learning*, IEEE Transactions on Signal
 Processing 70, 2022 (geometric median). S. P. Karimireddy, L. He, M. Jaggi: *Learning from History for Byzantine Robust
@@ -31,8 +30,8 @@ def geometric_median(
     """Return the geometric median of the updates, the point with the smallest (weighted) sum of distances to them. It
     is computed by smoothed Weiszfeld iterations.
 
-    The search starts at the weighted mean of the updates or at ``start [P]``, and ends after ``passes`` iterations at
-    the latest. An update closer than ``nu`` is weighted as if its distance were ``nu``.
+    The search starts at ``start [P]`` or, if it is None, at the weighted mean of the updates. An update closer than
+    ``nu`` is weighted as if its distance were ``nu``.
     """
     mass = np.ones(len(updates)) if weights is None else weights
     first = updates[0]
@@ -57,7 +56,7 @@ def centred_clipping(updates: Floats, centre: Floats, radius: float | None = Non
     """Move ``centre [P]`` by the mean difference between the updates and the centre, with each difference clipped to
     the norm ``radius``. Repeat this ``passes`` times.
 
-    If ``radius`` is None, it is the median norm of the differences, computed anew each time.
+    If ``radius`` is None, it is the median norm of the differences.
     """
     share = 1.0 / len(updates)
     point, factor = centre.astype(np.float64), np.ones(len(updates))
@@ -76,9 +75,7 @@ def norm_bound(updates: Floats, bound: float) -> Aggregate:
 
 
 def clipping(norms: Floats, bound: float) -> Floats:
-    """Return the factors by which vectors with these ``norms`` are multiplied to clip them to the norm ``bound``.
-    Shorter vectors have factor 1.
-    """
+    """Return the factors by which vectors with these ``norms`` are multiplied to clip them to the norm ``bound``."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(norms > bound, bound / norms, 1.0)
 

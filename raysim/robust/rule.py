@@ -1,6 +1,6 @@
 """The arguments and the result of a robust rule, and distances between updates.
 
-Shapes: ``m`` updates of ``P`` scalars each, of which ``f`` are assumed to be wrong. Everything is float64.
+Shapes: ``m`` updates of ``P`` scalars each, of which ``f`` are assumed to be wrong.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Aggregate:
 
 
 PIECE = 2**17
-"""The approximate number of entries of updates that are processed together. With their intermediate results, they fit
-into the second-level cache."""
+"""The approximate number of entries of updates that are processed together, so that they fit into the second-level
+cache."""
 
 Rule = Callable[[Floats, int], Aggregate]
 """The type of a robust rule ``rule(updates, f)``. ``updates [m, P]`` has a row for each update, and ``f`` of these
@@ -35,8 +35,8 @@ updates are assumed to be wrong."""
 
 
 def by_columns(of: Callable[[Floats], Floats], updates: Floats) -> Floats:
-    """Apply the function ``of`` to the columns of ``updates``, some columns at a time, and return the results ``[P]``.
-    The function must treat each column independently.
+    """Apply the function ``of`` to blocks of columns of ``updates``, and return the results ``[P]``. The function must
+    treat each column independently.
     """
     columns = updates.shape[1]
     # A part has at least two columns, because numpy adds a single column in another order.
@@ -51,10 +51,10 @@ def distances_to(point: Floats, updates: Floats) -> Floats:
 
 
 def squared_distances(updates: Floats) -> Floats:
-    """Return an array ``[m, m]`` with the squared distances between all pairs of updates, from one product of matrices.
+    """Return an array ``[m, m]`` with the squared distances between all pairs of updates.
 
-    The median is subtracted from the updates first: for nearly equal vectors far from the origin, the product would
-    lose all digits of their difference.
+    The median is subtracted from the updates first. For nearly equal vectors far from the origin, a product of matrices
+    would lose all digits of their difference.
     """
     centred = updates - np.median(updates, axis=0)
     squares = np.einsum("ip,ip->i", centred, centred)

@@ -27,9 +27,7 @@ def krum_scores(distances: Floats, f: int) -> Floats:
 
 
 def krum(updates: Floats, f: int) -> Aggregate:
-    """Return the update with the smallest Krum score, assuming ``f`` wrong updates. If scores are equal, the first
-    update is chosen.
-    """
+    """Return the update with the smallest Krum score, assuming ``f`` wrong updates."""
     return _mean_of(updates, np.array([np.argmin(krum_scores(squared_distances(updates), f))]))
 
 
@@ -49,7 +47,7 @@ def bulyan(updates: Floats, f: int) -> Aggregate:
     """Return Bulyan's aggregate of ``m`` updates, of which ``f`` are assumed to be wrong.
 
     Bulyan chooses ``m - 2f`` updates one after the other, each by Krum among the remaining ones. In each coordinate it
-    then averages the ``m - 4f`` chosen values nearest to their median. It needs ``m >= 4f + 3``.
+    then averages the ``m - 4f`` chosen values nearest to their median.
     """
     chosen = bulyan_selection(updates, f)
     selected = updates[chosen]

@@ -16,16 +16,12 @@ from raysim.core.streams import stream
 
 
 def default_neighbours(m: int) -> int:
-    """Return the default number of neighbours with which each of ``m`` hospitals shares masks. It is even (30 for 208
-    hospitals), unless all ``m - 1`` other hospitals are neighbours.
-    """
+    """Return the default number of neighbours with which each of ``m`` hospitals shares masks."""
     return min(m - 1, 2 * ceil(1.5 * log2(max(m, 2))) + 6)
 
 
 def degree(given: Literal["auto", "all"] | int, m: int) -> int:
-    """Return the number of neighbours with which each of ``m`` hospitals shares masks. ``given`` is the configured
-    number; ``auto`` means the default.
-    """
+    """Return the number of neighbours with which each of ``m`` hospitals shares masks."""
     if given == "all":
         return m - 1
     return default_neighbours(m) if given == "auto" else min(int(given), m - 1)
@@ -34,8 +30,6 @@ def degree(given: Literal["auto", "all"] | int, m: int) -> int:
 def threshold(given: Literal["auto"] | int, m: int, degree: int) -> int:
     """Return how many secret shares are needed to reconstruct a secret of a hospital with ``degree`` neighbours among
     ``m`` hospitals.
-
-    ``given`` is the configured number; ``auto`` means the default.
     """
     holders = m if degree >= m - 1 else degree
     return min(default_threshold(holders) if given == "auto" else int(given), degree + 1)
@@ -45,8 +39,8 @@ def neighbours(ids: Ids, count: int, seed: int, round: int) -> dict[int, Ids]:
     """Return, for each of the hospitals ``ids [m]``, the neighbours with which it shares masks, in ascending order.
     ``count`` is the number of neighbours: all other hospitals, or an even number.
 
-    The hospitals are placed on a ring in a random order, which depends on the ``round``. Neighbours are the next
-    ``count / 2`` hospitals on either side.
+    The hospitals are on a ring, in a random order that differs between rounds. Neighbours are the next ``count / 2``
+    hospitals on either side.
     """
     m = len(ids)
     if count >= m - 1:

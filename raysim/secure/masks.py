@@ -1,7 +1,7 @@
 """Keys and masks.
 
 Two hospitals agree on a secret by X25519. They derive a key from it by HKDF, and a mask from the key by AES in counter
-mode. The package ``cryptography`` is imported only when a mask is computed.
+mode.
 """
 
 from __future__ import annotations

@@ -4,12 +4,11 @@ K. Bonawitz et al.: *Practical Secure Aggregation for Privacy-Preserving Machine
 
 Pairs of neighbouring hospitals agree on masks that cancel in the sum, and each hospital adds a mask of its own. Each
 hospital divides the secrets behind its masks into shares, which it and its neighbours store. After the sum, the
-remaining hospitals reveal shares of two kinds. For a hospital whose vector is in the sum, they reveal shares of its own
-mask. For a hospital that sent its shares but no vector, they reveal shares of its private key. They never reveal both
-for the same hospital. Arithmetic is modulo 2^64, so that the sum of masked vectors equals the sum of the vectors to the
-last bit.
+remaining hospitals reveal shares of a hospital's own mask if its vector is in the sum, and of its private key if it has
+sent only shares. They never reveal both for the same hospital. Arithmetic is modulo 2^64, so that the sum of masked
+vectors equals the sum of the vectors to the last bit.
 
-Secrets are generated from the run's seed, so that a run can be repeated. The protocol is simulated and protects nobody.
+Secrets are generated from the run's seed. The protocol is simulated and protects nobody.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ Words = NDArray[np.uint64]
 
 @dataclass(frozen=True, eq=False)
 class Lost:
-    """The hospitals that drop out of a secure sum, by stage. All other hospitals take part to the end."""
+    """The hospitals that drop out of a secure sum, by stage."""
 
     before_shares: frozenset[int] = frozenset()
     """The hospitals that sent keys, but no shares."""
@@ -57,14 +56,10 @@ class SecureSum:
     threshold: int
     """The number of shares from which a secret can be reconstructed."""
     minimum: int
-    """The smallest number of vectors in a sum. If fewer arrive, the sum is discarded, and the server learns nothing
-    about it."""
+    """The smallest number of vectors in a sum."""
     lost: Lost
-    """The hospitals that drop out, by stage."""
     seed: int
-    """The seed of the run."""
     round: int
-    """The number of the round."""
     group: int
     """The index of this sum among the sums of the round."""
     _keys: dict[int, tuple[Any, bytes]] = field(default_factory=dict)
@@ -106,8 +101,8 @@ class SecureSum:
 
     @cached_property
     def opens(self) -> bool:
-        """Whether enough hospitals remain to open the sum. If not, the sum is discarded, and the server learns nothing
-        about it.
+        """Whether enough hospitals remain to reconstruct the sum. If not, the sum is discarded, and the server learns
+        nothing about it.
         """
         if not self.lost.anybody:
             return len(self.ids) >= self.minimum and self.degree + 1 >= self.threshold
@@ -136,7 +131,7 @@ class SecureSum:
     def unmasked(self, total: Words) -> Ids:
         """Return the sum of the hospitals' vectors, given ``total``, the sum of their masked vectors.
 
-        Secrets are computed only from the revealed shares. Raises ``ValueError`` if too few hospitals remain.
+        Raises ``ValueError`` if too few hospitals remain.
         """
         if not self.opens:
             raise ValueError("too few hospitals are left to open the sum")
@@ -159,9 +154,6 @@ class SecureSum:
         return opened.view(np.int64)
 
     def _held_shares(self) -> dict[tuple[int, int], tuple[int, int]]:
-        """Return the secret shares that the revealing hospitals store, by ``(hospital, holder)``: a share of the
-        hospital's own mask and a share of its private key.
-        """
         held, revealing = {}, set(self.revealing)
         for i in self.sharing:
             holders = [*self.around[i].tolist(), i]
@@ -200,7 +192,6 @@ class SecureSum:
         return _key_of(self._own_secret(hospital))
 
     def _pair(self, hospital: int, what: str = "mask") -> tuple[Any, bytes]:
-        """Return a hospital's private key and the bytes of its public key. ``what`` names the purpose of the keys."""
         at = hospital if what == "mask" else -1 - hospital
         if at not in self._keys:
             private = masks.private_key(self._secret(hospital, what))
@@ -214,7 +205,6 @@ class SecureSum:
         return self._agreed[pair]
 
     def _channel(self, sender: int, receiver: int) -> bytes:
-        """Return the key with which one hospital encrypts the secret shares that it sends to another."""
         pair = (-1 - min(sender, receiver), -1 - max(sender, receiver))
         if pair not in self._agreed:
             private, public = self._pair(sender, "channel")[0], self._pair(receiver, "channel")[1]

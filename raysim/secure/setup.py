@@ -1,4 +1,4 @@
-"""One secure sum over all hospitals before the first round. It waits for every hospital."""
+"""One secure sum over all hospitals before the first round."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from raysim.secure import graph
 from raysim.secure.protocol import Lost, SecureSum
 
 BEFORE = 0
-"""The round number of secure sums before training; rounds of training are numbered from 1."""
+"""The round number of secure sums before training."""
 
 
 @dataclass(frozen=True)
@@ -25,10 +25,9 @@ class SetupSums:
     threshold: Literal["auto"] | int
     """The number of shares from which a secret can be reconstructed; see :func:`raysim.secure.graph.threshold`."""
     group: int
-    """The index of the sum among the sums before training. Sums with different indices use different masks."""
+    """The index of the sum: sums with different indices use different masks."""
     execute: bool
-    """Whether hospitals' vectors are masked. If not, they are added unmasked, which gives the same result to the last
-    bit."""
+    """Whether hospitals' vectors are masked. The result is the same without masks, to the last bit."""
 
     def total(self, vectors: Sequence[NDArray[np.int64]], seed: int) -> NDArray[np.int64]:
         """Return the sum of ``vectors [n]``, one from each hospital, modulo 2^64. Masks are generated from ``seed``."""

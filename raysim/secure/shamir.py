@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 PRIME = 2**256 + 297
-"""The modulus of all computations with shares: the smallest prime above 2^256, so that every secret of 32 bytes is
-smaller."""
+"""The modulus of all computations with shares: the smallest prime above 2^256, so above every secret of 32 bytes."""
 
 
 def split(secret: int, coefficients: Sequence[int], points: Sequence[int], prime: int = PRIME) -> dict[int, int]:
     """Divide ``secret`` into shares ``{point: value}``, one for each of ``points``. The values are those of a
-    polynomial modulo ``prime``: it is ``secret`` at 0, and ``coefficients`` are its other coefficients.
+    polynomial modulo ``prime``, with ``secret`` and then ``coefficients`` as its coefficients.
 
     The number of shares needed to compute the secret is the number of ``coefficients`` plus one. Raises ``ValueError``
     if a point is 0 modulo ``prime``.
@@ -31,14 +30,14 @@ def split(secret: int, coefficients: Sequence[int], points: Sequence[int], prime
 
 
 def combine(shares: Mapping[int, int], prime: int = PRIME) -> int:
-    """Compute the secret from ``shares {point: value}``, of which there must be enough."""
+    """Compute the secret from enough ``shares {point: value}``."""
     weights = lagrange(tuple(shares), prime)
     return sum(weight * value for weight, value in zip(weights, shares.values(), strict=True)) % prime
 
 
 def lagrange(points: Sequence[int], prime: int = PRIME) -> list[int]:
-    """Return the Lagrange coefficients of the shares at ``points``: the secret is the sum of the shares times their
-    coefficients, modulo ``prime``.
+    """Return the Lagrange coefficients of ``points``: the secret is the sum of the shares times these coefficients,
+    modulo ``prime``.
     """
     weights = []
     for i in points:

@@ -20,7 +20,7 @@ REVEALED = 33
 """The bytes of a revealed share."""
 
 WORD = 8
-"""The bytes of one entry of a masked vector. The vector has an entry for each parameter, and one for the weight."""
+"""The bytes of one entry of a masked vector."""
 
 
 @overload
