@@ -14,7 +14,6 @@ class Terms:
     """The parameters that determine the privacy of a job's releases, such as sampling rates and numbers of patients."""
 
     rounds: int
-    """The number of rounds."""
     rate: float
     """The probability with which each hospital takes part in a round."""
     hospitals: int

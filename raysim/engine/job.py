@@ -301,7 +301,6 @@ class Result:
     is_reference: bool
     """Whether the strategy is a reference, such as training on pooled rows, and not a federated method."""
     seed: int
-    """The seed of the run."""
     federation: Federation
     """The federation of the run."""
     outcome: Outcome

@@ -52,7 +52,6 @@ class RunState:
     round: int
     """The last round whose update the state includes; 0 before the first round."""
     state: State
-    """The strategy's state."""
     states: HospitalStates | None
     """What hospitals store between rounds; None if no strategy has made them store anything."""
     memory: Any = None

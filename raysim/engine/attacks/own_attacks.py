@@ -86,9 +86,7 @@ class OwnAttack(Tampering):
     bad: frozenset[int]
     """The ids of the Byzantine hospitals."""
     seed: int
-    """The seed of the run."""
     round: int
-    """The number of the round."""
     hospitals: int
     """The number of hospitals in the federation."""
     classes: int

@@ -84,7 +84,6 @@ class ProgramCall:
     """A client program that hospitals run, with the arrays that it receives."""
 
     program: Program
-    """The program that hospitals run."""
     name: str
     """The name of the call in error messages."""
     turn: int
@@ -108,7 +107,6 @@ class RoundPlan:
     """The instructions of one round for all hospitals. Every actor reads the parts that concern its own hospitals."""
 
     work: Work
-    """The settings shared by all rounds."""
     round: int
     """The number of the round, which is part of the key of the random streams of batches."""
     models: NDArray[Any]

@@ -31,7 +31,6 @@ class Leaving:
     """
 
     hospital: int
-    """The hospital's id."""
     entry: int
     """The position of the local update among all updates of the local problem."""
     upload: Upload
@@ -113,7 +112,6 @@ class LeavingSums:
     """
 
     hospital: int
-    """The hospital's id."""
     program: Program
     """The program that the hospital has run."""
     layout: SumLayout

@@ -25,9 +25,7 @@ class Compressing(HospitalStep):
     compression: Compression
     """The compressor."""
     seed: int
-    """The seed of the run."""
     round: int
-    """The number of the round."""
     in_shares: bool = False
     """Whether updates contain shares of privacy noise. If so, the compressed updates must lie on a common grid, so that
     only their sum is revealed."""

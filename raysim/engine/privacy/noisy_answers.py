@@ -31,9 +31,7 @@ class StatisticRelease(HospitalStep):
     noise: StatisticNoise
     """The noise on the sums over the hospital's rows."""
     seed: int
-    """The seed of the run."""
     round: int
-    """The number of the round."""
 
     @property
     def unit(self) -> RowUnit:

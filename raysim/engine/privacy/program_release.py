@@ -50,9 +50,7 @@ class ProgramRelease(HospitalStep):
     """Where the random numbers of the noise come from: a stream of the seed (``seeded``) or the operating system
     (``system``)."""
     seed: int
-    """The seed of the run."""
     round: int
-    """The number of the round."""
 
     def forward_sums(self, leaving: LeavingSums) -> None:
         leaving.units += self.units(leaving.program, leaving.layout, leaving.hospital)

@@ -49,9 +49,7 @@ class Release(HospitalStep):
     patients: PatientRelease | None = None
     """How a hospital's patients are protected; None means that the hospital itself is protected."""
     seed: int = 0
-    """The seed of the run."""
     round: int = 0
-    """The number of the round."""
 
     @property
     def hides(self) -> bool:
