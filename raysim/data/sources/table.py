@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,7 +25,7 @@ from raysim.data.tables.feature_columns import FURTHER, Wanted, feature_columns,
 from raysim.data.tables.hospital_attributes import hospital_attributes
 from raysim.data.tables.labels import class_labels, number_labels
 from raysim.data.tables.marks import without_marks
-from raysim.data.tables.rules import Reading
+from raysim.data.tables.rules import NUMBER, Reading
 from raysim.data.tables.spelling import check_cut, check_totals, check_twins, twin_columns, twin_warnings
 from raysim.data.tables.table_files import HOSPITAL, Files, is_pattern, read_files, table_files
 from raysim.data.tables.text_form import Keys
@@ -191,17 +192,36 @@ class Table(BaseModel):
         """Read the whole table. Raises ``DataError`` for unreadable files, absent columns and unusable values."""
         named = (self.silo, self.group, self.part, self.sex, self.ethnicity, *(self.categorical or ()), *self.drop)
         as_text = [name for name in named if name is not None] + self._described_by()
-        keys = Keys(self.separator, self.decimal, self.encoding)
-        numeric, named_after = self.numeric or (), self.silo is None
-        files = list(self.files())
         try:
-            read = read_files(files, as_text, keys=keys, numeric=numeric, dropped=self.drop, named_after=named_after)
-            try:
-                return self._records(read)
-            except DataError as error:
-                raise DataError(read.placed(str(error))) from None
+            records, unsure = self._read(as_text)
+            return self._read([*as_text, *unsure])[0] if unsure else records
         except DataError as error:
             raise DataError(self._as_read(str(error))) from None
+
+    def _read(self, as_text: Sequence[str]) -> tuple[Records, list[str]]:
+        """Read the table, whose columns ``as_text`` are never numbers. Also return the columns that became categories
+        although their numbers may have lost a decimal comma or thousands separators.
+        """
+        read = read_files(
+            list(self.files()),
+            as_text,
+            keys=Keys(self.separator, self.decimal, self.encoding),
+            numeric=self.numeric or (),
+            dropped=self.drop,
+            named_after=self.silo is None,
+        )
+        try:
+            records = self._records(read)
+        except DataError as error:
+            raise DataError(read.placed(str(error))) from None
+        if read.decimal == "." and not read.thousands:
+            return records, []
+        categories = records.features.select_dtypes("category")
+        return records, [
+            str(name)
+            for name in categories
+            if name not in as_text and any(re.fullmatch(NUMBER, each) for each in categories[name].cat.categories)
+        ]
 
     def _as_read(self, text: str) -> str:
         """Replace the path of a stored data frame in a sentence by ``the data frame``."""

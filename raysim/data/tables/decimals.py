@@ -116,7 +116,7 @@ def _mark(
     floats = [
         column.name
         for column in table.schema
-        if (pa.types.is_floating(column.type) and column.name not in as_text)
+        if (pa.types.is_floating(column.type) and column.name not in as_text and _has_fractions(table[column.name]))
         or (column.name in texts and column.name not in decimals and _has_points(texts[column.name]))
     ]
     thousands = all(commas == between for commas, between in decimals.values())
@@ -165,7 +165,14 @@ def _is_number(column: pa.ChunkedArray, count: int) -> bool:
 
 
 def _has_points(column: pa.ChunkedArray) -> bool:
-    return _count(column, _POINT) > 0 and find(column).kind == "number"
+    if not _count(column, _POINT) or find(column).kind != "number":
+        return False
+    return _has_fractions(pc.cast(pc.utf8_trim_whitespace(column), pa.float64()))
+
+
+def _has_fractions(column: pa.ChunkedArray) -> bool:
+    """Whether some number is not whole. Programs write whole numbers as 2.0 if other rows have no value."""
+    return bool(pc.any(pc.and_(pc.is_finite(column), pc.not_equal(pc.floor(column), column))).as_py())
 
 
 def _count(column: pa.ChunkedArray, pattern: str) -> int:

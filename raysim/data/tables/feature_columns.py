@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -185,18 +185,21 @@ def _typed(
         column, count = without_unit(column, units, reading.decimal == ",")
         notes = [f"column '{name}': {counted(count, 'value')} with a unit ({', '.join(units)}) taken as numbers"]
     made, found = typed(column)
-    if found is None or not (asked == "numeric" or found.kind == "mixed"):
-        return made, found, notes
-    column, counts = uncensored(column, reading.censored)
-    if not counts:
-        return made, found, notes
-    beyond = {"<": "below", ">": "above"}
-    taken = {"half": "half of it", "limit": "the limit", "missing": "missing"}
-    notes += [
-        f"column '{name}': {counted(n, 'value')} {beyond[sign]} a limit taken as {taken[reading.censored[sign]]}"
-        for sign, n in counts.items()
-    ]
-    return *typed(column), notes
+    counts: dict[str, int] = {}
+    if found is not None and (asked == "numeric" or found.kind == "mixed"):
+        column, counts = uncensored(column, reading.censored)
+    if counts:
+        beyond = {"<": "below", ">": "above"}
+        taken = {"half": "half of it", "limit": "the limit", "missing": "missing"}
+        notes += [
+            f"column '{name}': {counted(n, 'value')} {beyond[sign]} a limit taken as {taken[reading.censored[sign]]}"
+            for sign, n in counts.items()
+        ]
+        made, found = typed(column)
+    if notes and asked is None and found is not None and found.kind == "category":
+        # As categories, the changed texts would not be those of new rows.
+        found = replace(found, kind="mixed")
+    return made, found, notes
 
 
 def _dates(column: pa.ChunkedArray) -> Finding:
