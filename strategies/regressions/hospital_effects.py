@@ -1,8 +1,7 @@
 """Regressions with an intercept for each hospital and common slopes.
 
-A hospital's own intercept is never sent. Before the hospital sends sums of derivatives, it eliminates the intercept
-from them, by the Schur complement of Newton's linear system. Random intercepts are fitted with Laplace's approximation
-(Breslow and Clayton 1993).
+A hospital's own intercept is never sent: the hospital eliminates it from sums of derivatives, by the Schur complement
+of Newton's linear system. Random intercepts are fitted with Laplace's approximation (Breslow and Clayton 1993).
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class Own(NamedTuple):
 
 
 def eliminated(family: Family, X: Floats, y: Floats, intercept: float, slopes: Floats) -> tuple[Eliminated, Own]:
-    """Return a hospital's sums with its intercept eliminated, and the values by which it later updates the intercept.
+    """Return a hospital's sums without its intercept, and the values by which the hospital updates this intercept.
 
     They are computed at ``intercept`` and the common ``slopes [q]``, from rows ``X [n, q]`` and ``y [n]``.
     """
@@ -69,7 +68,7 @@ def eliminated(family: Family, X: Floats, y: Floats, intercept: float, slopes: F
 class Laplace(NamedTuple):
     """A hospital's contribution to the marginal log-likelihood of random intercepts, by Laplace's approximation.
 
-    - ``value``: the approximate marginal log-likelihood, from the joint log-likelihood and its curvature at ``mode``.
+    - ``value``: the approximate marginal log-likelihood.
     - ``gradient [p + 1]``: the derivatives of ``value`` by the coefficients and by the logarithm of the intercepts'
       standard deviation.
     - ``mode``: the mode of the hospital's intercept, which stays at the hospital.
@@ -103,7 +102,7 @@ def laplace(family: Family, X: Floats, y: Floats, beta: Floats, log_sd: float, s
 def _mode(family: Family, eta: Floats, y: Floats, precision: float, start: float) -> float:
     """Return the mode of a hospital's random intercept, by Newton's method from ``start``.
 
-    ``precision`` is the inverse variance of the intercepts. A step is halved if the penalised loss would rise.
+    ``precision`` is the inverse variance of the intercepts.
     """
     u, loss = start, np.inf
     step = 0.0

@@ -17,10 +17,7 @@ from raysim.strategies.regressions.newton_steps import CALLS, ROSE, STOP, fitted
 
 
 class Shrunk(NamedTuple):
-    """The fits of a regression under each of R ridge penalties.
-
-    ``beta [R, p]`` has the coefficients, and ``loss [R]`` the mean leave-one-out losses.
-    """
+    """The fits under each of R ridge penalties: ``beta [R, p]`` and the mean leave-one-out losses ``loss [R]``."""
 
     beta: Floats
     loss: Floats
@@ -45,7 +42,7 @@ def shrunk(family: Family, X: Floats, y: Floats, ridges: Sequence[float]) -> Shr
 
 
 def _together(family: Family, X: Floats, y: Floats, ridges: Sequence[float]) -> Floats | None:
-    """Fit the regression under all R ``ridges`` in joint Newton steps, and return the coefficients ``[R, p]``.
+    """Fit the regression under all R ``ridges`` together, and return the coefficients ``[R, p]``.
 
     Return None if a step would have to be halved, or if the steps do not converge.
     """
@@ -79,10 +76,6 @@ def _penalties(ridges: Sequence[float], X: Floats) -> Floats:
 
 
 def _curvature(X: Floats, weight: Floats, penalties: Floats) -> Floats:
-    """Return the second derivatives ``[R, p, p]`` of the loss with each of R ridge penalties.
-
-    ``weight [R, n]`` has the weight of each row in the Hessian of each fit.
-    """
     curvature: Floats = (X.T * weight[:, None, :]) @ X
     places = np.arange(X.shape[1])
     curvature[:, places, places] += penalties
