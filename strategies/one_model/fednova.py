@@ -41,8 +41,7 @@ from raysim.strategies.shared.weights import Weighted
 
 @dataclass(frozen=True)
 class NormalisedTraining(Program):
-    """Local training after which a hospital divides its update by the 1-norm of the weights of its steps. It sends the
-    result and this norm."""
+    """Local training after which a hospital divides its update by the sum of the weights of its steps."""
 
     size: int
     mu: float
@@ -62,8 +61,7 @@ class NormalisedTraining(Program):
     def _weight(self, taken: int, shrink: float) -> float:
         """Return the sum of the weights that ``taken`` local steps have in a hospital's update.
 
-        The weight of each step is 1 for plain SGD. Momentum raises the weights of earlier steps, and a proximal term
-        lowers them by the factor ``1 - shrink`` for each later step.
+        A proximal term lowers the weight of a step by the factor ``1 - shrink`` for each later step.
         """
         if self.momentum:
             rest = 1 - self.momentum

@@ -9,9 +9,9 @@ Newton's step, halved if the loss rises. After five to eight rounds the coeffici
 the pooled rows, and the strategy ends. Hospitals are called once more, for standard errors.
 
 - Columns that are constant, or linear combinations of earlier columns, get the coefficient 0. With a ridge penalty,
-  which ``solver: lbfgs`` requires, linear combinations are included. - If a linear combination of columns separates the
-  classes, coefficients would grow without limit. With ``firth: auto`` the regression is then fitted with Firth's
-  penalty.
+  which ``solver: lbfgs`` requires, linear combinations are included.
+- If a linear combination of columns separates the classes, coefficients would grow without limit. With ``firth: auto``
+  the regression is then fitted with Firth's penalty.
 - ``solver: lbfgs`` is for wide tables, see :mod:`raysim.strategies.regressions.wide`.
 - ``ridge`` adds ``ridge / 2 |beta|^2`` to the loss, without the intercept. ``beta`` are the coefficients of
   preprocessed features.

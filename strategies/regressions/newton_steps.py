@@ -95,7 +95,7 @@ class Fit:
     losses: tuple[float, ...] = ()
     """The penalised loss at all coefficients for which sums were computed."""
     decrements: tuple[float, ...] = ()
-    """The fall of the loss that was expected of each step."""
+    """The fall of the loss that is expected of the step from each accepted point."""
     halvings: int = 0
     information: Floats | None = field(default=None, repr=False)
     """The information matrix ``[p, p]`` at the accepted coefficients, for Firth's hat values; None before the first

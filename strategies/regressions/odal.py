@@ -7,9 +7,9 @@ The method takes one round of three calls, or four with ``robust: true``:
 
 1. Hospitals send their own regressions. The common point is the mean of their coefficients, weighted by information
    matrices (see ``meta_analysis``).
-2. All hospitals send their gradients and Hessians at the common point. 3. One hospital, the lead, maximises a surrogate
-likelihood and sends the coefficients. The surrogate is the lead's own likelihood, corrected by the mean gradient over
-all rows, and for ``order: 2`` also by the mean Hessian.
+2. All hospitals send their gradients and Hessians at the common point.
+3. One hospital, the lead, maximises a surrogate likelihood and sends the coefficients. The surrogate is the lead's own
+   likelihood, corrected by the mean gradient over all rows, and for ``order: 2`` also by the mean Hessian.
 
 With ``robust: true``, hospitals also send their mean gradients in a call before the last. For each coefficient, the
 median of these gradients replaces the mean over all rows.

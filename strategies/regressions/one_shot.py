@@ -54,8 +54,8 @@ class Surrogate(NamedTuple):
     Gradients and second derivatives are means over rows.
 
     - ``at [p]``: the coefficients of the point.
-    - ``slope [p]``: the gradient over all hospitals' rows minus the gradient over the lead's rows. -
-    ``curvature [p, p]``: the same difference of the information matrices (ODAL2), or None (ODAL).
+    - ``slope [p]``: the gradient over all hospitals' rows minus the gradient over the lead's rows.
+    - ``curvature [p, p]``: the same difference of the information matrices (ODAL2), or None (ODAL).
     """
 
     at: Floats
