@@ -1,9 +1,8 @@
 """A model with canaries among its rows: patients whose gradients an auditor has chosen.
 
-A canary's rows are 0 except in one column. Each canary has its own column, and these columns come after all real
-features. For any parameters, a canary's gradient has a fixed direction in the first layer, and the clipping norm as its
-length. Unlike the gradient of a real row that has been learned, a canary's gradient does not become small. Sampling,
-clipping, noise and sums are the same as in the audited run; only the gradients of canaries are replaced.
+A canary's rows are 0 except in one column of its own, after all real features. For any parameters, a canary's gradient
+has a fixed direction in the first layer, and the clipping norm as its length. Only the gradients of canaries are
+replaced; sampling, clipping, noise and sums are the same as in the audited run.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from raysim.training.models import build_model
 
 @dataclass(frozen=True)
 class WithCanaries:
-    """A model family with canaries: patients whose gradients an auditor has chosen.
+    """A model family with canaries. The models are those of ``family`` with its ``options``.
 
-    The models are those of ``family`` with its ``options``. The last ``columns`` features belong to canaries.
+    The last ``columns`` features belong to canaries.
     """
 
     family: str
@@ -34,7 +33,7 @@ class WithCanaries:
     def bind(self, n_features: int, n_classes: int, *, init: str, device: str, precision: str) -> Model:
         """Return the model for ``F`` features, including the columns of canaries.
 
-        Raises ``TypeError`` for a family whose models do not consist of dense layers, such as boosted trees.
+        Raises ``TypeError`` for models that do not consist of dense layers, such as boosted trees.
         """
         inner = build_model(
             self.family,
@@ -51,7 +50,7 @@ class WithCanaries:
 
 
 class CanaryModel(DenseLayers):
-    """The model ``inner``, trained with canaries: patients whose gradients an auditor has chosen.
+    """The model ``inner``, trained with canaries.
 
     A row belongs to a canary if it has a value other than 0 in column ``first`` or later.
     """
@@ -70,7 +69,7 @@ class CanaryModel(DenseLayers):
 
     @property
     def logits_of_many(self) -> Callable[[Vector, NDArray[Any]], NDArray[Any]] | None:
-        """Return the inner model's ``logits_of_many`` with canary columns set to 0; None if that model has none."""
+        """Return the inner model's ``logits_of_many`` with canary columns set to 0, or None."""
         many = getattr(self._inner, "logits_of_many", None)
         return None if many is None else lambda theta, X: many(theta, self._without(X))
 
@@ -110,7 +109,6 @@ class CanaryModel(DenseLayers):
         return np.asarray(X[:, self._first :].any(axis=1))
 
     def _without(self, X: NDArray[Any]) -> NDArray[Any]:
-        """Return a copy of ``X [n, F]`` with the columns of canaries set to 0."""
         plain = X.copy()
         plain[:, self._first :] = 0.0
         return plain

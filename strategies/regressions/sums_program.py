@@ -1,4 +1,4 @@
-"""The common part of the federated regressions: the fitted model, the design matrix, and the sums that hospitals send."""
+"""The common part of the federated regressions: the model, the design matrix, and the sums that hospitals send."""
 
 from __future__ import annotations
 

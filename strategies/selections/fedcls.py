@@ -4,13 +4,11 @@ C. Li, H. Wu: *FedCLS: A Federated Learning Client Selection Algorithm Based on 
 VTC2022-Fall. We could not read the paper: some details below are our choices.
 
 Before training, each hospital sends, for each of the C classes, whether it has training rows of that class. Then the
-first hospital that has no cluster opens one. Each later hospital without a cluster joins if it differs from this first
-hospital in at most τ C classes. This is repeated until every hospital has a cluster. A cluster may have a single
-hospital.
+first hospital without a cluster opens one. Each later hospital without a cluster joins if it differs from this first
+hospital in at most τ C classes. This is repeated until every hospital has a cluster.
 
 In each round, clusters take turns to add one of their hospitals to the cohort until it is full. The order of the
-clusters, and the order of the hospitals in a cluster, are sampled anew in each round. With τ >= 1 there is only one
-cluster, and the cohort equals the cohort of uniform sampling, bit for bit.
+clusters, and the order of the hospitals in a cluster, are sampled anew in each round.
 
 Public code differs: two hospitals differ in a class unless it is equally frequent at both, clusters of one hospital are
 left out, and clusters are ranked by random numbers.
@@ -47,7 +45,7 @@ from raysim.strategies.shared.label_counts import LabelCounts, check_classes
 class LabelPresence(LabelCounts):
     """Whether a hospital has training rows of each of the C classes: an array ``[1, C]`` of 0 and 1.
 
-    With the noise of differential privacy, the array has the noisy number of rows of each class instead.
+    Under differential privacy, the array has the noisy number of rows of each class instead.
     """
 
     name = "label_presence"
@@ -94,8 +92,7 @@ class FedCls(Selection):
 def presence_clusters(presence: Floats, tau: float) -> Ids:
     """Return the index of each hospital's cluster, ``[N]``.
 
-    ``presence [N, C]`` is 1 where a hospital has rows of a class, otherwise 0. All hospitals of a cluster differ from
-    its first hospital in at most the share ``tau`` of the classes.
+    ``presence [N, C]`` is 1 where a hospital has rows of a class, otherwise 0.
     """
     labels = np.full(len(presence), -1, dtype=np.int64)
     # The small addend undoes rounding of tau C if it should be whole.
@@ -108,7 +105,7 @@ def presence_clusters(presence: Floats, tau: float) -> Ids:
 
 
 def place_in_group(group: NDArray[Any]) -> Ids:
-    """Return, for each entry of ``group [H]``, how many earlier entries have the same value."""
+    """Return how many earlier numbers in ``group`` are equal to each number, ``[H]``."""
     order = np.argsort(group, kind="stable")
     sizes = np.bincount(group)
     place = np.empty(len(group), dtype=np.int64)
