@@ -23,7 +23,7 @@ class Gathered(NamedTuple):
     rows: NDArray[np.int64]
     """The indices of the rows of these batches, concatenated, ``[m]``."""
     cuts: Sequence[tuple[int, int]]
-    """The start and the end of each batch in ``rows``; batches may overlap."""
+    """The start and the end of each batch in ``rows``. Several batches may be the same part."""
     step: int
     """The number of the first of these steps, counted from 0."""
     whole: bool = False

@@ -94,8 +94,8 @@ class MlpModel(DenseLayers):
     def logits(self, theta: Vector, X: NDArray[Any]) -> NDArray[Any]:
         """Return the model's outputs for rows ``X [n, F]``.
 
-        They are margins ``z_1 - z_0`` for two classes or predictions of a real-valued label, ``[n]``. For more than two
-        classes they are logits ``[n, C]``.
+        They are log-odds of class 1 or predictions of a real-valued label, ``[n]``. For more than two classes they are
+        logits ``[n, C]``.
         """
         layers = self._layers(theta.astype(self._dtype, copy=False))
         with np.errstate(all="ignore"):
@@ -261,7 +261,7 @@ class MlpModel(DenseLayers):
 def rows_may_move(widths: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
     """Return whether a row has the same output, to the last bit, at every position in a block of rows.
 
-    ``widths`` is that of :class:`MlpModel`.
+    ``widths`` is as in :class:`MlpModel`.
     """
     rng = np.random.default_rng(0)
     model = MlpModel(widths, "default", dtype.name)
