@@ -157,7 +157,7 @@ class Task:
 
     @property
     def works(self) -> bool:
-        """Whether the task has at least one row and at least one step. Without them, training returns ``start``."""
+        """Whether the task has at least one row and at least one step."""
         return bool(len(self.y) and (self.epochs if self.private is None else self.private.steps))
 
 

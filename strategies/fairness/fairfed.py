@@ -55,15 +55,13 @@ class GroupCounts(Statistic):
     """Six counts of a hospital's training rows, classified by the received model, ``[6]``:
 
     - all rows, and how many of these are predicted correctly
-    - rows of the class ``positive`` whose patients are known not to be privileged, and how many of these are predicted
-      positive
-    - rows of the class ``positive`` whose patients are privileged, and how many of these are predicted positive
+    - rows of the class ``positive`` of patients in the other group, and how many of these are predicted positive
+    - rows of the class ``positive`` of privileged patients, and how many of these are predicted positive
     """
 
     name = "group_counts"
     shape = (6,)
     attribute: Attribute
-    """The attribute that divides patients into groups."""
     privileged: Privileged
     """The attribute's value, or the range of ages, in the privileged group."""
     positive: int
@@ -113,7 +111,7 @@ class FairFed(Strategy):
     beta: NonNegativeFloat = 1.0
     """β: how fast a hospital's weight falls if its fairness differs from the global fairness."""
     positive: NonNegativeInt = 1
-    """The class that counts as the positive outcome, whose true positive rate is compared."""
+    """The class whose true positive rate is compared."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -168,8 +166,6 @@ def renewed_weights(omega: Floats, counts: Floats, beta: float) -> Floats:
 
 
 def _measures(counts: Floats) -> tuple[Floats, Floats]:
-    """Return the accuracy, and the true positive rate of other patients minus that of privileged patients; NaN where
-    undefined."""
     n, right, others, right_others, privileged, right_privileged = np.moveaxis(counts, -1, 0)
     with np.errstate(invalid="ignore", divide="ignore"):
         return right / n, right_others / others - right_privileged / privileged
@@ -180,7 +176,7 @@ Privileged = str | tuple[float, float]
 """The privileged group: a sex or ethnicity, or ages from the first number to below the second."""
 
 OTHERS, PRIVILEGED, UNKNOWN = 0, 1, -1
-"""The indices of the groups of patients; the attribute of patients in ``UNKNOWN`` was not recorded."""
+"""The indices of the groups of patients; ``UNKNOWN``: the attribute was not recorded."""
 
 
 def check_group(attribute: str, privileged: Privileged) -> None:

@@ -7,8 +7,8 @@ With ``D`` the averaged delta of a round (the change of the participants' parame
 ``m <- beta_1 m + (1 - beta_1) D`` and ``theta <- theta + server_learning_rate m / (sqrt(v) + tau)``, where v
 accumulates squares:
 
-- FedAdagrad: ``v <- v + D^2``. Steps shrink as the squares of all rounds add up; β_1 is 0 unless set.
-- FedYogi: ``v <- v - (1 - beta_2) D^2 sign(v - D^2)``. In a round v changes by at most ``D^2``.
+- FedAdagrad: ``v <- v + D^2``; β_1 is 0 unless set.
+- FedYogi: ``v <- v - (1 - beta_2) D^2 sign(v - D^2)``.
 - FedAdam: ``v <- beta_2 v + (1 - beta_2) D^2``. ``bias_correction: flower`` multiplies the rate by
   ``sqrt(1 - beta_2^(r+1)) / (1 - beta_1^(r+1))`` as Flower 1.13 does, with r the number of the aggregation (1, 2, ...);
   the paper has no such factor.
@@ -57,7 +57,7 @@ class AdaptiveServer(Weighted):
     beta_1: BelowOne = 0.9
     """β1: decay of the average of updates."""
     tau: NonNegativeFloat = 0.001
-    """τ: a constant added to the square root in the step, so that small squares do not cause large steps."""
+    """τ: a constant added to ``sqrt(v)``, so that small squares do not cause large steps."""
     initial_accumulator: InitialAccumulator = "zero"
     """The initial value of v: ``zero``, or ``tau2`` (τ squared)."""
 

@@ -4,9 +4,8 @@ D. Firth: *Bias Reduction of Maximum Likelihood Estimates*, Biometrika 1993; G. 
 Problem of Separation in Logistic Regression*, Statistics in Medicine 2002.
 
 The loss is the negative log-likelihood minus ``1/2 ln det I``, with the information matrix ``I``. Second derivatives
-take long, and are computed only if the loss falls slowly. All other steps use the last second derivatives, or ``I`` if
-there are none yet, and correct them by L-BFGS. If columns are almost always 0, the loss may have several minima; the
-fit is the minimum that is reached from coefficients of 0.
+take long, and are computed only if the loss falls slowly. All other steps correct the last second derivatives, or
+``I``, by L-BFGS. The loss may have several minima; the fit is the minimum that is reached from coefficients of 0.
 """
 
 from __future__ import annotations

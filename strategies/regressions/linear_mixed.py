@@ -30,10 +30,7 @@ LARGEST = 1e9
 
 
 class Mixed(NamedTuple):
-    """A hospital's sums at one ratio of variances, and their derivatives by the ratio. They are added over hospitals.
-
-    The ratio is the variance of intercepts divided by the variance of residuals.
-    """
+    """A hospital's sums at one ratio of the variances of intercepts and residuals, with derivatives by the ratio."""
 
     products: Floats
     """The products ``Z'Z - k Z'1 1'Z``, ``[p + 1, p + 1]``, as defined in this module's docstring."""
@@ -100,7 +97,7 @@ class _Wanted(Exception):
 def next_ratio(tried: Sequence[tuple[float, float]]) -> tuple[float, bool]:
     """Return the next ratio of variances to try, and whether it maximises the restricted likelihood.
 
-    ``tried`` has the ratios so far, each with the derivative of the likelihood.
+    ``tried`` has the ratios so far, with the derivatives of the likelihood.
     """
     known = dict(tried)
 
@@ -167,7 +164,7 @@ class MixedState(ScaledState):
     """The state of the fit. Row 0 of ``models`` has the coefficients at the ratio that was tried last."""
 
     tried: tuple[tuple[float, float], ...] = ()
-    """The ratios of variances tried so far, each with the derivative of the restricted log-likelihood by the ratio."""
+    """The ratios tried so far, each with the derivative of the restricted log-likelihood."""
     fit: Restricted | None = None
     """The fit at the last ratio, to labels that are multiplied by ``scale``; None before the first round."""
     ended: bool = False

@@ -1,8 +1,7 @@
 """Newton's method on sums: the server's computation after each answer.
 
-In a federated fit, hospitals send the sums; :func:`fitted` computes them from local rows. The ridge penalty is
-``ridge / 2 |beta|^2`` without the intercept, which is the first column. Sources: Wu et al. 2012 (GLORE); Firth 1993;
-Heinze and Schemper 2002.
+The ridge penalty is ``ridge / 2 |beta|^2`` without the intercept, which is the first column. Sources: Wu et al. 2012
+(GLORE); Firth 1993; Heinze and Schemper 2002.
 """
 
 from __future__ import annotations
@@ -29,10 +28,9 @@ instead of the Hessian of the penalised loss."""
 COLLINEAR = 1e-9
 """A column is left out if less than this share of its squared length remains unexplained by earlier columns."""
 GEOMETRIC = (0.33, 0.40)
-"""If coefficients diverge, each step's expected fall of the loss, divided by the previous step's, is in this range
-around 1/e."""
+"""If coefficients diverge, the expected fall of the loss shrinks in each step by a factor in this range around 1/e."""
 RUNS = 3
-"""After this number of consecutive ratios in the range :data:`GEOMETRIC`, classes are treated as separated."""
+"""After this number of consecutive factors in the range :data:`GEOMETRIC`, classes are treated as separated."""
 FLAT = 1e-8
 """Classes are also treated as separated if the smallest eigenvalue of the Hessian, scaled to a diagonal of ones, is
 below this share of the largest."""
@@ -93,9 +91,8 @@ class Fit:
     accepted: tuple[Floats, float] | None = None
     """The last coefficients ``[p]`` at which the loss did not rise, and this loss; None before the first sums."""
     losses: tuple[float, ...] = ()
-    """The penalised loss at all coefficients for which sums were computed."""
     decrements: tuple[float, ...] = ()
-    """The fall of the loss that is expected of the step from each accepted point."""
+    """For each step, the expected fall of the loss."""
     halvings: int = 0
     information: Floats | None = field(default=None, repr=False)
     """The information matrix ``[p, p]`` at the accepted coefficients, for Firth's hat values; None before the first
@@ -153,16 +150,14 @@ class Fit:
         return replace(self, status="stopped") if len(self.losses) >= most else self
 
     def _flat(self, hessian: Floats) -> Status:
-        """Return the final status of a fit that ends because its ``hessian`` has no Cholesky factor."""
         return "separated" if self.ridge == 0.0 and not self.firth and np.isfinite(hessian).all() else "stopped"
 
 
 def separated(decrements: Sequence[float], hessian: Floats) -> bool:
     """Return whether the coefficients diverge, because a linear combination of columns separates the classes.
 
-    Either the expected fall of the loss shrinks to about 1/e with each step, or the Hessian is nearly singular.
-    ``decrements`` has the expected fall of each step. ``hessian [k, k]`` is the last Hessian, without the columns that
-    were left out.
+    ``decrements`` has the expected fall of the loss in each step. ``hessian [k, k]`` is the last Hessian, without the
+    columns that were left out.
     """
     ratios = np.divide(decrements[1:], decrements[:-1])[-RUNS:]
     if len(ratios) == RUNS and bool(((ratios >= GEOMETRIC[0]) & (ratios <= GEOMETRIC[1])).all()):
@@ -173,8 +168,6 @@ def separated(decrements: Sequence[float], hessian: Floats) -> bool:
 
 
 def _step(curvature: Floats, gradient: Floats, keep: Mask) -> Floats | None:
-    """Return Newton's step ``[p]``, with 0 for columns outside ``keep``; None if ``curvature`` is not positive
-    definite."""
     step = np.zeros_like(gradient)
     if not keep.any():
         return step

@@ -27,8 +27,7 @@ from raysim.strategies.regressions.sums_program import design, symmetric, triang
 from raysim.strategies.view import Noise
 
 FREE = ((1.0 + 5.0**0.5) / 2.0) ** 2.5
-"""The largest ``c R`` (3.3302) with which a row of norm R has a gradient, and a Hessian times ``c``, whose joint norm
-is at most R."""
+"""The constant ``phi^2.5`` (3.3302) in the bound on ``c``; see this module's docstring."""
 LONGEST = 2.0
 """The largest norm of a step of the coefficients; longer steps are shortened."""
 MOST_NOISY = 1000
@@ -38,7 +37,7 @@ BITS = 24
 
 
 def scaled(p: int, length: float) -> Floats:
-    """Return the factors that multiply the ``p (p + 1) / 2`` entries in the upper triangle of a row's Hessian.
+    """Return the factors of the ``p (p + 1) / 2`` numbers in the upper triangle of a row's Hessian.
 
     The scaled Hessian of a row of norm at most ``length`` adds nothing to the privacy cost of the gradient.
     """
@@ -56,7 +55,7 @@ def shortened(X: Floats, length: float) -> Floats:
 class BoundedSums(Program):
     """Each row's gradient and Hessian of a logistic regression, at the received coefficients ``beta [p]``.
 
-    Rows are clipped to the norm ``length``, so that the contribution of each row is bounded.
+    Rows are clipped to the norm ``length``.
     """
 
     p: int
@@ -86,7 +85,7 @@ class BoundedSums(Program):
 
 
 def floor(noise: Noise, p: int) -> float:
-    """Return the number that is added to a noisy Hessian's diagonal: about the largest eigenvalue of its noise."""
+    """Return the number that is added to a noisy Hessian's diagonal: about the largest eigenvalue of the noise."""
     return math.sqrt(2.0 * p) * noise.multiplier * noise.clip**2 / FREE
 
 

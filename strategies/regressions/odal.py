@@ -14,8 +14,8 @@ The method takes one round of three calls, or four with ``robust: true``:
 With ``robust: true``, hospitals also send their mean gradients in a call before the last. For each coefficient, the
 median of these gradients replaces the mean over all rows.
 
-The surrogate likelihood may have no maximum, for example if the lead has too few rows. The model is then the common
-point, or with ``order: 2`` the result of one Newton step from it.
+If the surrogate likelihood has no maximum, the model is the common point, or with ``order: 2`` the result of one Newton
+step from it.
 
 Our choice: the lead is the hospital with the most training rows. Standard errors are computed from the information
 matrix of all rows at the common point. Only with ``robust`` does the server receive the gradients of single hospitals;

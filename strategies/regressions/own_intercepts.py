@@ -72,16 +72,15 @@ class OwnInterceptsState(ScaledState):
     """The penalised loss at ``slopes``; after convergence, the loss without the penalty."""
     taken: bool = True
     calls: int = 0
-    """The number of calls to hospitals so far."""
     halvings: int = 0
     decrements: tuple[float, ...] = ()
-    """The fall of the loss that is expected of the step from each accepted point."""
+    """For each step, the expected fall of the loss."""
     separated: bool = False
     """Whether a linear predictor separates the classes."""
     se: Floats | None = None
     """Standard errors of the slopes, ``[q]``; None until the fit has converged."""
     left_out: int = 0
-    """The number of hospitals whose rows have one class only, or only counts of 0; they do not affect the slopes."""
+    """The number of hospitals whose rows do not count, because they have one class only, or only counts of 0."""
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,7 @@ step is longer than the second share of the previous step."""
 WIDEST = math.log(30.0)
 """The largest logarithm of the intercepts' standard deviation. Without a ridge, a fit beyond it ends as separated."""
 MOVES = 1e-3
-"""Coefficients do not diverge if the step is shorter than this share of the largest coefficient."""
+"""Steps shorter than this share of the largest coefficient do not count as diverging."""
 DIFFERENCE = 1e-5
 """The distance on both sides of a point at which gradients are computed, for numerical second derivatives."""
 
@@ -92,7 +92,7 @@ class RandomInterceptsState(ScaledState):
     gradient: Floats | None = None
     """The gradient of ``value`` at ``at``, ``[p + 1]``; None before the first round."""
     step: Floats | None = None
-    """The whole next step from ``at``, ``[p + 1]``; None before the first round."""
+    """The next step from ``at``, ``[p + 1]``; None before the first round."""
     share: float = 1.0
     """The share of ``step`` that is tried next."""
     pairs: Pairs = ()
@@ -100,7 +100,6 @@ class RandomInterceptsState(ScaledState):
     rises: tuple[tuple[float, float], ...] = ()
     """The expected rise of the likelihood in each of the last steps, and the largest change of a coefficient."""
     separated: bool = False
-    """Whether the coefficients diverge, because the classes are separated."""
     covariance: Floats | None = None
     """The covariance of coefficients and ``ln tau``, ``[p + 1, p + 1]``; None until the fit has converged."""
 
@@ -271,8 +270,7 @@ def _diverges(rises: Sequence[tuple[float, float]], largest: float) -> bool:
     """Return whether the fit diverges: steps hardly get shorter, but the expected rise of the likelihood falls
     quickly.
 
-    ``rises`` has, for the last steps, the expected rise and the largest change of a coefficient. ``largest`` is the
-    largest coefficient.
+    ``largest`` is the largest coefficient.
     """
     if len(rises) <= RUNS or rises[-1][1] < MOVES * largest:
         return False

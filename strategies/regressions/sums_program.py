@@ -83,8 +83,8 @@ def family_of(known: FederationView | Training) -> Family:
 def units(known: FederationView, scale: float | None, sizes: Ids) -> tuple[Grid, float]:
     """Return the grid to which hospitals round their sums, and the factor that multiplies labels in the fit.
 
-    ``sizes [H]`` has the numbers of training rows of H hospitals. ``scale`` is the factor that :func:`scale_of`
-    returns. Counts have the factor 1.
+    ``sizes [H]`` has the numbers of training rows of H hospitals. ``scale`` is the result of :func:`scale_of`. Counts
+    have the factor 1.
     """
     if scale is None or family_of(known).name == "linear":
         return Grid.of(sizes), scale or 1.0
@@ -146,7 +146,7 @@ def _places(p: int) -> Ids:
 
 
 def symmetric(triangle: Floats) -> Floats:
-    """Return the symmetric matrix ``[p, p]`` whose upper triangle has the entries in ``triangle``."""
+    """Return the symmetric matrix ``[p, p]`` with the upper triangle ``triangle``."""
     p = math.isqrt(2 * len(triangle))
     matrix = np.zeros((p, p))
     matrix[np.triu_indices(p)] = triangle
@@ -189,17 +189,14 @@ class Grid:
         return Send(shape, kind=kind, bits=self.bits, largest=self.largest)
 
     def within(self, sums: Any) -> Any:
-        """Clip ``sums`` to values that the grid can represent.
-
-        Larger sums occur only after a step of the fit that is far too long, which is then halved.
-        """
+        """Clip ``sums`` to values that the grid can represent."""
         most = self.largest * (1 - 2.0**-20)
         if np.abs(sums).max(initial=0.0) <= most:
             return sums
         return np.nan_to_num(np.clip(sums, -most, most), nan=most)
 
     def sent(self, sums: Mapping[str, Any], at: Context) -> dict[str, Any]:
-        """Return the named ``sums``, clipped to values that the grid can represent.
+        """Return ``sums``, clipped to values that the grid can represent.
 
         Raises ``ValueError`` if a sum is too large before the first step of the fit.
         """

@@ -36,7 +36,7 @@ class WideState(ScaledState):
     gradient: Floats | None = None
     """The negative gradient of the penalised loss at ``at``, ``[p]``; None before the first round."""
     step: Floats | None = None
-    """The whole next step from ``at``, ``[p]``; None before the first round."""
+    """The next step from ``at``, ``[p]``; None before the first round."""
     share: float = 1.0
     """The share of ``step`` that is tried next."""
     pairs: Pairs = ()

@@ -59,8 +59,7 @@ class LabelPresence(LabelCounts):
 class FedCls(Selection):
     """Client sampling in turn from clusters of hospitals with the same classes (FedCLS).
 
-    From round to round the selection stores ``clusters [N]``: the cluster of each of the N hospitals, or -1 for a
-    hospital without training rows.
+    From round to round the selection stores ``clusters [N]``: each hospital's cluster, or -1 without training rows.
     """
 
     tau: NonNegativeFloat = 0.1

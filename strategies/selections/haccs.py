@@ -138,8 +138,7 @@ class Haccs(Selection):
 
 
 def label_clusters(counts: Floats, metric: Literal["hellinger", "euclidean"]) -> Ids:
-    """Return the index of each hospital's cluster, ``[H]``; ``counts [H, C]`` has hospitals' numbers of rows of each
-    class.
+    """Return the index of each hospital's cluster, ``[H]``, from the numbers ``counts [H, C]`` of rows of each class.
 
     Clusters are numbered in the order of their first hospitals.
     """
@@ -159,7 +158,7 @@ def label_clusters(counts: Floats, metric: Literal["hellinger", "euclidean"]) ->
 
 
 def latency(rng: np.random.Generator) -> float:
-    """Sample how many seconds a hospital needs for a round, including computation and network transfer."""
+    """Sample how many seconds a hospital needs for a round."""
     compute = 10.0 * rng.uniform(*COMPUTE[rng.choice(len(ODDS), p=ODDS)])
     bandwidth = rng.uniform(*BANDWIDTH[rng.choice(len(ODDS), p=ODDS)])
     return float(compute + rng.uniform(*DELAY) + MEGABITS / bandwidth)
@@ -168,8 +167,7 @@ def latency(rng: np.random.Generator) -> float:
 def scores(cluster: Ids, losses: Floats, latencies: Floats, rho: float) -> Floats:
     """Return the scores ``[K]`` of the K clusters, ``rho tau_c + (1 - rho) ACL_c / sum ACL``.
 
-    ``cluster [H]`` has the index of each hospital's cluster. ``ACL_c`` is the mean loss of cluster c, and ``tau_c`` is
-    ``1 - lat_c / max lat`` with its mean latency ``lat_c``.
+    ``cluster [H]`` has the index of each hospital's cluster. The symbols are defined in this module's docstring.
     """
     sizes = np.bincount(cluster)
     loss = np.bincount(cluster, weights=losses) / sizes

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from raysim.training.private import PrivateSteps
 
 MARGIN = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-12}
-"""The share by which clipping factors are reduced in each precision, so that rounding does not make a gradient longer
-than the clipping norm."""
+"""The share by which clipping factors are reduced, so that rounding does not make a gradient longer than the clipping
+norm."""
 
 
 class Traced(NamedTuple):
@@ -51,7 +51,7 @@ class Traceable(Protocol):
 
 @runtime_checkable
 class Clippable(Protocol):
-    """A model that can be trained by DP-SGD, because it can clip the gradient of each patient."""
+    """A model that can clip the gradient of each patient, for DP-SGD."""
 
     @property
     def unclippable(self) -> str | None:

@@ -87,7 +87,7 @@ class StepRule(Protocol):
         """Complete a step, after the kernel has added the batch's gradient to ``target``."""
 
     def moments(self) -> Moments:
-        """Return the optimiser's state, from which the hospital's next local update continues."""
+        """Return the optimiser's state for the hospital's next local update."""
 
 
 class Sgd:

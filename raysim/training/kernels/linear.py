@@ -41,10 +41,7 @@ class LinearRegression:
     """The loss: ``squared`` (half the squared error) or ``absolute``."""
 
     def bind(self, n_features: int, n_classes: int, *, init: str, device: str, precision: str) -> Model:
-        """Return the model for ``F`` features.
-
-        Initial parameters are always zero.
-        """
+        """Return the model for ``F`` features; initial parameters are always zero."""
         loss = choose(self.loss, n_classes)
         host = LinearModel(n_features, 1, precision, loss)
         if device == "cpu":
@@ -55,10 +52,7 @@ class LinearRegression:
 
 
 class LinearModel(DenseLayers):
-    """A linear model with the parameters ``weight [outputs, F]`` and ``bias [outputs]``, as in ``nn.Linear``.
-
-    It is trained with ``loss``.
-    """
+    """A linear model with the parameters ``weight [outputs, F]`` and ``bias [outputs]``, trained with ``loss``."""
 
     def __init__(self, n_features: int, outputs: int, precision: str, loss: str) -> None:
         self.outputs = outputs
@@ -145,7 +139,6 @@ class _Batch(NamedTuple):
     turned: NDArray[Any]
     """The same rows transposed, ``[F+1, b]``."""
     labels: NDArray[Any]
-    """The labels, ``[b]``."""
     z: NDArray[Any]
     """Memory for outputs and then residuals: ``[b, outputs]``, or ``[b]`` for one output."""
     b: int
@@ -183,7 +176,6 @@ class _Buffers:
         return n <= self._n and batch <= self._most
 
     def _batch(self, cut: tuple[int, int]) -> _Batch:
-        """Return views of the batch whose gathered rows are ``cut[0]`` to ``cut[1]``."""
         batch = self._batches.get(cut)
         if batch is None:
             low, high = cut

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 BLOCK = 128
 """The number of rows whose outputs are computed at once when many hospitals are evaluated together."""
 BLOCKS = 8
-"""The number of blocks of ``BLOCK`` rows that are converted to the model's precision at once."""
+"""The number of blocks that are converted to the model's precision at once."""
 
 
 @dataclass(frozen=True)
@@ -248,7 +248,6 @@ class MlpModel(DenseLayers):
         return directions(previous, received)
 
     def _layers(self, vector: Vector) -> Layers:
-        """Return the weights and biases of each layer as views of ``vector [P]``."""
         views, at = [], 0
         for fan_in, fan_out in self._pairs:
             cut = at + fan_in * fan_out

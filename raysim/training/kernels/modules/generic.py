@@ -2,7 +2,7 @@
 
 The loop is also the reference for the hand-written kernels.
 
-Rules for batch norm and dropout:
+Rules for buffers and random numbers:
 
 - Floating-point buffers (a batch norm's running means and variances) come after the parameters in the vector, and are
   averaged over hospitals like parameters. No gradient, proximal term or optimiser changes them. Other buffers are not

@@ -125,10 +125,7 @@ def _batches(flat: FlatModule, task: Task, optimizer: Optimizer, loss: str) -> I
 
 
 def seed(kind: str, value: int) -> None:
-    """Seed torch's random generator on a ``kind`` of device.
-
-    ``torch.manual_seed`` would take 2 ms.
-    """
+    """Seed torch's random generator on a ``kind`` of device, faster than ``torch.manual_seed``."""
     if kind == "cpu":
         torch.default_generator.manual_seed(value)
     else:
@@ -146,9 +143,9 @@ def _contrasting(flat: FlatModule, task: Task) -> Contrasting | None:
 class Contrasting:
     """MOON's contrastive term, for the rows of the module's latest forward pass.
 
-    ``previous`` and ``received`` are the parameters and buffers of the other two models. This object is a context that
-    records representations, so forward passes must be made within it. Raises ``ValueError`` for a module without a
-    linear layer.
+    ``previous`` and ``received`` are the parameters and buffers of the hospital's previous model and of the received
+    model. Forward passes must be made within this context, which records representations. Raises ``ValueError`` for a
+    module without a linear layer.
     """
 
     def __init__(
