@@ -78,7 +78,7 @@ class CanaryModel(DenseLayers):
         return np.asarray(self._inner.row_losses(outputs, y))
 
     def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
-        """Train the inner model. In tasks with DP-SGD, the gradients of canaries' rows are replaced."""
+        """Train the inner model; in tasks with DP-SGD, the gradients of canaries' rows are replaced."""
         planted = [
             task
             if task.private is None

@@ -26,11 +26,10 @@ class PrivateSteps:
     divisor: float
     """The expected number of patients in a batch."""
     steps: int
-    """The number of steps, including steps with empty batches."""
     clip: float
     """The 2-norm to which each patient's gradient is clipped."""
     multiplier: float
-    """The standard deviation of the noise, in multiples of ``clip``; 0 means no noise."""
+    """The standard deviation of the noise, in multiples of ``clip``."""
     batch: Callable[[int], NDArray[np.int64]]
     """A function that returns the rows of the patients who are sampled in a step, ascending."""
     noise: Callable[[int, int], NDArray[np.floating]]
@@ -83,8 +82,7 @@ def heads(coins: np.random.Generator, tosses: int, rate: float) -> NDArray[np.in
 def sampled(
     coins: np.random.Generator, patients: int, rate: float, patient: NDArray[np.int64] | None
 ) -> NDArray[np.int64]:
-    """Sample each of ``patients`` patients with probability ``rate``; return the rows of the sampled patients,
-    ascending.
+    """Sample each patient with probability ``rate``; return the rows of the sampled patients, ascending.
 
     ``patient [n]`` has the patient of each row; None means that each row is a separate patient.
     """

@@ -4,9 +4,9 @@ L. Collins, H. Hassani, A. Mokhtari, S. Shakkottai: *Exploiting Shared Represent
 Learning*, ICML 2021, Algorithm 1.
 
 A participant receives the body (the representation), trains its own head for ``head_epochs`` with the body frozen, and
-then trains the body with that head frozen. The server averages the bodies, weighted by training rows, or uniformly as
-in the paper. A head never leaves its hospital. With ``final_head_epochs``, every hospital fits its head to the body of
-the last round, also hospitals that never took part.
+then trains the body with the head frozen. The server averages the bodies, weighted by training rows, or uniformly as in
+the paper. A head never leaves its hospital. With ``final_head_epochs``, every hospital fits its head to the body of the
+last round, also hospitals that never took part.
 
 Traffic of a round: the server sends the P_b parameters of the body to each participant. Each participant sends back P_b
 numbers and its number of training rows. The body is also sent to every hospital before ``final_head_epochs``.

@@ -60,8 +60,7 @@ class EnsembleState(State):
 class Predictions(Program):
     """Sums over a hospital's rows from which the server computes the ``stacked`` weights.
 
-    For each pair of models, the product of the predicted probabilities is summed; for each model, the probability times
-    the outcome.
+    Summed are products of the predictions of each pair of models, and of each model's predictions with the outcome.
     """
 
     models: int

@@ -52,7 +52,7 @@ class Family:
     loss: Callable[[Floats, Floats], Floats]
     """The negative log-likelihood of each row, from the linear predictor ``eta`` and the label ``y``."""
     weight: Callable[[Floats], Floats]
-    """The weight of each row in the Hessian, from the mean ``mu``: the derivative of ``mu`` by the linear predictor."""
+    """The weight of each row in the Hessian, from the mean ``mu``."""
     weight_slope: Callable[[Floats], Floats]
     """The derivative of the weight by the linear predictor, from the mean ``mu``."""
     own: Callable[[Floats], Floats]
@@ -70,9 +70,7 @@ class Family:
         counts: Floats | float = 1.0,
         second: bool = True,
     ) -> Sums:
-        """Return the loss, the gradient and the Hessian at the coefficients ``beta [p]``, summed over rows.
-
-        The n rows are ``X [n, p]``, with outcomes ``y [n]``.
+        """Return sums over rows ``X [n, p]`` with outcomes ``y [n]``, at the coefficients ``beta [p]``.
 
         ``offset [n]`` is added to the linear predictor, and ``counts [n]`` says how often each row counts. If
         ``second`` is false, the Hessian is empty.

@@ -22,8 +22,8 @@ from raysim.strategies.regressions.lbfgs import Pairs, remembered, uphill
 from raysim.strategies.regressions.newton_steps import FIRTH_CALLS, FIRTH_STOP, ROSE, Fit, Status, independent
 
 PRODUCTS = 2500**2
-"""The largest number of products (50 MB) for which second derivatives are computed. n rows with c pairs of columns
-need ``n min(n, c)`` products."""
+"""The largest ``n min(n, c)``, for n rows with c pairs of columns, for which second derivatives are computed (50 MB).
+"""
 SLOW = 0.1
 """Second derivatives are computed if the expected fall of the loss is more than this share of the previous step's."""
 REMEMBERED = 20
@@ -67,8 +67,8 @@ class Point(NamedTuple):
 
         They are ``X' diag(w (1 + hat) - a^2 hat / 2) X + X' diag(a) (M * M) diag(a) X / 2``. ``mu`` are the predicted
         probabilities, ``w`` the weights of rows, and ``a = 1 - 2 mu``. ``M = Z Z'`` is the hat matrix and ``hat`` its
-        diagonal. The elementwise squares ``M * M`` are ``K K'``, where a row of ``K`` has the products of all pairs of
-        numbers in a row of ``Z``.
+        diagonal. ``M * M`` is ``K K'``, where a row of ``K`` has the products of all pairs of numbers in a row of
+        ``Z``.
         """
         first, second = np.triu_indices(X.shape[1])
         if len(X) * min(len(X), len(first)) > PRODUCTS:

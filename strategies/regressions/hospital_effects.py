@@ -15,7 +15,7 @@ from raysim.strategies.regressions.families import Family
 
 
 class Eliminated(NamedTuple):
-    """A hospital's sums for the q common slopes, with its own intercept eliminated. They are added over hospitals.
+    """A hospital's sums for the q common slopes, with its own intercept eliminated.
 
     ``g`` is the gradient of the log-likelihood, and ``H`` the Hessian of the loss, over the hospital's rows. Index a is
     the intercept, and b the slopes.
@@ -80,7 +80,7 @@ class Laplace(NamedTuple):
 
 
 def laplace(family: Family, X: Floats, y: Floats, beta: Floats, log_sd: float, start: float = 0.0) -> Laplace:
-    """Return a hospital's contribution to the marginal log-likelihood of random intercepts, by Laplace's approximation.
+    """Return a hospital's contribution to the marginal log-likelihood of random intercepts.
 
     ``X [n, p]`` has a column of ones for the common intercept, and ``beta [p]`` are the common coefficients. ``log_sd``
     is the logarithm of the intercepts' standard deviation, and ``start`` the starting point of the search for the mode.

@@ -16,8 +16,7 @@ from raysim.strategies.base import Answers, Call, Context, FederationView, Ids, 
 from raysim.strategies.regressions.exact import asked
 
 EXPONENTS = 256
-"""The number of binary exponents that a hospital can send: -128 to 127. Any other exponent is sent as the nearest of
-these."""
+"""The number of binary exponents that a hospital can send: -128 to 127."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +41,7 @@ class ScaledState(State):
     """The state of a regression for which labels are multiplied by ``scale``."""
 
     scale: float | None = None
-    """The factor by which labels are multiplied in the fit. None if the label has classes, and before the first
-    round."""
+    """The factor of labels; None if the label has classes, and before the first round."""
 
 
 S = TypeVar("S", bound=ScaledState)

@@ -66,10 +66,7 @@ def _together(family: Family, X: Floats, y: Floats, ridges: Sequence[float]) -> 
 
 
 def _penalties(ridges: Sequence[float], X: Floats) -> Floats:
-    """Return the weights ``[R, p]`` of the p squared coefficients in each of R ridge penalties.
-
-    The weight of the intercept, the first column of ``X``, is 0.
-    """
+    """Return the weights ``[R, p]`` of the squared coefficients in each ridge penalty; 0 for the intercept."""
     penalties = np.repeat(np.asarray(ridges, dtype=np.float64)[:, None], X.shape[1], axis=1)
     penalties[:, 0] = 0.0
     return penalties

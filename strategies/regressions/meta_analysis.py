@@ -46,7 +46,6 @@ class MetaState(State):
     se: Floats | None = None
     """Standard errors of the coefficients, the intercept first, ``[p]``; None before the round."""
     used: int = 0
-    """The number of hospitals that could fit their own regression."""
     between: Floats | None = None
     """The variance of each coefficient between hospitals, ``[p]``; None before the round."""
 

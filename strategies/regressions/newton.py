@@ -80,7 +80,6 @@ class NewtonState(ScaledState):
     """
 
     fit: Fit | None = None
-    """The unfinished or final fit; None before the first round."""
     separated: bool = False
     ending: Ending | None = None
     """The sums from which standard errors are computed; None until the fit has ended."""
@@ -243,7 +242,7 @@ def _ending(rows: int, hospitals: int, answers: Answers, scale: float) -> Ending
 
 
 def _errors(family: Family, fit: Fit, ending: Ending) -> tuple[Errors, Errors]:
-    """Return the model-based standard errors, and the robust ones, which stay valid if hospitals differ."""
+    """Return the model-based and the robust standard errors."""
     keep = np.ones(len(fit.beta), np.bool_) if fit.keep is None else fit.keep
     free = ending.rows - int(keep.sum())
     linear = family.name == "linear"

@@ -1,7 +1,7 @@
 """One-shot methods that combine hospitals' own fits of a regression, from sums that each hospital can send.
 
-Sources: multivariate inverse-variance means (Becker and Wu 2007), ODAL (Duan et al. 2020; robust: Tong et al. 2020),
-stacked weights (Patil and Parmigiani 2018).
+Sources: Becker and Wu 2007 (inverse-variance means); Duan et al. 2020, Tong et al. 2020 (ODAL); Patil and Parmigiani
+2018 (stacked weights).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def information(family: Family, X: Floats, y: Floats, fit: Fit) -> Information:
 
 
 class Surrogate(NamedTuple):
-    """A lead hospital's surrogate likelihood: its own likelihood, corrected by all hospitals' gradients at one point.
+    """A lead hospital's likelihood, corrected by all hospitals' gradients at one point.
 
     Gradients and second derivatives are means over rows.
 

@@ -77,7 +77,7 @@ def by_hospital(
 
 
 def _spread(covariance: Floats, keep: Mask) -> Floats:
-    """Return the standard errors ``[p]`` from the covariance of the columns in ``keep``; NaN for all other columns."""
+    """Return the standard errors ``[p]``; NaN for columns outside ``keep``."""
     se = np.full(len(keep), np.nan)
     se[keep] = np.sqrt(np.diag(covariance))
     return se

@@ -10,9 +10,6 @@ hospital in at most τ C classes. This is repeated until every hospital has a cl
 In each round, clusters take turns to add one of their hospitals to the cohort until it is full. The order of the
 clusters, and the order of the hospitals in a cluster, are sampled anew in each round.
 
-Public code differs: two hospitals differ in a class unless it is equally frequent at both, clusters of one hospital are
-left out, and clusters are ranked by random numbers.
-
 Traffic, in addition to the traffic of training: each hospital sends C bits once, which are counted as C numbers.
 """
 

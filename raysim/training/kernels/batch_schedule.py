@@ -78,8 +78,7 @@ def schedule(tasks: Sequence[Task], batch_size: int) -> BatchSchedule:
 def groups(tasks: Sequence[Task], batch_size: int) -> Iterator[list[int]]:
     """Yield groups of tasks that can be trained in one call, as indices of ``tasks``.
 
-    Tasks without rows or epochs are left out. The batches of a group are padded to the same size. In a group, tasks
-    with the most steps come first.
+    Tasks without rows or epochs are left out. In a group, tasks with the most steps come first.
     """
     shapes = {
         h: (padded(batch_size, len(task.y)), steps_of(task, batch_size))

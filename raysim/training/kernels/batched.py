@@ -1,4 +1,4 @@
-"""Local training of a whole cohort at once in torch, for GPUs, where kernel launches take longer than memory traffic.
+"""Local training of a whole cohort at once in torch, for GPUs.
 
 On a CPU only tests use this module, because the numpy kernels were faster in all measurements.
 
@@ -28,7 +28,7 @@ from raysim.training.losses import LOG_LOSS
 
 
 class Gradient(Protocol):
-    """A model's gradient, computed for many hospitals at once."""
+    """A model's gradient for many hospitals at once."""
 
     def accumulate(self, theta: Tensor, X: Tensor, y: Tensor, weight: Tensor, into: Tensor) -> None:
         """Add the weighted sum of the gradients of each hospital's rows to ``into [H, P]``.
@@ -131,7 +131,7 @@ class Cohort:
     def _together(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
         """Train ``H`` tasks at once and return their parameters, ``[H, P]``.
 
-        The tasks are sorted by descending number of steps.
+        The tasks must be sorted by descending number of steps.
         """
         plan = schedule(tasks, optimizer.batch_size)
         X = self._send(np.concatenate([task.X for task in tasks], dtype=self._dtype))
@@ -212,7 +212,6 @@ class _Step:
                     task.moments.steps = int(self._count[h])
 
     def _resumed(self, vectors: Sequence[NDArray[Any] | None]) -> Tensor:
-        """Return the stored moments of all ``H`` tasks, ``[H, P]``; zeros for a task that has none."""
         none = np.zeros(self._theta.shape[1])
         return self._theta.new_tensor(np.stack([none if vector is None else vector for vector in vectors]))
 

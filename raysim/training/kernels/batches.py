@@ -1,6 +1,6 @@
 """The batches of a local update, as slices of rows that are gathered for many steps at once.
 
-The batches that are gathered at once have together at most as many rows as the hospital.
+Batches that are gathered at once have together at most as many rows as the hospital.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from raysim.training.private import PrivateSteps
 
 
 class Gathered(NamedTuple):
-    """The rows of the batches of some consecutive steps."""
+    """The batches of consecutive steps."""
 
     rows: NDArray[np.int64]
     """The indices of the rows of these batches, concatenated, ``[m]``."""

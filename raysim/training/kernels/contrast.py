@@ -1,4 +1,4 @@
-"""The contrastive term of MOON (:attr:`raysim.strategies.base.Objective.contrast`) in numpy, with a manual gradient.
+"""The contrastive term of MOON in numpy, with a manual gradient.
 
 Let ``z`` be a row's representation by the trained model, and ``u_received`` and ``u_own`` the unit vectors of the row's
 representations by the received model and the hospital's previous model. The cosines of ``z`` with these vectors differ
@@ -22,8 +22,8 @@ Rows = NDArray[Any]
 def directions(local: Rows, received: Rows) -> Rows:
     """Return ``u_own - u_received`` of each row, ``[n, d]``.
 
-    The arguments are the rows' representations by the hospital's previous model and by the received model, ``[n, d]``
-    each; ``u_own`` and ``u_received`` are their unit vectors.
+    The arguments are the rows' representations ``[n, d]`` by the hospital's previous model and by the received model;
+    ``u_own`` and ``u_received`` are the unit vectors.
     """
     return _unit(local) - _unit(received)
 

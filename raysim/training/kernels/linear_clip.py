@@ -38,7 +38,7 @@ class LinearClip:
             finite = bounds > 0
             bounds, X = np.where(finite, bounds, 0), np.where(finite[:, None], X, 0)
         self.X = X
-        """The rows ``[n, F]``. A row that is not finite is set to zeros and contributes nothing."""
+        """The rows ``[n, F]``, with zeros in rows that are not finite."""
         bounds = bounds.astype(X.dtype, copy=False)
         self._bounds = np.empty_like(bounds)
         self.columns = [(bounds, self._bounds)]
@@ -64,10 +64,7 @@ class LinearClip:
     def shorten_each(
         self, z: NDArray[Any], batch: NDArray[Any], low: int, high: int, gathered: NDArray[np.int64]
     ) -> None:
-        """Clip the gradients of a model with ``C`` outputs by reducing the residuals ``z [b, C]``, in place.
-
-        The other arguments are as in :meth:`shorten`.
-        """
+        """Do the same as :meth:`shorten`, for a model with ``C`` outputs and residuals ``z [b, C]``."""
         self._settle(z, low, high, gathered)
         each = np.minimum(1.0, self._bounds[low:high] / np.sqrt(np.vecdot(z, z)))
         places = self._factors.shared(gathered, low, high)

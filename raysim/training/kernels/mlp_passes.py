@@ -20,7 +20,7 @@ Layers = list[tuple[NDArray[Any], NDArray[Any]]]  # (weight [out, in], bias [out
 
 
 class _Layer(NamedTuple):
-    """Memory for one layer's values in a batch of ``b`` rows: views ``[b, width]``, whose columns are contiguous."""
+    """Memory for one layer in a batch of ``b`` rows: views ``[b, width]``, whose columns are contiguous."""
 
     received: NDArray[Any]
     outputs: NDArray[Any]
@@ -41,7 +41,6 @@ class Passes:
         self._allocate(0)
 
     def _allocate(self, batch: int) -> None:
-        """Allocate memory for batches of up to ``batch`` rows."""
         self._most, self._batches = batch, dict[int, list[_Layer]]()
         self._activations, self._residuals = (np.empty(batch * sum(self._widths), self._dtype) for _ in range(2))
         self._scratch = np.empty(batch * max(self._widths), self._dtype)

@@ -1,4 +1,4 @@
-"""Clipped sums of gradients of any module, from the gradient of each row. This method is always correct, but slow.
+"""Clipped sums of gradients of any module, from the gradient of each row: always correct, but slow.
 
 For a convolution, an embedding table or shared weights, a row's gradient is not an outer product of two vectors, and
 must be computed as a whole, by ``vmap``.

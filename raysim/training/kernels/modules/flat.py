@@ -26,7 +26,7 @@ class FlatModule:
     """
 
     layout: Layout
-    """The names and shapes of the tensors in the vector."""
+    """The tensors in the vector."""
     module: nn.Module
     """The module on the device, with the parameters of the last call of :meth:`become`."""
     parameters: list[nn.Parameter]
@@ -34,9 +34,7 @@ class FlatModule:
     constant: dict[str, Tensor]
     """The buffers that are not in the vector, by name."""
     normed: list[nn.Module]
-    """The module's batch normalisation layers."""
     draws: bool
-    """Whether the module draws random numbers when it trains."""
     lookup: str | None
     """The name of the parameter (such as an embedding) into whose rows all features are indices, or None."""
 
