@@ -65,7 +65,7 @@ class GroupCounts(Statistic):
     privileged: Privileged
     """The attribute's value, or the range of ages, in the privileged group."""
     positive: int
-    """The index of the class that is treated as the positive outcome."""
+    """The class that is treated as the positive outcome."""
 
     def value(self, at: Context) -> Floats:
         rows, (model,) = at.rows, at.received["models"]

@@ -87,11 +87,7 @@ class AdaptiveServer(Weighted):
 
 @dataclass(frozen=True)
 class FedAdagrad(AdaptiveServer):
-    """FedAdagrad: an adaptive server whose steps shrink as the squares of all rounds add up.
-
-    The settings are the paper's η (``server_learning_rate``), β_1 (``beta_1``), τ (``tau``) and v_0
-    (``initial_accumulator``).
-    """
+    """FedAdagrad: an adaptive server whose steps shrink as the squares of all rounds add up."""
 
     server_learning_rate: NonNegativeFloat = 0.3162
     beta_1: BelowOne = 0.0
@@ -103,14 +99,10 @@ class FedAdagrad(AdaptiveServer):
 
 @dataclass(frozen=True)
 class FedYogi(AdaptiveServer):
-    """FedYogi: an adaptive server whose accumulated squares change by at most the newest square.
-
-    The settings are the paper's η (``server_learning_rate``), β_1 (``beta_1``), β_2 (``beta_2``), τ (``tau``) and v_0
-    (``initial_accumulator``).
-    """
+    """FedYogi: an adaptive server whose accumulated squares change by at most the newest square."""
 
     beta_2: BelowOne = 0.99
-    """β2: decay of the second moment."""
+    """β2: decay of the accumulated squares."""
     tau: NonNegativeFloat = 0.01
 
     def accumulated(self, v: Floats, squares: Floats) -> Floats:
@@ -119,11 +111,7 @@ class FedYogi(AdaptiveServer):
 
 @dataclass(frozen=True)
 class FedAdam(AdaptiveServer):
-    """FedAdam: an adaptive server with exponential averages of deltas and of their squares.
-
-    The settings are the paper's η (``server_learning_rate``), β_1 (``beta_1``), β_2 (``beta_2``), τ (``tau``) and v_0
-    (``initial_accumulator``).
-    """
+    """FedAdam: an adaptive server with exponential averages of deltas and of their squares."""
 
     beta_2: BelowOne = 0.99
     """β2: decay of the average of squares."""

@@ -7,8 +7,8 @@ Each participant minimises ``L_i(theta) + mu/2 * |theta - theta_global|^2``. A s
 fewer epochs.
 
 Deviations from Algorithm 2: the paper's server samples K hospitals with probabilities ``n_i / n`` and averages their
-models with equal weights. For this, set ``selection: by_rows`` and ``weights: uniform``. The configured epochs, or
-``straggler_epochs``, replace the paper's gamma-inexact solutions.
+models with equal weights. To do the same, set ``selection: by_rows`` and ``weights: uniform``. The configured epochs,
+or ``straggler_epochs``, replace the paper's gamma-inexact solutions.
 
 Traffic as in federated averaging: each participant receives the model's P scalars, and sends back P scalars and the
 number of its training rows.

@@ -75,7 +75,7 @@ class WeiszfeldStep(Program):
     nu: float
     hospitals: int
     largest: float
-    """The largest ``share`` of any hospital: its weight, as a multiple of the mean weight."""
+    """The largest ``share`` of any hospital."""
     name: str = "rfa_pass"
 
     @property

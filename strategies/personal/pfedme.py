@@ -82,7 +82,8 @@ class PFedMe(Strategy):
     steps: PositiveInt = 5
     """K: the number of steps of the own model on each batch."""
     approach: ShareOfOne = 0.3
-    """η λ: the share of the distance to ``theta`` by which ``w_i`` moves after each batch."""
+    """η λ: the share of the distance to the own model by which each batch moves the hospital's copy of the global
+    model."""
     beta: NonNegativeFloat = 1.0
     """β: the factor by which the server multiplies the mean of the hospitals' changes."""
 

@@ -51,7 +51,7 @@ class LocalState(State):
 
 @dataclass(frozen=True)
 class OwnRegression(Program):
-    """A program that fits a regression to one hospital's rows."""
+    """A program that fits a hospital's own regression."""
 
     family: str
     p: int

@@ -60,7 +60,7 @@ class EnsembleState(State):
 class Predictions(Program):
     """Sums over a hospital's rows from which the server computes the ``stacked`` weights.
 
-    Summed are products of the predictions of each pair of models, and of each model's predictions with the outcome.
+    The products of the predictions of each pair of models are summed, and of each model's predictions with the outcome.
     """
 
     models: int

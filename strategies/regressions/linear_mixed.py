@@ -33,7 +33,7 @@ class Mixed(NamedTuple):
     """A hospital's sums at one ratio of the variances of intercepts and residuals, with derivatives by the ratio."""
 
     products: Floats
-    """The products ``Z'Z - k Z'1 1'Z``, ``[p + 1, p + 1]``, as defined in this module's docstring."""
+    """Sums of products of the p columns and the label, corrected for the random intercept, ``[p + 1, p + 1]``."""
     products_by_ratio: Floats
     determinant: float
     """The term ``ln(1 + n ratio)`` of the likelihood, for a hospital with n rows."""

@@ -27,7 +27,8 @@ from raysim.strategies.regressions.sums_program import design, symmetric, triang
 from raysim.strategies.view import Noise
 
 FREE = ((1.0 + 5.0**0.5) / 2.0) ** 2.5
-"""The constant ``phi^2.5`` (3.3302) in the bound on ``c``; see this module's docstring."""
+"""The largest ``c R`` with which the gradient of a row of norm R and ``c`` times its Hessian together have a norm of
+at most R: 3.3302."""
 LONGEST = 2.0
 """The largest norm of a step of the coefficients; longer steps are shortened."""
 MOST_NOISY = 1000

@@ -5,8 +5,8 @@ Accelerated Federated Learning*, IPDPS 2022; details follow the authors' code.
 
 Before training, hospitals send how many rows of each class they have. OPTICS (with at least 2 hospitals in a cluster)
 clusters hospitals by the Hellinger distance between their class shares. A hospital that OPTICS labels as noise forms
-its own cluster. All hospitals send their mean loss under the initial model; in each round, participants send their mean
-loss before they train.
+its own cluster. All hospitals send their mean loss under the initial model, and in each round participants send theirs
+before they train.
 
 In each round, a cluster c has the score ``rho tau_c + (1 - rho) ACL_c / sum ACL``, with the setting ``rho``. ``ACL_c``
 is the mean of its hospitals' last known losses. ``tau_c = 1 - lat_c / max lat`` is its speed, where ``lat_c`` is the
@@ -167,7 +167,8 @@ def latency(rng: np.random.Generator) -> float:
 def scores(cluster: Ids, losses: Floats, latencies: Floats, rho: float) -> Floats:
     """Return the scores ``[K]`` of the K clusters, ``rho tau_c + (1 - rho) ACL_c / sum ACL``.
 
-    ``cluster [H]`` has the index of each hospital's cluster. The symbols are defined in this module's docstring.
+    ``cluster [H]`` has the index of each hospital's cluster. ``ACL_c`` is the mean loss of cluster c, and ``tau_c`` is
+    ``1 - lat_c / max lat`` with the mean latency ``lat_c``.
     """
     sizes = np.bincount(cluster)
     loss = np.bincount(cluster, weights=losses) / sizes

@@ -95,15 +95,12 @@ class InverseSqrt(Selection):
 
 
 def cohort_size(available: int, fraction: float, minimum: int) -> int:
-    """Return how many hospitals take part: ``min(M, max(minimum, floor(fraction * M)))`` with ``M`` available."""
+    """Return how many hospitals take part: ``min(M, max(minimum, floor(fraction * M)))`` with ``M = available``."""
     return min(available, max(minimum, int(fraction * available + 1e-9)))
 
 
 def weighted_sample(ids: Ids, log_weights: np.ndarray, count: int, rng: np.random.Generator) -> Ids:
     """Return ``count`` of the ``ids`` in ascending order, sampled without replacement with weights
-    ``exp(log_weights)``.
-
-    The method is successive sampling, by Gumbel noise.
-    """
+    ``exp(log_weights)``."""
     keys = log_weights + rng.gumbel(size=len(ids))
     return np.sort(ids[np.argsort(-keys, kind="stable")[:count]])
