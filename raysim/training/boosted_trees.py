@@ -66,11 +66,8 @@ class TreeModel:
         return self.shape.forest(theta)
 
     def logits(self, theta: Vector, X: NDArray[Any]) -> NDArray[Any]:
-        """Return the outputs for rows ``X [n, F]``.
-
-        They are log-odds of class 1, predictions of a real-valued label, or expected counts, ``[n]``. For more than two
-        classes they are logits ``[n, C]``.
-        """
+        """Return the outputs for rows ``X [n, F]``: log-odds of class 1, predictions or expected counts ``[n]``, or
+        logits ``[n, C]``."""
         margins = self.forest(theta).margins(X)
         if self.trees.loss == "poisson":
             margins = np.exp(np.minimum(margins, LARGEST))

@@ -92,7 +92,7 @@ class CanaryModel(DenseLayers):
     ) -> list[Traced]:
         """Return each layer's inputs (``received``) and the gradients with respect to its outputs (``returned``).
 
-        For the rows of canaries, ``returned`` is a unit vector at the first layer, and 0 at all other layers.
+        For canaries, ``returned`` is a unit vector at the first layer, and 0 at all other layers.
         """
         layers: list[Traced] = self._inner.traced(theta, self._without(X), y, weights)
         canaries = self._canaries(X)

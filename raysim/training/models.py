@@ -30,9 +30,9 @@ def build_model(
     """Build the model for ``n_features`` (F) and ``n_classes`` (C), in ``precision`` on ``device`` (``cpu``,
     ``cuda[:k]``).
 
-    - ``family``: a registered name, the import path ``my_module.Net`` of a class, or a class. The class is either a
-      family or a ``torch.nn.Module``. A family is a dataclass whose fields are its options, and whose ``bind(F, C,
-      init=, device=, precision=)`` returns a ``Model``. A module is constructed as ``cls(F, C, **options)``.
+    - ``family``: a registered name, the import path ``my_module.Net`` of a class, or a class. A family is a dataclass
+      whose fields are its options, and whose ``bind(F, C, init=, device=, precision=)`` returns a ``Model``. A
+      ``torch.nn.Module`` is constructed as ``cls(F, C, **options)``.
     - ``n_classes``: 0 means that the label is a real number. A module then has one output, and a family must have
       ``regression`` among its ``labels``.
     - ``levels()``: a function that returns the number of categories of each feature, 0 for a numeric feature; None

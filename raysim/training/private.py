@@ -40,10 +40,9 @@ class PrivateSteps:
 
 
 class Coins:
-    """The batches of all steps of a local update with DP-SGD, sampled at once when the object is created.
+    """The batches of all steps of a local update with DP-SGD, sampled when the object is created.
 
-    In every step each of ``patients`` patients is sampled independently with probability ``rate``. ``patient [n]`` has
-    the patient of each row, ascending; None means that each row is a separate patient.
+    ``patient [n]`` has the patient of each row, ascending; None means that each row is a separate patient.
     """
 
     def __init__(
@@ -91,10 +90,7 @@ def sampled(
 
 
 def _rows_of(who: NDArray[np.int64], rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the rows of the patients ``who [m]``, patient after patient, and the number of rows of each, ``[m]``.
-
-    ``rows [U]`` has the numbers of rows of all patients.
-    """
+    """Return the rows of the patients ``who [m]``, patient after patient, and the number of rows of each, ``[m]``."""
     counts, first = rows[who], np.cumsum(rows) - rows
     begin = np.cumsum(counts) - counts
     return np.repeat(first[who] - begin, counts) + np.arange(int(counts.sum())), counts

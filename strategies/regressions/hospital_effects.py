@@ -83,7 +83,7 @@ def laplace(family: Family, X: Floats, y: Floats, beta: Floats, log_sd: float, s
     """Return a hospital's contribution to the marginal log-likelihood of random intercepts.
 
     ``X [n, p]`` has a column of ones for the common intercept, and ``beta [p]`` are the common coefficients. ``log_sd``
-    is the logarithm of the intercepts' standard deviation, and ``start`` the starting point of the search for the mode.
+    is the logarithm of the intercepts' standard deviation.
     """
     precision = np.exp(-2.0 * log_sd)
     eta = X @ beta

@@ -6,7 +6,7 @@ Generalized Linear Models*, Biometrika 1986 (robust standard errors, which are v
 
 In each round, every hospital sends the loss of its rows with its gradient and Hessian. The server adds them and takes
 Newton's step, halved if the loss rises. After five to eight rounds the coefficients are the maximum-likelihood fit of
-the pooled rows, and the strategy ends. Hospitals are called once more, for standard errors.
+the pooled rows, and hospitals are called once more, for standard errors.
 
 - Columns that are constant, or linear combinations of earlier columns, get the coefficient 0. With a ridge penalty,
   which ``solver: lbfgs`` requires, linear combinations are included.
@@ -82,7 +82,7 @@ class NewtonState(ScaledState):
     fit: Fit | None = None
     separated: bool = False
     ending: Ending | None = None
-    """The sums from which standard errors are computed; None until the fit has ended."""
+    """The sums for standard errors; None until the fit has ended."""
 
 
 @dataclass(frozen=True)

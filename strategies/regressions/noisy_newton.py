@@ -8,8 +8,8 @@ Hessian together is at most ``R a sqrt(1 + c^2 R^2 (1 - a)^2)``. For ``c <= phi^
 ``phi``, this bound is largest at ``a = 1``, where it is ``R``. The Hessian therefore adds nothing to the privacy cost
 of the gradient.
 
-The noise on the Hessian of p columns is a symmetric random matrix, whose spectral norm is about ``sqrt(2 p)`` standard
-deviations. A number of this size is added to the diagonal of the Hessian. The norm of a step is at most 2.
+The noise on the Hessian of p columns has a spectral norm of about ``sqrt(2 p)`` standard deviations. A number of this
+size is added to the diagonal of the Hessian.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FREE = ((1.0 + 5.0**0.5) / 2.0) ** 2.5
 """The largest ``c R`` with which the gradient of a row of norm R and ``c`` times its Hessian together have a norm of
 at most R: 3.3302."""
 LONGEST = 2.0
-"""The largest norm of a step of the coefficients; longer steps are shortened."""
+"""The largest norm of a step of the coefficients."""
 MOST_NOISY = 1000
 """The largest number of columns for which a fit with noise is allowed; the Hessian of a row then needs 4 MB."""
 BITS = 24

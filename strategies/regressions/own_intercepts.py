@@ -1,8 +1,7 @@
-"""Own intercepts: common slopes, and an intercept for each hospital that never leaves it.
+"""Own intercepts: common slopes, and an intercept for each hospital, which never leaves the hospital.
 
-The result equals a regression on the pooled rows with a dummy variable for each hospital, that is, with fixed effects
-(D. Y. Lin, D. Zeng: *On the relative efficiency of using summary statistics versus individual-level data in
-meta-analysis*, Biometrika 2010).
+The result equals a regression on the pooled rows with fixed effects of hospitals (D. Y. Lin, D. Zeng: *On the relative
+efficiency of using summary statistics versus individual-level data in meta-analysis*, Biometrika 2010).
 
 In each round, a hospital sends the gradient and the Hessian for the slopes, with its intercept eliminated (a Schur
 complement). The server takes Newton's step of the slopes, and each hospital then changes its own intercept accordingly.

@@ -76,7 +76,7 @@ step is longer than the second share of the previous step."""
 WIDEST = math.log(30.0)
 """The largest logarithm of the intercepts' standard deviation. Without a ridge, a fit beyond it ends as separated."""
 MOVES = 1e-3
-"""Steps shorter than this share of the largest coefficient do not count as diverging."""
+"""Steps below this share of the largest coefficient do not count as diverging."""
 DIFFERENCE = 1e-5
 """The distance on both sides of a point at which gradients are computed, for numerical second derivatives."""
 
@@ -267,8 +267,7 @@ class RandomIntercepts(PrivateIntercepts):
 
 
 def _diverges(rises: Sequence[tuple[float, float]], largest: float) -> bool:
-    """Return whether the fit diverges: steps hardly get shorter, but the expected rise of the likelihood falls
-    quickly.
+    """Return whether steps hardly get shorter, but the expected rise of the likelihood falls quickly.
 
     ``largest`` is the largest coefficient.
     """

@@ -43,7 +43,7 @@ class WideState(ScaledState):
     halvings: int = 0
     ended: bool = False
     ending: Ending | None = None
-    """The sums from which standard errors are computed; None until the fit has ended."""
+    """The sums for standard errors; None until the fit has ended."""
 
     @property
     def facts(self) -> dict[str, float]:

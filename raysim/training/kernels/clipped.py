@@ -1,8 +1,8 @@
 """Sums of gradients clipped by patient, without computing the gradient of any single row.
 
-In a dense layer, let ``d`` be the gradient of a row's loss with respect to the layer's outputs, and ``a`` the layer's
-inputs. The gradient with respect to weights and biases is the outer product of ``d`` and ``(a, 1)``, whose norm follows
-from ``|d|`` and ``|a|``. A row is clipped by scaling ``d``.
+Let ``d`` be the gradient of a row's loss with respect to a dense layer's outputs, and ``a`` the layer's inputs. The
+gradient with respect to weights and biases is the outer product of ``d`` and ``(a, 1)``, whose norm follows from
+``|d|`` and ``|a|``. A row is clipped by scaling ``d``.
 """
 
 from __future__ import annotations
@@ -202,10 +202,7 @@ class RowFactors:
         return factors(patient_lengths(theirs, patient), self._clip, self._dtype)[patient]
 
     def plant(self, layers: Sequence[Traced], rows: NDArray[np.int64]) -> None:
-        """Replace the gradients of an auditor's rows (canaries) in ``layers``, in place.
-
-        The batch consists of the hospital's ``rows [b]``, which may be followed by padding.
-        """
+        """Replace the gradients of an auditor's rows (canaries) in ``layers``, in place."""
         if self._planted is None:
             return
         planted = np.flatnonzero(self._planted[rows])

@@ -32,7 +32,7 @@ REMEMBERED = 4096
 
 @dataclass(frozen=True)
 class LinearRegression:
-    """The family ``linear_regression``. ``loss`` is ``squared`` (half the squared error) or ``absolute``."""
+    """The family ``linear_regression``."""
 
     labels: ClassVar[tuple[str, ...]] = ("regression",)
     linear: ClassVar[bool] = True
@@ -66,11 +66,7 @@ class LinearModel(DenseLayers):
         return np.zeros(self.layout.size)
 
     def logits(self, theta: Vector, X: NDArray[Any]) -> NDArray[Any]:
-        """Return the model's outputs for rows ``X [n, F]``.
-
-        They are predictions of a real-valued label or log-odds of class 1, ``[n]``. For more than two classes they are
-        logits ``[n, C]``.
-        """
+        """Return the model's outputs for rows ``X [n, F]``; see :meth:`raysim.training.base.Model.logits`."""
         theta, X = theta.astype(self._dtype, copy=False), X.astype(self._dtype, copy=False)
         cut = self.outputs * self._features
         with np.errstate(all="ignore"):

@@ -36,7 +36,7 @@ BLOCKS = 8
 
 @dataclass(frozen=True)
 class MLP:
-    """The family ``mlp``."""
+    """The family ``mlp``: multi-layer perceptrons."""
 
     labels: ClassVar[tuple[str, ...]] = ("classification", "regression")
     hidden: Sequence[int] = (256, 128)
@@ -92,11 +92,7 @@ class MlpModel(DenseLayers):
         return np.concatenate(draws)
 
     def logits(self, theta: Vector, X: NDArray[Any]) -> NDArray[Any]:
-        """Return the model's outputs for rows ``X [n, F]``.
-
-        They are log-odds of class 1 or predictions of a real-valued label, ``[n]``. For more than two classes they are
-        logits ``[n, C]``.
-        """
+        """Return the model's outputs for rows ``X [n, F]``; see :meth:`raysim.training.base.Model.logits`."""
         layers = self._layers(theta.astype(self._dtype, copy=False))
         with np.errstate(all="ignore"):
             a = self._below(layers, X)
@@ -118,7 +114,6 @@ class MlpModel(DenseLayers):
         return self._logits_in_blocks if one_output and rows_may_move(self._widths, self._dtype) else None
 
     def _logits_in_blocks(self, theta: Vector, X: NDArray[Any]) -> NDArray[Any]:
-        """Compute ``logits`` for ``BLOCK`` rows at a time; the last block is padded with zeros."""
         layers, logits = self._layers(np.ascontiguousarray(theta, self._dtype)), np.empty(len(X), self._dtype)
         passes = Passes(self._widths, self._dtype, self._loss)
         with np.errstate(all="ignore"):

@@ -56,9 +56,9 @@ def bind_module(
 ) -> Model:
     """Return the module ``cls(n_features, n_outputs, **options)`` as a :class:`raysim.training.base.Model`.
 
-    It has one output per class; for a real-valued label (``n_classes`` 0) it has one output. The options ``loss`` and
-    ``autocast`` are not passed to ``cls``. Raises ``ConfigError`` if the module cannot be constructed, or if outputs
-    have the wrong shape.
+    It has one output per class, or one for a real-valued label (``n_classes`` 0). The options ``loss`` and ``autocast``
+    are not passed to ``cls``. Raises ``ConfigError`` if the module cannot be constructed, or if outputs have the wrong
+    shape.
     """
     options = dict(options)
     loss = choose(options.pop("loss", None), n_classes)
@@ -109,11 +109,7 @@ class ModuleModel:
         return self._flat.initial(rng)
 
     def logits(self, theta: Vector, X: NDArray[Any]) -> NDArray[Any]:
-        """Return the model's outputs for rows ``X [n, F]``.
-
-        They are log-odds of class 1 or predictions of a real-valued label, ``[n]``. For more than two classes they are
-        logits ``[n, C]``.
-        """
+        """Return the model's outputs for rows ``X [n, F]``; see :meth:`raysim.training.base.Model.logits`."""
         with torch.no_grad():
             self._flat.become(self._flat.views(theta))
             self.module.eval()

@@ -135,7 +135,6 @@ def _gradients(parameters: Sequence[nn.Parameter], places: Sequence[int]) -> lis
 
 
 def _split(vector: NDArray[np.floating], parameters: Sequence[nn.Parameter], layout: Layout) -> list[Tensor]:
-    """Copy each parameter's part of ``vector [P]`` to the parameter's device."""
     views = layout.split(vector).values()
     return [torch.from_numpy(view.copy()).to(p.detach()) for p, view in zip(parameters, views, strict=False)]
 
