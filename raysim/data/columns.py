@@ -32,9 +32,9 @@ class Column:
     - ``missing``: the share of rows without a value.
     - ``low``, ``high``: the lowest and highest number; None for a column of categories or without any value.
     - ``distinct``: how many different values there are.
-    - ``remark``: why the column is suspect. It is ``empty``, ``constant``, ``unnamed`` in the file, a ``row number``
-      (different whole numbers without large gaps) or an ``identifier`` (a different value in every row). An empty text
-      means that the column is not suspect.
+    - ``remark``: why the column is suspect; empty if it is not. Else it is ``empty``, ``constant``, ``unnamed`` in the
+      file, a ``row number`` (different whole numbers without large gaps) or an ``identifier`` (a different value in
+      every row).
     """
 
     name: str
@@ -99,9 +99,6 @@ def _column(name: str, series: pd.Series[Any]) -> Column:
 
 
 def _ascending(series: pd.Series[Any]) -> NDArray[Any]:
-    """Return the values of a column of numbers in ascending order, without missing values. Counting distinct values is
-    ten times faster in sorted values.
-    """
     values = series.to_numpy()
     ascending = np.sort(values if values.dtype.kind in "fiu" else series.to_numpy(np.float64))
     return ascending[: len(ascending) - int(np.isnan(ascending).sum())]
