@@ -1,9 +1,8 @@
 """Find columns of a table that may reveal its label (leaks), and numbers that may be codes.
 
-A model uses every column that predicts its label. Examples of leaks are a date of death, a code that is entered at
-discharge, and a laboratory value that is ordered only for dying patients. With such a column a model seems excellent
-but is of no use. The check reads each column as the source contains it, over all rows, test rows included. Of a large
-table it reads only evenly spaced rows.
+Examples of leaks are a date of death, a code that is entered at discharge, and a laboratory value that is ordered only
+for dying patients. With a leak, a model seems excellent but is useless. The check reads the source's columns in all
+rows or, in a large table, in evenly spaced rows.
 """
 
 from __future__ import annotations
@@ -22,13 +21,12 @@ from raysim.data.checks.suspects import LEVELS, Leaks, Suspect, columns_at, in_o
 from raysim.data.raw_columns import RawColumns
 
 WARN, ASK, LIST = 0.95, 0.90, 0.80
-"""Limits on the AUROC of a single column, above which the column is reported as a warning (``WARN``), as a question
-(``ASK``) or in a list (``LIST``). For ``WARN``, the lower confidence limit of the AUROC must be above the limit.
+"""The AUROC of a column above which it is reported as a warning, as a question or in a list. For ``WARN``, the lower
+confidence limit must be above the threshold.
 """
 
 FLAG = 0.80
-"""The limit on the AUROC with which missing values of a column predict the label. Above it, a warning names the column.
-"""
+"""The AUROC with which missing values predict the label, above which a warning names the column."""
 
 HIGH = 0.97
 """The AUROC above which a model's AUROC counts as unusually high."""
@@ -53,7 +51,7 @@ def check(
     """Find columns that may reveal the label, and numbers that may be codes, in the rows ``rows [n]`` of ``table``.
 
     ``home [n]`` is the hospital of each row and ``y [n]`` its label: the index of a class, or a real number if
-    ``classes`` is empty. No column is compared with a real-valued label.
+    ``classes`` is empty. With a real-valued label, no column is suspected of revealing it.
     """
     order = in_order(home)
     checks = _Checks(tuple(hospitals), home[order], y[order], tuple(classes), len(table.order))
@@ -81,14 +79,11 @@ class _Checks:
 
     @property
     def compared(self) -> range:
-        """The classes that are compared, one at a time, with all others. Of two classes, only the second (the positive
-        class) is compared.
-        """
+        """The classes to compare with all others; of two classes, only the second (the positive class)."""
         C = len(self.classes)
         return range(1, 2) if C == 2 else range(C if C <= _CLASSES else 0)
 
     def note(self, rows: int, best: Separation, strongest: str) -> str:
-        """Return a line on what was checked and on the column that predicts the label best."""
         if not self.classes:
             return "the label is a number: no column is compared with it"
         if not self.compared:
@@ -108,8 +103,8 @@ class _Checks:
         )
 
     def numbers(self, name: str, values: NDArray[Any]) -> tuple[Suspect | None, Separation]:
-        """Check a column of numbers. Return the suspicion that it is a leak or contains codes (or None), and the AUROC
-        with which the column predicts a class.
+        """Return the suspicion that a column of numbers is a leak or contains codes (or None), and the AUROC with which
+        it predicts a class.
         """
         missing = np.isnan(values)
         value, home, y = values, self.home, self.y
@@ -128,8 +123,8 @@ class _Checks:
         return suspect, strength
 
     def codes(self, name: str, codes: Ints) -> tuple[Suspect | None, Separation]:
-        """Check a categorical column, in which missing values count as a category. Return the suspicion that it is a
-        leak (or None), and the AUROC with which the column predicts a class.
+        """Return the suspicion that a categorical column is a leak (or None), and the AUROC with which it predicts a
+        class.
         """
         strength, event = Separation(np.nan, np.nan, 0), 0
         if self.compared:
@@ -156,9 +151,7 @@ class _Checks:
         return "" if len(self.classes) == 2 else f" ('{self.classes[event]}' against the rest)"
 
     def _absent(self, name: str, missing: NDArray[np.bool_]) -> Suspect | None:
-        """Report the column ``name`` as a suspected leak if the label can be predicted from whether its value is
-        missing.
-        """
+        """Report the column ``name`` as a suspected leak if its missing values predict the label."""
         lacking = int(missing.sum())
         if not self.compared or min(lacking, len(missing) - lacking) < _ROWS:
             return None
@@ -180,10 +173,10 @@ class _Checks:
         return Suspect(name, "warn", f"{text}{self._of(event)}; {drop}")
 
     def _coded(self, name: str, value: NDArray[Any], y: NDArray[Any]) -> Suspect | None:
-        """Report a column of few different whole numbers if the numbers may be codes rather than amounts.
+        """Report a column of few whole numbers that may be codes rather than amounts.
 
-        They may be codes if, from the lowest to the highest number, the share of the positive class first rises and
-        then falls, or first falls and then rises.
+        They may be codes if the share of the positive class, in order of the numbers, rises and then falls or falls and
+        then rises.
         """
         if len(self.classes) != 2 or not _few(value):
             return None

@@ -18,10 +18,10 @@ LEVELS: tuple[Level, ...] = ("warn", "ask", "list")
 
 @dataclass(frozen=True)
 class Suspect:
-    """Something in a table that a check found, and that may be an error.
+    """A possible error in a table.
 
-    The ``level`` is ``warn`` if the table is almost certainly wrong, ``ask`` if a person should decide, and ``list`` if
-    the table may well be right.
+    Its ``level`` is ``warn`` if the table is almost certainly wrong, ``ask`` if a person should decide, and ``list`` if
+    it may well be right.
     """
 
     feature: str
@@ -33,12 +33,12 @@ class Suspect:
 
 @dataclass(frozen=True)
 class Leaks:
-    """The columns that are suspected to reveal the label, and a note on what was checked."""
+    """The columns that may reveal the label, and a note on what was checked."""
 
     suspects: tuple[Suspect, ...] = ()
     """At most one finding for each column, the gravest first."""
     note: str = ""
-    """A note on what was checked and what could not be checked; empty if nothing was checked."""
+    """What was checked and what could not be checked; empty if nothing was checked."""
 
     @staticmethod
     def of(tree: Mapping[str, Any]) -> Leaks:
@@ -57,7 +57,7 @@ _BLOCK = 16  # columns copied at once
 
 
 def in_order(home: Ints) -> Ints:
-    """Return the positions of the rows to check, sorted by hospital: all rows, or evenly spaced rows of a large table.
+    """Return the positions of the rows to check, sorted by hospital: all rows, or evenly spaced ones of a large table.
 
     ``home [n]`` is the hospital of each row.
     """
@@ -78,8 +78,7 @@ def columns_at(table: RawColumns, rows: Ints) -> Iterator[tuple[str, NDArray[Any
 
 
 def _sample(sizes: Ints) -> Ints:
-    """Choose rows to check among rows that are sorted by hospital, and return their positions. They are evenly spaced
-    rows of evenly spaced hospitals.
+    """Return positions of evenly spaced rows of evenly spaced hospitals, among rows sorted by hospital.
 
     ``sizes [H]`` is the number of rows of each hospital.
     """

@@ -20,9 +20,9 @@ class Added:
     X: NDArray[np.float32]
     """The features of the ``k`` rows after preprocessing, ``[k, F]``."""
     y: NDArray[Any]
-    """The labels of the rows, ``[k]``."""
+    """The labels, ``[k]``."""
     hospital: NDArray[np.int64]
-    """The index of each row's hospital in the federation, ``[k]``."""
+    """The index of each row's hospital, ``[k]``."""
 
     @staticmethod
     def none(federation: Federation) -> Added:
@@ -34,8 +34,8 @@ def rearranged(federation: Federation, trained: NDArray[np.bool_], added: Added,
     """Store a federation whose hospitals train on the rows where ``trained`` is true; ``folder`` must exist.
 
     ``trained [N + k]`` is a mask of the ``N`` rows of ``federation``, followed by the ``k`` rows of ``added``.
-    Validation rows stay validation rows. All other rows are test rows. The result's ``source_rows`` are positions among
-    the ``N + k`` rows.
+    Validation rows stay validation rows, and all other rows are test rows. The result's ``source_rows`` are positions
+    among the ``N + k`` rows.
     """
     people = _people(federation)
     rows, bounds = _order(federation, trained, added.hospital)
@@ -100,7 +100,7 @@ def trained_on(federation: Federation) -> NDArray[np.bool_]:
 
 
 def _extended(name: str, values: NDArray[Any], k: int) -> NDArray[Any]:
-    """Extend the values of a patient attribute by ``k`` rows of new patients, whose attributes are unknown."""
+    """Extend the values of a patient attribute by ``k`` unknown ones."""
     if values.dtype.kind == "f":
         return np.append(values, np.full(k, np.nan))
     if values.dtype.kind in "iu":
