@@ -107,9 +107,6 @@ def table(choice: Choice, tested: Tested) -> Table:
 
 
 def _rows(choice: Choice, tested: Tested | None) -> list[list[str]]:
-    """Return one row of text per objective: the recommended trial's values on validation and test rows, and the best
-    trial of the Pareto set.
-    """
     if choice.recommended is None or choice.knee is None:
         return []
     rows = []

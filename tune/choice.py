@@ -51,7 +51,6 @@ class Choice:
     reference: tuple[float, ...]
     """The point from which the hypervolume is measured: a value of each objective, ``[d]``."""
     hypervolume: float
-    """The volume between the Pareto set and ``reference``; 0 without completed trials."""
     knee: pareto.Knee | None
     """The recommended trial; None if no trial has all objectives defined."""
 

@@ -150,7 +150,6 @@ def read_trials(folder: Path) -> dict[int, Finished]:
 
 
 def _trials(path: Path, lines: Sequence[bytes]) -> dict[int, Finished]:
-    """Parse the trials after the first of the ``lines``; of two lines with the same number, the later counts."""
     trials = (_trial(f"{path} line {number}", line) for number, line in enumerate(lines[1:], start=2))
     return {trial.number: trial for trial in trials}
 

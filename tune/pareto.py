@@ -63,7 +63,7 @@ def hypervolume(values: ArrayLike, larger: Sequence[bool], reference: ArrayLike)
 
 
 def _volume(points: Floats) -> float:
-    """Compute the volume of the union of the boxes between 0 and each of ``points [n, d]``, all positive."""
+    """Compute the volume of the union of the boxes between 0 and each of the positive ``points [n, d]``."""
     if points.shape[1] == 1:
         return float(points.max())
     order = points[np.argsort(-points[:, -1], kind="stable")]

@@ -40,7 +40,7 @@ class SweepPlan:
     """A checked sweep: its configuration, its search space, and the folder of each seed's data."""
 
     tree: Mapping[str, Any]
-    """The sweep file's configuration without the section ``sweep``."""
+    """The configuration without the section ``sweep``."""
     sweep: Sweep
     folders: Mapping[int, Path]
     parameters: int = 0
@@ -152,9 +152,7 @@ def make_plan(tree: Mapping[str, Any]) -> tuple[SweepPlan, Config]:
 
 
 def _probes(plan: SweepPlan) -> Iterator[tuple[str, Params]]:
-    """Yield hyper-parameters to check before the sweep starts, each with the searched key that they test (empty:
-    none).
-    """
+    """Yield hyper-parameters to check, each with the searched key that they test (empty: none)."""
     yield from plan.space.corners()
     for number in range(1, TRIED + 1):
         yield "", plan.space.draw(0, number)
@@ -183,7 +181,6 @@ def _check_split(plan: SweepPlan, config: Config) -> None:
 
 
 def _federations(plan: SweepPlan, config: Config, *, alone: bool) -> dict[int, Federation]:
-    """Build the data of each seed. With ``alone``, each hospital splits its own rows."""
     source = plugins.build_source(config.data)
     if alone:
         # All trials need the same split, so one trial that hides rows decides it for all.
@@ -200,10 +197,9 @@ def _check_parts(federations: Iterable[Federation]) -> None:
 
 
 def _judged(config: Config, federations: Iterable[Federation]) -> int:
-    """Return the smallest number, over seeds, of hospitals whose validation rows suffice to evaluate a model.
+    """Return the smallest number, over seeds, of hospitals whose validation rows suffice for metrics.
 
-    These are rows of at least two classes if the label has classes. If hospitals' sizes are hidden, all hospitals are
-    counted.
+    If hospitals' sizes are hidden, all hospitals are counted.
     """
     fewest = []
     for federation in federations:

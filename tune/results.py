@@ -132,7 +132,7 @@ def validation_events(federations: Iterable[Federation]) -> int | None:
 
 
 def few_events(events: int | None) -> str:
-    """Return a warning if ``events``, the number of validation rows of the rarer class, is too small, else an empty text."""
+    """Return a warning if ``events``, the validation rows of the rarer class, are too few, else an empty text."""
     if events is None or events >= FEWEST_EVENTS:
         return ""
     return (

@@ -17,7 +17,7 @@ from raysim.tune.settings import MANY, Sweep
 from raysim.tune.spaces import Dimension, Params, Space
 
 STARTUP = 10
-"""The number of random trials before Optuna's model is used; Optuna's default."""
+"""The number of random trials before Optuna's model is used."""
 
 
 class ProposalSource(Protocol):

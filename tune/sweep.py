@@ -195,7 +195,7 @@ class SweepRun:
         return results.read_tested(path, choice)
 
     def _cost(self, tested_before: bool) -> dict[str, Any] | None:
-        """Return the joint privacy guarantee of all runs of the sweep; None without one.
+        """Return the joint privacy guarantee of all runs of the sweep, or None.
 
         If a repeated trial has new noise, each of its attempts counts. If ``tested_before``, the stored guarantee is
         returned.
@@ -209,7 +209,6 @@ class SweepRun:
         return cost(self._plan, params, [*self._federations.values()], finals, lost)
 
     def _redraws_noise(self) -> bool:
-        """Whether a repeated trial has new privacy noise."""
         return any(
             job.redraws_noise for _, params in self._plan.space.corners() for job in self._plan.jobs(params, "test")
         )
@@ -249,7 +248,7 @@ class SweepRun:
             say(self._console, f"warning: {few}")
 
     def _test(self, session: Session, choice: Choice) -> Mapping[str, tuple[float, float]] | None:
-        """Evaluate the recommended trial on test rows, one run for each seed, and write the runs.
+        """Evaluate the recommended trial on test rows, one run for each seed.
 
         Return the mean and standard deviation over seeds of each metric; None without a recommended trial.
         """

@@ -64,7 +64,6 @@ class Conclusion:
     """The number of the recommended trial, if any."""
     figures: Mapping[str, float]
     files: Mapping[str, Path]
-    """The files to store with the sweep's run, by name."""
     note: str
     """The reasons for the recommendation and the sweep's folder, in Markdown."""
 
@@ -153,14 +152,13 @@ class SweepTracker(Sender):
                 self._calls += 1
 
     def _end_all(self) -> None:
-        """Mark a failed or stopped sweep, and its partially sent trials, in MLflow."""
         with contextlib.suppress(Exception), self._ending:  # any error means that the store is unreachable
             for run in (*(self._partial_runs or ()), self._run):
                 if self._tracker is not None and run is not None and self._stopped is not None:
                     self._tracker.end(run, self._stopped)
 
     def _done(self, item: Finished | Conclusion) -> bool:
-        """Send ``item`` and return whether this succeeded. Nothing is sent after a failure since the sweep ended."""
+        """Send ``item`` and return whether this succeeded. Nothing is sent after a failure at the end of the sweep."""
         if self.pending and self._closing.is_set():
             return False
         try:
@@ -248,7 +246,6 @@ class SweepTracker(Sender):
         tracker.end(self._run, "FINISHED")
 
     def _mark(self, tracker: Tracker, recommended: int | None) -> None:
-        """Mark the recommended trial in its name in MLflow, instead of the one recommended before."""
         assert self._run is not None
         numbers = {run: number for number, run in self._sent.items()}
         for run in tracker.nested(self._run, {VERDICT_TAG: RECOMMENDED}):

@@ -29,14 +29,10 @@ class Report:
     round: int
     """The last round that the runs of all seeds have reached."""
     rounds: dict[int, list[Round]] = field(default_factory=dict)
-    """The rounds since the previous report, by seed."""
     finals: dict[int, Metrics] = field(default_factory=dict)
-    """The final metrics of runs that have ended, by seed."""
     done: bool = False
     error: str | None = None
-    """The error of a failed run, which ends the trial."""
     attempts: int = 1
-    """The number of attempts at the trial so far."""
     seconds: float = 0.0
     """The seconds in which the trial ran since the previous report."""
 

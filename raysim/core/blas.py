@@ -28,7 +28,6 @@ def prefer() -> None:
 
 
 def _amd_with_avx512(described: Path) -> bool:
-    """Return whether the first processor in a file like ``/proc/cpuinfo`` is an AMD processor with AVX-512."""
     vendor = ""
     try:
         with described.open() as lines:

@@ -218,8 +218,7 @@ def one_thread() -> contextlib.AbstractContextManager[Any]:
 
 @lru_cache(maxsize=1)
 def _libraries(modules: int) -> ThreadpoolController:
-    """Return the loaded libraries that have compute threads; ``modules``, the number of imported modules, is the
-    cache's key."""
+    """Return the loaded libraries that have threads; the cache's key ``modules`` is the number of imported modules."""
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()

@@ -87,7 +87,6 @@ _STEP = np.uint64(0x9E3779B97F4A7C15)
 
 
 def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Apply the finaliser of SplitMix64 to 64-bit words."""
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return words ^ (words >> np.uint64(31))

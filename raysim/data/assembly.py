@@ -43,7 +43,7 @@ class Recipe:
     seed: int
     """The run's seed, which divides the rows if ``split`` has no seed, and selects the test fold if there are folds."""
     minimum: int | None
-    """The smallest number of rows of an included hospital; None: all hospitals are included."""
+    """The smallest number of rows of an included hospital; None: no minimum."""
     largest: int | None
     """The number of hospitals to include, the largest first; None: all hospitals."""
     ranges: Declared | None
@@ -169,7 +169,6 @@ def _checked(records: Records, rows: _Rows, unlike: Sequence[str]) -> Found:
 def _parts(
     records: Records, recipe: Recipe, rows: _Rows, by: str, group: NDArray[np.int64] | None, source: str
 ) -> NDArray[np.int8]:
-    """Return the part of each row, ``[N]``: 0 for training, 1 for validation, 2 for test."""
     split, seed = recipe.split, recipe.split.effective_seed(recipe.seed)
     if seed is None:
         if records.part is None:
@@ -185,9 +184,7 @@ def _parts(
 
 
 def _with_unseen(split: Split, rows: _Rows, part: NDArray[np.int8]) -> NDArray[np.int8]:
-    """Move all rows of the hospitals ``split.unseen`` to the test part, and return the new part of each row,
-    ``[N]``.
-    """
+    """Move all rows of the hospitals ``split.unseen`` to the test part, and return each row's part, ``[N]``."""
     if not split.unseen:
         return part
     for name in split.unseen:
@@ -201,7 +198,6 @@ def _with_unseen(split: Split, rows: _Rows, part: NDArray[np.int8]) -> NDArray[n
 def _used(
     recipe: Recipe, records: Records, rows: _Rows, part: NDArray[np.int8], by: str, group: NDArray[np.int64] | None
 ) -> tuple[_Rows, NDArray[np.int8]]:
-    """Return the rows without the training rows that exceed the share ``split.used``, and the part of each."""
     split = recipe.split
     if split.independent:
         mask = (part != 0) | alone.used(split, records, rows.index, by, recipe.seed)
@@ -251,9 +247,7 @@ def _prepared(
 
 
 def _units(people: NDArray[np.int64] | Literal["rows"] | None, noise: SumNoise | None, rows: int) -> NDArray[np.int64]:
-    """Return the privacy unit of each row as an integer, ``[N]``: the patient if ``noise`` protects patients, else the
-    row.
-    """
+    """Return the privacy unit of each row, ``[N]``: the patient if ``noise`` protects patients, else the row."""
     if noise is None or noise.unit == "example" or isinstance(people, str):
         return np.arange(rows)
     if people is None:
@@ -278,7 +272,7 @@ def _people(
 
 
 def _hospitals(silo: NDArray[Any]) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """Return the index of each row's hospital, ``[N]``, and the names of the hospitals in natural order, ``[H]``."""
+    """Return each row's hospital as an index, ``[N]``, and the names of the hospitals in natural order."""
     import pandas as pd
 
     codes, labels = pd.factorize(silo)
@@ -291,10 +285,7 @@ def _hospitals(silo: NDArray[Any]) -> tuple[NDArray[np.int64], tuple[str, ...]]:
 
 
 def _large(rows: _Rows, minimum: int, largest: int | None) -> tuple[_Rows, str]:
-    """Return the rows of the hospitals that are large enough to be included, and a note on the excluded hospitals.
-
-    If ``largest`` is given, only the largest of these hospitals are included, at equal size in natural order of names.
-    """
+    """Return the rows of the hospitals that are large enough, and a note on the others."""
     home, names = rows.home, rows.names
     sizes = np.bincount(home, minlength=len(names))
     enough = np.flatnonzero(sizes >= minimum)

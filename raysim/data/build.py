@@ -91,7 +91,6 @@ def build(
 
 
 def _stored(source: Source, read: str, recipe: Recipe, kind: str, key: str) -> Path:
-    """Build a federation with the settings ``recipe``, store it in the cache, and return its folder."""
     records = _records(source, read)
 
     def make(making: Path) -> None:
@@ -105,7 +104,7 @@ def _stored(source: Source, read: str, recipe: Recipe, kind: str, key: str) -> P
 
 
 def _reserved(source: Source, split: Split) -> Source:
-    """Return ``source``, configured to read the columns that ``split`` names, which are not features."""
+    """Return ``source``, configured to read the columns that ``split`` names."""
     if split.column is None and split.by in (None, "row"):
         return source
     if isinstance(source, Columned):
@@ -132,7 +131,6 @@ def _with_scores(source: Source, scores: tuple[str, ...]) -> Source:
 
 
 def _records(source: Source, key: str) -> Records:
-    """Return the source's records, from the cache entry ``key`` if it exists."""
     folder = cache.find("records", key)
     if folder is not None:
         return cache.load_records(folder)

@@ -224,7 +224,6 @@ def _writing() -> Any:
 
 
 def _code(module: str) -> list[str]:
-    """Return the digests of the code that reads and builds data: raysim's own and the source's ``module``."""
     digests = dict(_own_code())
     if (file := getattr(sys.modules.get(module), "__file__", None)) and Path(file) not in digests:
         digests[Path(file)] = _content(Path(file))

@@ -21,7 +21,7 @@ class Contribution:
     """The patient of each remaining row, ``[n]``, ascending. Patients are numbered by their first row."""
     patients: int
     total: int
-    """The number of the hospital's rows before the limit."""
+    """The number of rows before the limit."""
 
     @property
     def single(self) -> bool:

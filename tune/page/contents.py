@@ -38,17 +38,14 @@ class Setting:
     """The number of rows; None if hospitals report it with noise."""
     seeds: Sequence[int]
     config: str
-    """The sweep file's text."""
     mlflow: str
     """The address of the trials in MLflow, or the command that opens them; empty if no store is configured."""
     runs: Mapping[int, str]
     """For each seed, the path of the page on the recommended trial's run on test rows."""
     warning: str
-    """A warning of too few events in validation rows, or an empty text."""
+    """A warning of too few events, or an empty text."""
     notes: Sequence[str] = ()
-    """The data source's remarks."""
     command: str = "raysim sweep sweep.yaml"
-    """The command that reproduces the sweep."""
 
     @property
     def versions(self) -> dict[str, str]:

@@ -127,8 +127,7 @@ def _leaves(tree: Any, box: Floats) -> tuple[Floats, Floats]:
 
 
 def _marginal(values: Floats, leaves: Floats, box: Floats, columns: Sequence[int]) -> float:
-    """Average a tree's prediction over all columns but ``columns``, and return the variance of this mean over
-    ``columns``.
+    """Return the variance, over ``columns``, of a tree's mean prediction over all other columns.
 
     ``values`` and ``leaves`` are the predictions and boxes of leaves, and ``box`` is the box of all points.
     """

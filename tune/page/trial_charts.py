@@ -247,7 +247,6 @@ def _ends(low: float, high: float, values: Floats) -> tuple[str, str]:
 
 
 def _dots(chart: Chart, choice: Choice, x: Floats, y: Floats) -> None:
-    """Draw a dot for each trial: dominated trials first, then the Pareto set, and the recommended trial on top."""
     on = choice.front
     best = np.zeros(len(on), dtype=bool)
     if choice.knee is not None:
@@ -268,7 +267,7 @@ def _look(choice: Choice, i: int) -> tuple[Style, str]:
 
 
 def _plotted(choice: Choice) -> list[int]:
-    """Return the indices of the trials that are drawn as parallel coordinates; the recommended trial is last."""
+    """Return the indices of the trials in parallel coordinates; the recommended one is last."""
     others = np.flatnonzero(~choice.front & np.isfinite(choice.values).all(axis=1))
     room = max(MOST_LINES - int(choice.front.sum()), 0)
     if len(others) > room:

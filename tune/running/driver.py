@@ -207,7 +207,6 @@ def drive(
 
 
 def _here() -> str:
-    """Return Ray's name for the resource of this node."""
     import ray
 
     return f"node:{ray.util.get_node_ip_address()}"

@@ -27,7 +27,7 @@ class Hospitals:
     shared: Pool | None
     """The hospital actors that all trials share; None: they are in the trial's process."""
     rows: Ids
-    """The number of rows of each hospital, ``[N]``."""
+    """The number of rows of each hospital."""
     resources: ResourcesSection
 
     def pool(self) -> Pool:
@@ -52,7 +52,6 @@ class Places:
     session: Session
     """The session for runs outside trials, on test rows."""
     where: str
-    """Where trials run, in words."""
 
 
 @contextlib.contextmanager

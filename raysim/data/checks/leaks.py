@@ -69,8 +69,6 @@ def check(
 
 @dataclass(frozen=True, eq=False)
 class _Checks:
-    """Checks of one column at a time, on ``n`` rows that are sorted by hospital."""
-
     hospitals: tuple[str, ...]
     home: Ints
     y: NDArray[Any]
@@ -103,9 +101,7 @@ class _Checks:
         )
 
     def numbers(self, name: str, values: NDArray[Any]) -> tuple[Suspect | None, Separation]:
-        """Return the suspicion that a column of numbers is a leak or contains codes (or None), and the AUROC with which
-        it predicts a class.
-        """
+        """Return the suspicion that a column of numbers is a leak or contains codes (or None), and its AUROC."""
         missing = np.isnan(values)
         value, home, y = values, self.home, self.y
         if missing.any():
@@ -123,9 +119,7 @@ class _Checks:
         return suspect, strength
 
     def codes(self, name: str, codes: Ints) -> tuple[Suspect | None, Separation]:
-        """Return the suspicion that a categorical column is a leak (or None), and the AUROC with which it predicts a
-        class.
-        """
+        """Return the suspicion that a categorical column is a leak (or None), and its AUROC."""
         strength, event = Separation(np.nan, np.nan, 0), 0
         if self.compared:
             cells = Cells.of(self.home, codes + 1, self.y, len(self.classes))
@@ -134,9 +128,6 @@ class _Checks:
         return self._absent(name, codes < 0) or self._strong(name, strength, event, LIST), strength
 
     def _strong(self, name: str, strength: Separation, event: int, limit: float) -> Suspect | None:
-        """Report the column ``name`` as a suspected leak if it predicts the class ``event`` with an AUROC above
-        ``limit``.
-        """
         if not _passes(strength, limit):
             return None
         ranks = f"feature '{name}' alone ranks {strength.auroc:.3f} of pairs within hospitals right{self._of(event)}"
@@ -151,7 +142,6 @@ class _Checks:
         return "" if len(self.classes) == 2 else f" ('{self.classes[event]}' against the rest)"
 
     def _absent(self, name: str, missing: NDArray[np.bool_]) -> Suspect | None:
-        """Report the column ``name`` as a suspected leak if its missing values predict the label."""
         lacking = int(missing.sum())
         if not self.compared or min(lacking, len(missing) - lacking) < _ROWS:
             return None
@@ -202,16 +192,14 @@ class _Checks:
 
 
 def _passes(strength: Separation, limit: float) -> bool:
-    """Whether the AUROC is above ``limit``, and its lower confidence limit above ``limit - _LOOSE``; False for NaN."""
     return strength.auroc > limit and strength.low > limit - _LOOSE
 
 
 def _few(value: NDArray[Any]) -> bool:
-    """Whether the first rows of a column have few different values, so that the values may be codes."""
     return len(np.unique(value[: 50 * _CODES[1]])) <= _CODES[1]
 
 
 def _best(strengths: Iterator[tuple[Separation, int]]) -> tuple[Separation, int]:
-    """Return the strongest separation (with the highest lower confidence limit), and the class that it separates."""
+    """Return the separation with the highest lower confidence limit, and its class."""
     listed = list(strengths)
     return max(listed, key=lambda each: -1.0 if np.isnan(each[0].auroc) else each[0].low)

@@ -106,8 +106,6 @@ def check(
 
 @dataclass(frozen=True, eq=False)
 class _Checks:
-    """Checks of one column at a time, on rows that are sorted by hospital."""
-
     hospitals: tuple[str, ...]
     home: Ints
     columns: int
@@ -124,7 +122,6 @@ class _Checks:
         return np.asarray(whole & (sizes >= _ROWS) & (chance < _CHANCE) & ~whole.all())
 
     def without(self, where: tuple[int, ...], names: Sequence[str]) -> Suspect:
-        """Report columns without a value at the hospitals ``where`` as a possible error."""
         quoted = [f"'{name}'" for name in names]
         what = f"feature {quoted[0]} has" if len(names) == 1 else f"features {_named(quoted)} have"
         at = _named([self.hospitals[h] for h in where])
@@ -143,9 +140,6 @@ class _Checks:
     def _marked(self, column: _Column) -> Suspect | None:
         """Report a value that may stand for a missing value, because it is frequent at a few hospitals and rare at most
         others.
-
-        Only the lowest and the highest value are checked. Its distance from all other values must exceed their standard
-        deviation.
         """
         value = column.value
         for odd in {float(value.min()), float(value.max())}:
@@ -167,9 +161,7 @@ class _Checks:
         return None
 
     def _filled(self, column: _Column) -> Suspect | None:
-        """Report a measurement that may have been filled in: all rows of a hospital have one value, which is rare
-        elsewhere.
-        """
+        """Report a measurement that may have been filled in: a hospital has a single value, which is rare elsewhere."""
         value, sizes = column.value, column.sizes
         filled = np.flatnonzero(sizes)
         starts = (np.cumsum(sizes) - sizes)[filled]
@@ -212,11 +204,7 @@ class _Checks:
         return None
 
     def _coded(self, column: _Column) -> Suspect | None:
-        """Report a column whose lowest or highest number is a usual code for a missing value, such as -999.
-
-        Codes are -1 and -9, -99, ... if all other values are at least 0. The number 999, or a longer number of nines,
-        is a code if its distance from all other values exceeds their range.
-        """
+        """Report a column whose lowest or highest number is a usual code for a missing value, such as -999."""
         value = column.value
         for odd in {float(value.min()), float(value.max())}:
             if not _CODE.fullmatch(f"{odd:g}"):
@@ -311,7 +299,6 @@ def _copies(
 
 
 def _hashed(table: RawColumns, rows: Ints, unlike: Collection[str]) -> NDArray[np.uint64]:
-    """Compute a hash of each row, ``[n]``, from all columns except ``unlike``."""
     import pandas as pd
 
     hashed = np.zeros(len(rows), np.uint64)

@@ -37,7 +37,6 @@ class Separation:
     rows; NaN if no hospital is included.
     """
     se: float
-    """The standard error of ``auroc``."""
     hospitals: int
     """The number of included hospitals."""
 
@@ -54,7 +53,6 @@ class Cells:
     """
 
     hospital: Ints
-    """The hospital of each cell, ``[G]``."""
     value: NDArray[Any]
     """A number for each cell, ``[G]``, that increases with the value of the column, and is equal for the same value at
     different hospitals.

@@ -78,10 +78,6 @@ def columns_at(table: RawColumns, rows: Ints) -> Iterator[tuple[str, NDArray[Any
 
 
 def _sample(sizes: Ints) -> Ints:
-    """Return positions of evenly spaced rows of evenly spaced hospitals, among rows sorted by hospital.
-
-    ``sizes [H]`` is the number of rows of each hospital.
-    """
     stride = -(-sizes // _OF_HOSPITAL)
     within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     sampled = np.flatnonzero(within % np.repeat(np.maximum(stride, 1), sizes) == 0)

@@ -70,8 +70,8 @@ def _store(
     people: Ids | None,
     like: Ids | None = None,
 ) -> None:
-    """Store the features ``X`` with labels and attributes from ``federation``: those of the row ``donor [n]``, and for
-    each added hospital those of a hospital in ``like``.
+    """Store the features ``X`` with labels and attributes of the rows ``donor [n]`` and, for added hospitals, of the
+    hospitals ``like``.
     """
     meta: dict[str, Any] = json.loads((federation.folder / "federation.json").read_text())
     added = [] if like is None else like.tolist()

@@ -128,7 +128,6 @@ def read_table(
 
 
 def _without_nameless(table: pa.Table) -> tuple[pa.Table, int]:
-    """Remove columns without a name and without any value, and count them."""
     named = [
         k for k, name in enumerate(table.column_names) if name or filled(table.column(k)).null_count < table.num_rows
     ]
@@ -197,7 +196,7 @@ def _parquet_names(path: Path, field: str) -> Sequence[str]:
 
 
 def _csv(path: Path, form: Form, field: str) -> tuple[pa.Table, list[int]]:
-    """Read a text file, and return the positions of blank rows that are left out because of their number of fields."""
+    """Read a text file, and return the positions of blank rows that are left out."""
     left_out: list[int | None] = []
 
     def of_odd_width(row: arrow_csv.InvalidRow) -> str:
@@ -242,7 +241,6 @@ def _damaged(path: Path, zipped: bool, error: Exception, field: str) -> DataErro
 
 
 def _wrong_line(path: Path, form: Form) -> str | None:
-    """Describe what is wrong with the first line whose number of fields differs from that of the column names."""
     try:
         with form.lines(path) as file:
             for _ in range(form.above):

@@ -200,7 +200,6 @@ def _check_last(file: Path, table: pa.Table, rows: NDArray[np.int64] | None, fie
 
 
 def _remarks(files: Sequence[Path], read: Sequence[Read]) -> list[str]:
-    """Return the remarks on the files, without repetition."""
     true_of: dict[str, list[Path]] = {}
     for file, each in zip(files, read, strict=True):
         for remark in each.remarks:

@@ -113,7 +113,6 @@ def _check_named(path: Path, zipped: bool, encoding: str) -> None:
 
 
 def _decode(file: IO[bytes], encoding: str) -> None:
-    """Raise ``UnicodeError`` if the rest of ``file`` is not in ``encoding``."""
     decoder = codecs.getincrementaldecoder(encoding)()
     while piece := file.read(_BYTES):
         decoder.decode(piece)
@@ -162,7 +161,7 @@ def _western(file: IO[bytes], path: Path, field: str) -> str:
     """Return ``WESTERN`` if the file may be in this encoding. Raises ``DataError`` if it cannot be, or if some lines
     are UTF-8.
 
-    Another single-byte encoding is not detected: some characters are then wrong, but equal texts stay equal.
+    Another single-byte encoding is not detected.
     """
     mixed = wrong = 0
     for number, line in enumerate(file, start=1):
@@ -194,7 +193,6 @@ def _or(field: str, key: str, other: str) -> str:
 
 
 def _numbered(lines: Sequence[str], separator: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the rows of ``lines``, each with the number of its last line, from 1."""
     reader = csv.reader(lines, delimiter=separator)
     try:
         for row in reader:
@@ -248,7 +246,6 @@ def _aligned(lines: Sequence[str]) -> bool:
 
 
 def _titles(rows: Sequence[tuple[int, list[str]]]) -> int:
-    """Count the title rows above the column names, which have far fewer fields than the rows below."""
     width = _usual(rows)[0]
     for at, (_, row) in enumerate(rows):
         filled = [cell for cell in row if cell.strip()]
