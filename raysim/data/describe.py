@@ -41,7 +41,6 @@ class Summary:
     values: tuple[str, ...]
     """The names of the features other than flags of missing values, ``[D]``."""
     flags: int
-    """The number of features that flag missing values."""
     sizes: NDArray[np.int64]
     """The number of rows of each hospital's train, validation and test part, ``[H, 3]``."""
     counts: NDArray[np.int64]
@@ -60,7 +59,6 @@ class Summary:
     leaks: Leaks
     quality: tuple[Suspect, ...]
     fingerprint: str
-    """A digest of all rows and names, from which changed data are recognised."""
     folder: str
 
     @property
@@ -179,8 +177,6 @@ def _blocks(s: Summary) -> list[RenderableType]:
 def _eventless(s: Summary) -> str:
     """Return a sentence on how many hospitals have no test row of the event (the second class), where AUROC is
     undefined.
-
-    The text is empty if there is no such hospital, or the label does not have two classes.
     """
     if len(s.classes) != 2:
         return ""
@@ -199,7 +195,6 @@ def _sizes(s: Summary) -> Table:
 
 
 def _labels(s: Summary) -> Table:
-    """Make the table that describes the label."""
     if s.labels is not None:
         means, overall = s.labels
         means = means[~np.isnan(means)]
@@ -222,7 +217,6 @@ def _labels(s: Summary) -> Table:
 
 
 def _columns(s: Summary) -> RenderableType:
-    """Make the table of feature columns."""
     remarked = sorted(s.columns, key=lambda column: (not column.remark, -column.missing))
     listed_columns = list(s.columns) if len(s.columns) <= _COLUMNS else remarked[:_COLUMNS]
     missing = sum(column.missing for column in s.columns) / max(1, len(s.columns))
@@ -237,7 +231,6 @@ def _columns(s: Summary) -> RenderableType:
 
 
 def _tested(s: Summary) -> RenderableType:
-    """Make a table of how many hospitals have few or many test rows of each of the two classes."""
     events = s.tested[:, 1]
     table = _table("hospitals by test rows of a class", "test rows", *(_band(low, high) for low, high in _BANDS))
     for name, counts in ((f"events ('{s.classes[1]}')", events), (f"others ('{s.classes[0]}')", s.tested[:, 0])):
@@ -296,7 +289,6 @@ def _attributes(s: Summary) -> Text:
 
 
 def _suspects(text: Text, suspects: Sequence[Suspect]) -> Text:
-    """Append the suspected errors to ``text``, grouped by level (``warn``, ``ask`` or ``list``)."""
     for level in LEVELS:
         found = [suspect for suspect in suspects if suspect.level == level]
         several = len(found) if level == "warn" or len(found) <= _SUSPECTS else _SUSPECTS - 1

@@ -27,7 +27,7 @@ from raysim.metrics.segments import ranges
 PARTS = ("train", "validation", "test")
 
 _CODES, _TEXTS = "codes of ", "texts of "
-"""The prefixes of the names under which the two arrays of a :class:`Coded` attribute of patients are stored."""
+"""The prefixes of the names of the two arrays of a stored :class:`Coded` attribute."""
 
 
 _SCORES = "scores.npz"
@@ -38,7 +38,6 @@ class Coded:
     """The texts of ``N`` rows, ``texts[codes]``; each different text is stored once."""
 
     codes: NDArray[np.int64]
-    """The position of each row's text in ``texts``, ``[N]``."""
     texts: NDArray[np.str_]
 
     def __len__(self) -> int:
@@ -63,7 +62,7 @@ class Federation:
     """The labels, ``[N]``: class indices (int64), or real numbers (float64)."""
     observed: NDArray[np.bool_]
     """Whether each of the first ``D`` features of each row was recorded, ``[N, D]``. False for a missing value, even if
-    ``X`` contains an imputed value.
+    it was imputed in ``X``.
     """
     bounds: NDArray[np.int64]
     """The positions at which each hospital's training, validation and test rows begin, and its test rows end,
@@ -79,9 +78,9 @@ class Federation:
     classes: tuple[str, ...]
     """The names of the classes, ``[C]``; empty for a real-valued label."""
     attributes: dict[str, list[str]]
-    """The values of each attribute of hospitals, such as ``region``: one text for each of the ``H`` hospitals."""
+    """The value of each attribute of hospitals, such as ``region``, for each of the ``H`` hospitals."""
     notes: tuple[str, ...]
-    """Notes on the data, their split and their preprocessing, one line for each."""
+    """Notes on the data, one line for each."""
     fingerprint: str
     """A digest of all rows and names, from which changed data are recognised when a run is resumed."""
     preprocessing_scalars: int

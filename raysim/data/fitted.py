@@ -199,9 +199,6 @@ class Preprocessing:
         scaling: Floats,
         lookups: Sequence[NDArray[np.int64]],
     ) -> None:
-        """Write the features of ``rows [n]`` into ``X [n, F]``, which contains zeros, and a mask of recorded values
-        into ``observed``.
-        """
         numbers = [self._first[name] for name in table.numeric]
         values = table.values[rows]
         missing = np.isnan(values)
@@ -226,13 +223,12 @@ class Preprocessing:
             X[:, k] = absent[name]
 
     def _scaling(self, table: RawColumns) -> Floats:
-        """Return mean, scale and fill value of the table's numeric columns, ``[3, columns]``."""
         columns = [self._by_name[name] for name in table.numeric]
         numbers = [(column.mean, column.scale, column.fill) for column in columns if isinstance(column, Numeric)]
         return np.array(numbers).reshape(-1, 3).T
 
     def _lookup(self, table: RawColumns, name: str) -> NDArray[np.int64]:
-        """Return the position among the fitted categories of each category that the column ``name`` has in the table.
+        """Return the position among the fitted categories of each of the table's categories of the column ``name``.
 
         An unused last entry makes the code -1 of missing values a valid index.
         """

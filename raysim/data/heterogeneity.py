@@ -267,7 +267,7 @@ def _stability(terms: Floats, sizes: Counts) -> Stability:
 
 
 def _home(federation: Federation, part: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return two arrays: the hospital of every row of ``part``, and the row's position in the federation."""
+    """Return the hospital of every row of ``part``, and its position in the federation."""
     sizes = federation.sizes(part)
     home = np.repeat(np.arange(len(sizes)), sizes)
     starts = np.array([federation.rows(h, part).start for h in range(len(sizes))], dtype=np.int64)

@@ -90,10 +90,7 @@ def read_new_rows(table: Path | pd.DataFrame, fitted: Preprocessing, hospital: s
 
 
 def _read(table: Path | pd.DataFrame, fitted: Preprocessing) -> tuple[pa.Table, tuple[str, ...]]:
-    """Return the columns that ``fitted`` needs, read as in training, and remarks on the file.
-
-    Raises ``DataError`` for a column that is missing.
-    """
+    """Return the columns that ``fitted`` needs, read as in training, and remarks on the file."""
     needed, written = [column.name for column in fitted.columns], fitted.reading
     numeric = [column.name for column in fitted.columns if isinstance(column, Numeric)]
     as_text = [fitted.hospital, *(name for name in needed if name not in numeric)]

@@ -227,9 +227,7 @@ def _medians(table: RawColumns, which: NDArray[np.int64]) -> Floats:
 
 
 def _total(table: RawColumns, which: NDArray[np.int64], centre: Floats | float = 0.0) -> Sums:
-    """Compute the sums of the numeric columns over the rows ``which``, which equal the total of the hospitals' sums up
-    to rounding.
-    """
+    """Compute the sums of the numeric columns over the rows ``which``."""
     width = len(table.numeric)
     total = Sums(np.zeros(width, np.int64), np.zeros(width), np.zeros(width))
     for at in slices(len(which)):

@@ -46,9 +46,6 @@ class AmazonReviews(Texts):
 
 
 def _reviews(file: Path, silo: str) -> pd.DataFrame:
-    """Read category, reviewer and text of each review from a file. Raises ``DataError`` with file and row for an
-    unknown category, an empty text or a missing reviewer.
-    """
     wanted = ["Cat1", "userId", "Text"]
     reviews = read_csv(file, "is not a file of these reviews", usecols=wanted, dtype=str, keep_default_na=False)
     strange = np.flatnonzero(~reviews["Cat1"].isin(CATEGORIES))

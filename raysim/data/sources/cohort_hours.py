@@ -39,7 +39,7 @@ class Hours:
     length: Mapping[str, int]
     """How many units of the column ``time`` make an hour, by the name of the file."""
     notes: tuple[str, ...]
-    """Notes on the assumed unit, on steps of several hours, and on rows that are left out."""
+    """Notes on the unit, steps of several hours, and rows that are left out."""
 
 
 def read_hours(
@@ -88,11 +88,8 @@ class _Times:
 
     file: Path
     known: NDArray[Any]
-    """The different finite times, ``[T]``."""
     rows: NDArray[np.int64]
-    """The number of rows with each time, ``[T]``."""
     without: int
-    """The number of rows whose time is missing or infinite."""
 
     @staticmethod
     def read(connection: duckdb.DuckDBPyConnection, view: str, file: Path) -> _Times:

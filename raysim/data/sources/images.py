@@ -111,7 +111,6 @@ def _npz(file: Path) -> list[tuple[NDArray[Any], NDArray[Any]]]:
 
 
 def _idx(file: Path, dimensions: int) -> NDArray[np.uint8]:
-    """Read a gzipped IDX file of unsigned bytes in ``dimensions`` dimensions."""
     try:
         content = gzip.decompress(file.read_bytes())
     except (OSError, EOFError, zlib.error) as error:

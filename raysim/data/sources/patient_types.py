@@ -81,10 +81,6 @@ class PatientTypes(BaseModel):
 
 
 def _sizes(rows: int, hospitals: int) -> list[int]:
-    """Compute the number of rows of hospitals 1, 2, 3, ...: proportional to 1, 1/sqrt(2), 1/sqrt(3), ..., and at least
-    one row.
-
-    Because sizes are rounded, their sum may differ a little from ``rows``.
-    """
+    """Compute the number of rows of hospitals ``k`` = 1, 2, ..., proportional to ``1 / sqrt(k)``, and at least one."""
     weights = 1 / np.sqrt(np.arange(1, hospitals + 1))
     return [max(1, round(rows * weight)) for weight in (weights / weights.sum()).tolist()]

@@ -51,9 +51,6 @@ class Sent140(Texts):
 
 
 def _tweets(file: Path, silo: str) -> pd.DataFrame:
-    """Read polarity, user and text of each tweet from a file. Raises ``DataError`` with file and row for an unknown
-    polarity, an empty text or a missing user.
-    """
     tweets = read_csv(file, "cannot be read", header=None, encoding="latin-1", dtype=str, keep_default_na=False)
     if tweets.shape[1] != len(COLUMNS):
         raise DataError(f"data.path: {file} has {tweets.shape[1]} columns, not the six of Sentiment140; fetch it again")

@@ -111,7 +111,6 @@ def _features(animals: pd.DataFrame, file: Path, *, place: bool) -> pd.DataFrame
 
 
 def _numbers(column: pd.Series, file: Path) -> NDArray[np.float64]:
-    """Convert texts to numbers, and ranges of counts to their lower end. Raises ``DataError`` for other texts."""
     values = pd.to_numeric(column.replace(BANDS), errors="coerce")
     strange = np.flatnonzero(values.isna() & column.notna())
     if len(strange):

@@ -105,9 +105,6 @@ class Synthetic(BaseModel):
         return self
 
     def _refuse_idle(self, idle: bool, why: str, *names: str) -> None:
-        """Raise ``ValueError`` if ``idle`` is true and one of the keys ``names``, which then have no effect, differs
-        from its default.
-        """
         fields = type(self).model_fields
         for name in names if idle else ():
             if (value := getattr(self, name)) != fields[name].default:
@@ -156,7 +153,6 @@ class Synthetic(BaseModel):
         )
 
     def _check_memory(self) -> None:
-        """Raise ``ResourceError`` if rows or random numbers do not fit into memory."""
         rows = self.rows if self.rows_per_hospital is None else self.hospitals * self.rows_per_hospital
         for name, count, size in (
             ("rows", rows, 4 * self.features + 16),
@@ -228,8 +224,6 @@ class _Sites:
     def _thresholds(self, config: Synthetic, columns: list[Any], practice: Floats, site: Floats) -> Floats:
         """Compute thresholds ``[H, F]``: a value is missing if a normal random number, which rises with severity, is
         below its threshold.
-
-        Over the features that can be missing, the expected share of missing values is ``config.missing``.
         """
         rarity = np.array([np.nan if c[8] is None else c[8] for c in columns])
         if config.missing == 0 or np.isnan(rarity).all():
@@ -246,9 +240,6 @@ class _Sites:
         return np.where(np.isnan(raised), -np.inf, raised).astype(np.float32)
 
     def attributes(self) -> list[dict[str, str]]:
-        """Return the practice group, region, number of beds and teaching status of each hospital, as texts by
-        attribute.
-        """
         size = (self.log_size - self.log_size.mean()) / (self.log_size.std() or 1.0)
         beds = np.searchsorted([-0.9, 0.1, 1.0], 0.8 * size + 0.6 * self._beds)
         teaching = self._chance[:, 2] < np.array([0.02, 0.08, 0.2, 0.5])[beds]
@@ -259,11 +250,7 @@ class _Sites:
         ]
 
     def ethnicity_bounds(self, first: int, last: int) -> Floats:
-        """Compute the cumulative shares ``[h, 4]`` of ethnicities at the hospitals ``first`` to ``last - 1``.
-
-        All ``SHARES`` but the first are multiplied by a random factor of the hospital, from 0.4 to 2, and the result is
-        normalised.
-        """
+        """Compute the cumulative shares ``[h, 4]`` of ethnicities at the hospitals ``first`` to ``last - 1``."""
         tilt = self._chance[first:last, 3:4]
         shares = SHARES * np.where(np.arange(len(SHARES)) == 0, 1.0, 0.4 + 1.6 * tilt)
         return np.cumsum(shares / shares.sum(1, keepdims=True), axis=1)[:, :-1]
@@ -331,9 +318,6 @@ def _intercepts(prevalence: Floats, signal: float) -> Floats:
 
 
 def _sizes(config: Synthetic, log_size: Floats) -> NDArray[np.int64]:
-    """Compute the number of rows of each hospital, ``[H]``: a minimum, plus a lognormally distributed share of the
-    remaining rows.
-    """
     H = config.hospitals
     if config.rows_per_hospital is not None:
         return np.full(H, config.rows_per_hospital, np.int64)

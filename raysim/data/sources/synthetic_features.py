@@ -65,8 +65,5 @@ def descriptions(count: int, seed: int) -> list[Description]:
 
 
 def _further(seed: int, j: int) -> Description:
-    """Describe feature ``j``, a generic one: linear, with a small effect on the label, and as often missing as
-    laboratory values.
-    """
     loading, weight = stream(seed, "synthetic-feature", j).standard_normal(2)
     return (f"feature_{j + 1}", "linear", 0, 1, -1e30, 1e30, 0.3 * math.tanh(loading), 0.1 * weight, -0.3)

@@ -311,8 +311,8 @@ class Table(BaseModel):
     def _with_label(
         self, table: pa.Table, silo: NDArray[Any], rows: NDArray[np.int64] | None
     ) -> tuple[pa.Table, NDArray[Any], NDArray[np.int64] | None, tuple[str, ...]]:
-        """Leave out rows without a label, if the configuration asks for it. Return the other rows, their hospitals,
-        their positions in the file (None: all rows), and a note.
+        """Leave out rows without a label, if configured. Return the other rows, their hospitals, their positions in the
+        file (None: all rows), and a note.
         """
         column = table.column(self.label)
         if self.unlabelled == "refuse" or not pc.any(missing := pc.is_null(column, nan_is_null=True)).as_py():
@@ -347,7 +347,7 @@ class Table(BaseModel):
 
 
 def _written(values: Any) -> list[str]:
-    """Convert configured values for missing values to texts, because YAML reads -999 as a number."""
+    """Convert configured missing values to texts, because YAML reads -999 as a number."""
     if not isinstance(values, list | tuple):
         raise ValueError(f"{as_yaml(values)} is not a list; write [{as_yaml(values)}]")
     for value in values:

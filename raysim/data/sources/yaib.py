@@ -48,7 +48,7 @@ _PREDICTS = {
     "sepsis": "sepsis",
     "kidney_function": "kidney function",
 }
-"""The meaning of the label of each of the benchmark's tasks, by the name of the cohort's folder."""
+"""The meaning of each task's label, by the name of the cohort's folder."""
 
 
 class Yaib(BaseModel):
@@ -185,9 +185,7 @@ class Yaib(BaseModel):
             )
 
     def _static(self, connection: duckdb.DuckDBPyConnection, schema: pa.Schema) -> dict[str, Any]:
-        """Return the columns of the file ``sta``, ``[N]`` each in the cohort's order: numbers as float32, texts as
-        categories.
-        """
+        """Return the columns of ``sta``, ``[N]`` each in the cohort's order: float32 numbers or categories."""
         frame = fetch(connection, "SELECT sta.* FROM cohort LEFT JOIN sta USING (stay_id) ORDER BY stay")
         columns: dict[str, Any] = {}
         for field in schema:

@@ -16,7 +16,7 @@ from raysim.data.tables.reading import typed
 from raysim.data.tables.rules import canonical_number
 
 _AS_FLOAT = r"^-?(?:0|[1-9][0-9]*)\.0$|^-?[1-9](?:\.[0-9]+)?e\+[0-9]{2}$"
-"""The pattern of a whole number that a program has read and written as a float, such as ``12.0`` or ``1.2e+15``."""
+"""The pattern of a whole number that a program has written as a float, such as ``12.0`` or ``1.2e+15``."""
 
 
 def numbers(
@@ -134,7 +134,6 @@ def canonical(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _of_floats(column: pa.ChunkedArray, name: str, field: str) -> pa.ChunkedArray:
-    """Return floating-point numbers as canonical texts, with null for NaN."""
     column = pc.if_else(pc.is_nan(column), None, column)
     _refuse_infinite(column, name, field)
     small = pc.and_(pc.equal(column, pc.round(column)), pc.less(pc.abs(column), 2.0**24))

@@ -100,7 +100,6 @@ def _mark(
     usual: Mark | None,
     numeric: Collection[str],
 ) -> Mark:
-    """Recognise the decimal mark of the columns ``texts``; ``odd`` are those with texts other than plain numbers."""
     decimals = {}
     for name, column in odd.items():
         commas, between = _count(column, _COMMA), _count(column, _ONE_COMMA)
@@ -139,12 +138,10 @@ def _mark(
 
 
 def _with_minus(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Replace the typographic minus sign before a number by a hyphen."""
     return pc.replace_substring_regex(column, r"^(\s*(?:[<>]=?|≤|≥)?\s*)−([0-9.,])", r"\1-\2")
 
 
 def _plain(column: pa.ChunkedArray, mark: Mark) -> pa.ChunkedArray:
-    """Convert numbers with the decimal ``mark``, and possibly thousands separators, to plain numbers."""
     other = "." if mark == "," else ","
     plain = pc.replace_substring_regex(column, rf"[{other}'’{SPACES}]([0-9]{{3}})", r"\1")
     made = pc.if_else(pc.match_substring_regex(column, _GROUPED[mark]), plain, column)
@@ -154,9 +151,6 @@ def _plain(column: pa.ChunkedArray, mark: Mark) -> pa.ChunkedArray:
 
 
 def _is_number(column: pa.ChunkedArray, count: int) -> bool:
-    """Whether a column is mostly numbers. ``count`` of its texts are numbers with a decimal comma or thousands
-    separators.
-    """
     return 2 * count > len(column) - column.null_count or find(column).kind in ("mixed", "number")
 
 

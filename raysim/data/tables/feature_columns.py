@@ -163,8 +163,6 @@ def _typed(
 ) -> tuple[pa.ChunkedArray, Finding | None, list[str]]:
     """Return the column ``name`` as numbers, truth values or texts, what was found in its texts (None if its kind is
     certain), and notes on values with a unit or beyond a limit.
-
-    ``asked`` is the kind that the configuration asks for.
     """
     column = table.column(name)
     if pa.types.is_dictionary(column.type):
@@ -225,7 +223,6 @@ def _category(column: pa.ChunkedArray, name: str, listed: bool) -> pd.Series[Any
 
 
 def _alike(name: str, values: pd.Series[Any]) -> list[str]:
-    """Return a warning about categories that are probably one category in several spellings."""
     groups = twins(values.cat.categories)
     if not groups:
         return []
@@ -238,9 +235,7 @@ def _alike(name: str, values: pd.Series[Any]) -> list[str]:
 
 
 def _doubts(name: str, found: Finding | None, categories: int) -> list[str]:
-    """Return warnings about an unlisted column that is read as categories; ``found`` describes its texts, or is None
-    for a column of categorical type.
-    """
+    """Return warnings about an unlisted column that is read as categories; ``found`` is None for a categorical type."""
     found = found or Finding("category", 0, categories=categories)
     doubts = []
     if found.different > MANY_NUMBERS:

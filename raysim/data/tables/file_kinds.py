@@ -25,8 +25,8 @@ _BY_PANDAS = (
     (b"ARROW1", "a Feather file", "read_feather", ""),
     (b"ORC", "an ORC file", "read_orc", ""),
 )
-"""The first bytes of files that pandas can convert, each with the file's kind, the function that reads it, and the
-package that the function needs (empty: none).
+"""The first bytes of files that pandas can convert, with kind, pandas function, and the package it needs (empty:
+none).
 """
 
 _PACKED = (
@@ -36,7 +36,7 @@ _PACKED = (
     (b"7z\xbc\xaf\x27\x1c", "a 7z archive", "7z x"),
     (b"Rar!", "a RAR archive", "unrar x"),
 )
-"""The first bytes of compressed files, each with the file's kind and the command that unpacks it."""
+"""The first bytes of compressed files, with kind and command to unpack."""
 
 _NO_TABLES = (
     (b"%pdf", "a PDF", "ask for the table behind it as CSV"),
@@ -50,7 +50,7 @@ _NO_TABLES = (
     (b"\x89png", "a picture", "ask for the table as CSV"),
     (b"\xff\xd8\xff", "a picture", "ask for the table as CSV"),
 )
-"""The first bytes (in lower case) of files without a table, each with the file's kind and advice."""
+"""The first bytes (in lower case) of files without a table, with kind and advice."""
 
 
 def kind_of(path: Path, field: str) -> Kind:
@@ -76,7 +76,7 @@ def head_of(path: Path) -> bytes:
 
 
 def _refused(path: Path, head: bytes) -> str | None:
-    """Describe a file that is not a table, with advice; None if the file may be text."""
+    """Return what is wrong with a file, with advice; None if it may be text."""
     for start, what, function, package in _BY_PANDAS:
         if head.startswith(start):
             return f"{what}; {_converted(path, f'pandas.{function}({str(path)!r})', package)}"
@@ -102,7 +102,6 @@ def _refused(path: Path, head: bytes) -> str | None:
 
 
 def _zipped(path: Path) -> str:
-    """Describe a file that begins like a zip archive, such as an Excel workbook, with advice."""
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
@@ -117,9 +116,7 @@ def _zipped(path: Path) -> str:
 
 
 def _converted(path: Path, reading: str, package: str = "", also: str = "") -> str:
-    """Return a shell command that converts a file to CSV in the same folder; ``reading`` is a Python expression for its
-    data frame.
-    """
+    """Return a shell command that writes the data frame of the Python expression ``reading`` to a CSV file."""
     out = path.with_suffix(".csv")
     out = path.with_suffix(".converted.csv") if out == path else out
     program = f"import {also}pandas; {reading}.to_csv({str(out)!r}, index=False)"

@@ -64,7 +64,7 @@ _FORMS: tuple[tuple[Form, re.Pattern[str]], ...] = (
 )
 _AMOUNT = re.compile(r"(?:(?:<=?|>=?|≤|≥)\s*)?[+-]?\d+(?:[.,]\d+)?\s*")
 _FEW = 12
-"""The largest number of different values with which texts such as ``5 mg`` or ``5/6`` may be categories."""
+"""The largest number of different values with which texts such as ``5 mg`` may be categories."""
 
 _FEW_MARKS = 3
 """The largest number of different texts, such as ``hemolysed``, that may be in most rows of a column of numbers."""

@@ -39,7 +39,6 @@ def without_marks(
 
 
 def _idle(na_values: tuple[str, ...] | Mapping[str, tuple[str, ...]], met: Collection[tuple[str, str]]) -> list[str]:
-    """Return a warning for each configured mark that is not in ``met``, the pairs of a column and a mark that occur."""
     if isinstance(na_values, Mapping):
         return [
             f"data.na_values: '{mark}' occurs in no row of column '{name}'"

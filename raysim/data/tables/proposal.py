@@ -168,9 +168,6 @@ def propose(table: pa.Table, named_after: bool = False) -> Proposal:
 
 
 def _settled(found: Finding) -> bool:
-    """Whether all texts among a column's numbers have a clear meaning, such as ``<0.3``, one unit, or a missing
-    value.
-    """
     return (
         found.kind == "mixed"
         and found.forms.keys() <= {"limit", "absent", "unit"}
@@ -211,9 +208,7 @@ def _columns(table: pa.Table) -> list[_Column]:
 
 
 def _hospital(columns: Sequence[_Column]) -> Choice:
-    """Propose the column that names the hospitals: by a name that suggests hospitals, else by the only name that
-    suggests a place.
-    """
+    """Propose the hospital column by a name that suggests hospitals, else by the only name that suggests a place."""
     able = [column for column in columns if _may_be_hospitals(column)]
     by_name = [column for column in able if _HOSPITAL.fullmatch(column.squashed)]
     if by_name:
@@ -256,7 +251,7 @@ def _attributes(columns: Sequence[_Column]) -> dict[str, str]:
 
 
 def _label(columns: Sequence[_Column]) -> tuple[Choice, tuple[str, ...]]:
-    """Propose the column to predict, and return the names of all columns whose names suggest an outcome."""
+    """Propose the column to predict; also return all columns whose names suggest an outcome."""
     few = [column for column in columns if 2 <= column.distinct <= _MOST_CLASSES and column.found.kind != "date"]
     named = [column for column in few if _OUTCOME.search(column.squashed)]
     others = tuple(column.name for column in columns if _OUTCOME.search(column.squashed) and column.distinct > 1)

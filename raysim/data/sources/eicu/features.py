@@ -116,7 +116,6 @@ def missing_tables(present: Collection[str], unused: Collection[str]) -> str | N
 
 
 def _stems(features: list[str]) -> str:
-    """Shorten feature names: ``sodium`` for ``sodium_min``, ``sodium_max`` and ``sodium_mean``."""
     return ", ".join(dict.fromkeys(_stem(feature) for feature in features))
 
 

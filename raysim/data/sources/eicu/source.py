@@ -181,10 +181,6 @@ class Eicu(BaseModel):
         )
 
     def _count(self, connection: duckdb.DuckDBPyConnection, patient: Path) -> list[str]:
-        """Return notes on the stays in the table of patients and on those that are left out.
-
-        Raises ``DataError`` if the table lists a stay twice, or if no stay can be used.
-        """
         total, distinct, patients = counts(
             connection,
             "SELECT count(*), count(DISTINCT stay) + count(*) FILTER (stay IS NULL), count(DISTINCT patient) "
@@ -227,8 +223,8 @@ class Eicu(BaseModel):
 def _aggregate(
     connection: duckdb.DuckDBPyConnection, domain: str, features: list[str]
 ) -> tuple[dict[str, NDArray[np.float32]], dict[str, str]]:
-    """Compute the ``features`` of one clinical domain, ``[N]`` each in the order of the table ``cohort``, and a note on
-    each table.
+    """Compute the ``features`` of one clinical domain, ``[N]`` each in the cohort's order, and notes on their
+    tables.
     """
     result = fetch(
         connection,

@@ -123,7 +123,7 @@ def _quoted(text: str) -> str:
 
 
 def _header(name: str, path: Path, needed: Sequence[str]) -> list[str]:
-    """Read the lower-case column names of ``path``, which must have at least one row and all ``needed`` columns."""
+    """Read the lower-case column names; raise ``DataError`` without rows or ``needed`` columns."""
     try:
         with gzip.open(path) if _gzipped(path) else path.open("rb") as file:
             lines = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
@@ -140,7 +140,6 @@ def _header(name: str, path: Path, needed: Sequence[str]) -> list[str]:
 
 
 def _check(path: Path, stop: threading.Event) -> None:
-    """Verify the checksum of a gzip file, until ``stop`` is set."""
     try:
         with gzip.open(path) as file:
             while not stop.is_set() and file.read(_CHUNK):
@@ -190,7 +189,6 @@ def _gzipped(path: Path) -> bool:
 
 
 def _reason(text: str) -> str:
-    """Shorten DuckDB's long message about a csv file to one clause."""
     line = re.search(r"CSV Error on Line: (\d+)", text)
     where = f" in line {line[1]}" if line else ""
     if counts := re.search(r"Expected Number of Columns: (\d+) Found: (\d+)", text):
