@@ -54,8 +54,8 @@ def cost(
     """Compute the joint privacy guarantee (epsilon, delta) of all runs of a sweep; None without ``privacy``.
 
     ``trials`` are the trials' hyper-parameters, and ``finals`` the guarantees of the runs on test rows. The epsilon is
-    an upper bound, for trials that run to their ends. ``lost`` is the number of trials that may have run without a
-    record; each counts as the trial with the largest epsilon.
+    an upper bound: every trial counts as if it had run to its end. ``lost`` is the number of trials that may have run
+    without a record; each counts as the trial with the largest epsilon.
     """
     plays = [
         guaranteed(job, federation)

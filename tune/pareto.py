@@ -27,7 +27,8 @@ def signed(values: ArrayLike, larger: Sequence[bool]) -> Floats:
 def front(values: ArrayLike, larger: Sequence[bool]) -> NDArray[np.bool_]:
     """Return a mask ``[n]`` of the trials in the Pareto set: those that no other trial dominates.
 
-    ``values [n, d]`` and ``larger [d]`` are as in the module's description. Equal trials do not dominate each other.
+    ``values [n, d]`` has the d objectives of n trials, and ``larger [d]`` says which are maximised. Equal trials do not
+    dominate each other.
     """
     points = signed(values, larger)
     return pareto_front(points) if len(points) else np.empty(0, dtype=np.bool_)

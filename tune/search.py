@@ -1,7 +1,7 @@
 """Searchers, which propose the values of trials: random, grid, or Optuna. Trials are numbered from 1.
 
 Random and grid proposals depend only on the sweep's seed and the trial's number, so that a resumed sweep tries the same
-values. Optuna's depend on the trials that finished before, so a resumed sweep passes them to Optuna.
+values. Optuna's proposals depend on the trials that finished before, so a resumed sweep passes these to Optuna.
 """
 
 from __future__ import annotations

@@ -201,9 +201,9 @@ class Space:
         return combinations
 
     def corners(self) -> Iterator[tuple[str, Params]]:
-        """Yield the values of trials that each test one end, or listed value, of a key, with this key.
+        """Yield values of trials that each test one end of a key's range or one listed value, with the tested key.
 
-        Keys in its condition fulfil it, and all others have their first values.
+        Keys in the tested key's condition fulfil it, and all others have their first values.
         """
         by_key = {dimension.key: dimension for dimension in self.dimensions}
         for dimension in self.dimensions:

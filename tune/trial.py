@@ -85,7 +85,7 @@ class Trial:
     def step(self) -> Report:
         """Execute the trial up to its next report, and return the report; the last report is ``done``.
 
-        If runs still fail after all retries, it contains the error; no exception is raised.
+        If runs still fail after all retries, the last report contains the error; no exception is raised.
         """
         began = time.perf_counter()
         while True:

@@ -19,8 +19,7 @@ FRACTION_BITS = 44
 def largest_entry(weights: float) -> float:
     """Return a bound for the entries of vectors: if all are below it, no weighted sum of the vectors overflows.
 
-    ``weights`` is the sum of the magnitudes of all weights. The bound uses half of the range of 64-bit integers and
-    leaves the other half for rounding.
+    ``weights`` is the sum of the magnitudes of all weights.
     """
     return 2.0 ** (62 - FRACTION_BITS) / weights if weights > 0 else float("inf")
 

@@ -51,13 +51,12 @@ def build(
     - ``split``: the division of rows into training, validation and test.
     - ``preprocessing``: the method that prepares features, one of ``METHODS``.
     - ``seed``: the run's seed, used where ``split`` has no seed.
-    - ``minimum``: the smallest number of rows of an included hospital; smaller hospitals are left out (None: no
-      minimum).
+    - ``minimum``: the smallest number of rows of an included hospital (None: no minimum).
     - ``largest``: the number of hospitals to include, the largest first (None: all with at least ``minimum`` rows).
     - ``ranges``: declared ranges and categories of columns; needed by ``declared`` preprocessing, and by ``standard``
       with ``noise``.
     - ``noise``: the noise that hospitals add to the sums from which means and standard deviations are computed.
-    - ``missing_flags``: whether a column with missing values gets an added 0/1 feature that flags them.
+    - ``missing_flags``: whether an added 0/1 feature flags the missing values of a column.
     - ``scores``: columns with existing clinical scores, such as APACHE, which are not features.
     - ``shelf``: the folder (kind) and name (key) of a cache entry that a single experiment uses and then removes. None:
       all runs that build the same federation share the entry.

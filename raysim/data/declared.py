@@ -28,8 +28,8 @@ that values may be missing.
 """
 
 QUARTER = 0.5
-"""The assumed standard deviation of a column of which only the range is known, as a share of half the range. Two such
-deviations on either side of the middle cover the range, and nearly all of a normal distribution.
+"""The assumed standard deviation of a column of which only the range is known, as a share of half the range. Nearly all
+values of a normal distribution lie within two standard deviations of its mean.
 """
 
 LEAST_DEVIATION = 1.0 / 16.0
@@ -64,7 +64,7 @@ class SumNoise(Protocol):
 
     @property
     def unit(self) -> Literal["patient", "example"]:
-        """The privacy unit: a patient, or an example (one row). The sum of a unit's rows is clipped."""
+        """The privacy unit: a patient, or an example (one row). The sum of its rows is clipped."""
 
     @property
     def rows(self) -> int:

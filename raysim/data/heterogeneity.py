@@ -3,7 +3,7 @@
 Sources: PSI (the population stability index) and its weighted mean are from D. M. Jimenez-Gutierrez et al.,
 *Clust-PSI-PFL*, arXiv:2512.20363, 2025; the Hellinger and Jensen-Shannon distances of a federation are as in the
 library FedArtML; the weighted earth mover's distance is from Y. Zhao et al., *Federated Learning with Non-IID Data*,
-2018. This module also computes the PSI of features and of sizes.
+2018.
 
 Metrics of labels compare the shares of classes between hospitals that have rows. They are computed from
 ``counts [H, C]``, the number of rows of each class at each hospital. A metric that is a mean over pairs of hospitals is

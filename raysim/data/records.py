@@ -33,7 +33,7 @@ class Records:
     - ``scores``: values of existing clinical scores, each ``[N]``, NaN for rows without a value; they are not features.
     - ``attributes``: attributes of hospitals, ``{hospital: {attribute: text}}``.
     - ``notes``: notes on the data for ``raysim describe``, one line each.
-    - ``warnings``: warnings about the rows; each command prints them once.
+    - ``warnings``: warnings about the rows.
     - ``row [N]``: the position of each row in the user's file or data frame, from 0. None: all rows were read, in the
       order of the file or data frame.
     - ``reading``: the rules by which the source's columns were read.

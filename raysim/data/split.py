@@ -147,10 +147,9 @@ def assign(
     ``home [N]`` is the index of each row's hospital in ``names``. ``group [N]`` identifies the group of each row, such
     as its patient, which is never divided. If ``group`` is None, each row is a group. Each hospital permutes its groups
     with a random stream of its own, which depends on ``seed`` and the hospital's name. The first groups are for
-    training, the next for validation, and the rest for test. The limits are where row counts are closest to the
-    fractions; of two equally close ones, the later is used. Training gets at least one group. A group that also has
-    rows at an earlier hospital stays in the part that it got there, and counts towards the fractions of the later
-    hospital too.
+    training, the next for validation, and the rest for test. The numbers of rows are as close as possible to the
+    fractions. Training gets at least one group. A group that also has rows at an earlier hospital keeps its part from
+    there, and counts towards the later hospital's fractions too.
     """
     part = np.empty(len(home), np.int8)
     by_hospital = np.argsort(home, kind="stable")
@@ -184,8 +183,8 @@ def used(
     """Return a mask ``[N]`` of the rows that remain if only the share ``split.used`` of training rows is used.
 
     All validation and test rows remain. ``part [N]`` is the part of each row; the other arguments are as in
-    :func:`assign`. Each hospital permutes its training groups once and uses the first of them, at least one, so that
-    their rows come closest to the share. The rows of a smaller share are therefore also in every larger share.
+    :func:`assign`. Each hospital permutes its training groups once and uses the first ones, at least one, whose rows
+    come closest to the share. The rows of a smaller share are therefore also in every larger share.
     """
     mask: NDArray[np.bool_] = part != 0
     draws = Streams(seed, "used")

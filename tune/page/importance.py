@@ -1,9 +1,7 @@
 """Importances of searched keys: the share of the variance between trials that each key explains (functional ANOVA).
 
 Hutter, Hoos and Leyton-Brown, "An efficient approach for assessing hyperparameter importance" (ICML 2014): a random
-forest predicts an objective from the searched keys. Trials are points in a box with one axis per key, and each leaf of
-a tree is a smaller box with one prediction. The mean of a tree over all axes but one, and its variance along that axis,
-are therefore sums over leaves.
+forest predicts an objective from the searched keys.
 """
 
 from __future__ import annotations
@@ -55,8 +53,7 @@ def importances(choice: Choice, space: Space) -> tuple[list[str], Floats] | None
 def _encoded(dimensions: Sequence[Dimension], params: Sequence[Params]) -> tuple[Floats, Floats, list[list[int]]]:
     """Encode the values of n trials as points ``[n, D]``.
 
-    A key with listed values has a column for each value, which is 1 where a trial has it, else 0. Other keys have one
-    column. Also return the ends of each column's range, ``[D, 2]``, and the columns of each key.
+    Also return the ends of each column's range, ``[D, 2]``, and the columns of each key.
     """
     points: list[Floats] = []
     box: list[tuple[float, float]] = []

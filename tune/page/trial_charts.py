@@ -1,6 +1,4 @@
-"""Figures of a sweep, in which every mark has its trial's number. A page can therefore highlight a trial in all
-figures.
-"""
+"""Figures of a sweep; marks have their trials' numbers, so that a page can highlight a trial in all figures."""
 
 from __future__ import annotations
 

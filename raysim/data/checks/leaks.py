@@ -1,8 +1,7 @@
 """Find columns of a table that may reveal its label (leaks), and numbers that may be codes.
 
 Examples of leaks are a date of death, a code that is entered at discharge, and a laboratory value that is ordered only
-for dying patients. With a leak, a model seems excellent but is useless. The check reads the source's columns in all
-rows or, in a large table, in evenly spaced rows.
+for dying patients. The check reads the source's columns in all rows or, in a large table, in evenly spaced rows.
 """
 
 from __future__ import annotations
@@ -163,11 +162,7 @@ class _Checks:
         return Suspect(name, "warn", f"{text}{self._of(event)}; {drop}")
 
     def _coded(self, name: str, value: NDArray[Any], y: NDArray[Any]) -> Suspect | None:
-        """Report a column of few whole numbers that may be codes rather than amounts.
-
-        They may be codes if the share of the positive class, in order of the numbers, rises and then falls or falls and
-        then rises.
-        """
+        """Report a column of few whole numbers that may be codes rather than amounts."""
         if len(self.classes) != 2 or not _few(value):
             return None
         values, code = np.unique(value, return_inverse=True)

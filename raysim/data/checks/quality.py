@@ -179,11 +179,7 @@ class _Checks:
         return Suspect(column.name, "ask", f"{text} and varies elsewhere: was it filled in?")
 
     def _units(self, column: _Column) -> Suspect | None:
-        """Report a measurement that is in another unit at some hospitals.
-
-        The quartiles of hospitals with low and with high values must differ by the factor between two units, or as
-        degrees Celsius and Fahrenheit do.
-        """
+        """Report a measurement that is in another unit at some hospitals."""
         sides = _two_sides(column.quartiles())
         if sides is None:
             return None

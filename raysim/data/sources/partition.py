@@ -28,9 +28,8 @@ def dirichlet(labels: Ids, hospitals: int, alpha: float, seed: int, *, min_size:
     """Return the hospital of each row, ``[n]``. Each class is divided among hospitals by shares from a symmetric
     Dirichlet distribution with parameter ``alpha``.
 
-    The shares of each class of ``labels [n]`` are sampled in turn, and its shuffled rows are divided accordingly. A
-    hospital that already has ``n / hospitals`` rows gets no rows of later classes. With small ``alpha``, hospitals have
-    few classes; with large ``alpha``, their class shares are about those of all rows.
+    A hospital that already has ``n / hospitals`` rows gets no rows of later classes. With small ``alpha``, hospitals
+    have few classes; with large ``alpha``, their class shares are about those of all rows.
 
     Sampling is repeated up to 1000 times, until every hospital has at least ``min_size`` rows. Raises ``DataError`` if
     all tries fail, if there are too many hospitals for the number of rows, or if ``alpha`` is too large for sampling.
@@ -69,10 +68,9 @@ def similarity(labels: Ids, hospitals: int, share: float, seed: int) -> Ids:
     """Return the hospital of each row, ``[n]``. A ``share`` of all rows is divided at random, and the others in order
     of their labels.
 
-    The first ``round(share n)`` of the shuffled rows stay in random order; the others are sorted by label. Of each of
-    the two sets with ``m`` rows, hospital ``j`` of ``H`` gets positions ``floor(j m / H)`` to
-    ``floor((j + 1) m / H) - 1``. With a share of 1, all hospitals have about the same class shares. With a share of 0,
-    each hospital has only one or a few classes.
+    The first ``round(share n)`` of the shuffled rows stay in random order; the others are sorted by label. With a share
+    of 1, all hospitals have about the same class shares. With a share of 0, each hospital has only one or a few
+    classes.
 
     Raises ``DataError`` if a hospital would get no row.
     """

@@ -1,7 +1,7 @@
 """Pooled data sets without hospitals, divided among clients by a partition protocol.
 
-The configuration gives the number of clients and the partition, which decides how much clients differ. Each client's
-rows are divided 80/20 into training and test, stratified by class, as ``data.split: {column: part}`` uses them.
+The configuration gives the number of clients and the partition, which decides how much clients differ. For
+``data.split: {column: part}``, each client's rows are divided 80/20 into training and test, stratified by class.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A row of hospital ``h`` is generated as follows; names in code style such as ``s
 :class:`Synthetic`:
 
 1. A patient has a severity ``s ~ N(0, 1)`` and latent features ``z_j = r_j s + sqrt(1 - r_j^2) e_j`` with
-   ``e_j ~ N(0, 1)``. Here ``r_j`` is the correlation with severity. All ``z_j`` are standard normal.
+   ``e_j ~ N(0, 1)``. Here ``r_j`` is the correlation with severity.
 2. The logit of death is ``c_h + signal * z.b_h``, where ``b_h`` is scaled so that ``z.b_h ~ N(0, 1)``. A part of
    ``b_h`` is common to all hospitals. The rest differs between practice groups (by ``group_effects``) and between
    hospitals (by ``site_effects``).

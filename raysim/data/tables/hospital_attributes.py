@@ -21,8 +21,8 @@ UNKNOWN, MIXED = "unknown", "mixed"
 def hospital_attributes(
     given: Sequence[str] | Mapping[str, Mapping[str, str]], table: pa.Table, silo: NDArray[Any]
 ) -> tuple[dict[str, dict[str, str]], list[str]]:
-    """Return ``{hospital: {attribute: value}}``, and warnings of values that differ within a hospital or in spelling
-    alone.
+    """Return ``{hospital: {attribute: value}}``, and warnings about values that differ within a hospital or only in
+    spelling.
 
     ``given`` are the names of columns, or a mapping from each attribute to the value of each hospital. ``silo [N]`` is
     the hospital of each row of ``table``. Raises ``DataError`` if the mapping names a hospital without rows.

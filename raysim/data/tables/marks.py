@@ -18,8 +18,8 @@ def without_marks(
     """Return the table with nulls for the texts and numbers that the configuration declares as missing values (marks),
     and a warning for each mark that does not occur.
 
-    Marks for all columns are not replaced in the columns ``skipped``. If they occur in a column of ``protected``, a
-    mapping from columns to their roles, ``DataError`` is raised.
+    Marks that are declared for all columns are not replaced in the columns ``skipped``. If one of them occurs in a
+    column of ``protected``, a mapping from columns to their roles, ``DataError`` is raised.
     """
     by_column = isinstance(reading.na_values, Mapping)
     columns, met = {}, set[tuple[str, str]]()

@@ -1,7 +1,4 @@
-"""The eICU tables as DuckDB views over their files, and one-line errors for files that cannot be read.
-
-A view scans its file each time it is queried. Data beyond DuckDB's memory limit are moved to a temporary folder.
-"""
+"""The eICU tables as DuckDB views over their files, and one-line errors for files that cannot be read."""
 
 from __future__ import annotations
 
