@@ -23,8 +23,8 @@ Tested = Mapping[str, tuple[float, float]]
 
 
 def falls(choice: Choice, tested: Tested | None) -> list[str]:
-    """Return a warning for each objective in which the recommended trial is worse on test than on validation rows by
-    more than the share :data:`LARGE` of its range.
+    """Return a warning for each objective in which the recommended trial is far worse on test than on validation rows
+    (:data:`LARGE`).
     """
     if choice.recommended is None or not tested:
         return []

@@ -46,7 +46,7 @@ class Choice:
     front: NDArray[np.bool_]
     """Which trials are in the Pareto set, ``[n]``."""
     crowding: Floats
-    """The crowding distance of each trial, ``[n]`` (:func:`raysim.tune.pareto.crowding`); NaN outside the Pareto
+    """The crowding distance of each trial (:func:`raysim.tune.pareto.crowding`), ``[n]``; NaN outside the Pareto
     set."""
     reference: tuple[float, ...]
     """The point from which the hypervolume is measured: a value of each objective, ``[d]``."""
@@ -131,7 +131,7 @@ def headline(choice: Choice) -> str:
 
 
 def reason(choice: Choice) -> list[str]:
-    """Return sentences on why the trial is recommended, and how far it is from the best trial in each objective."""
+    """Return sentences on why the trial is recommended and how far it is from the best in each objective."""
     if choice.knee is None or choice.recommended is None:
         judged = [trial.means().get("hospitals", math.inf) for trial in choice.trials]
         few = [name for name in choice.sweep.names if name in MANY and min(judged, default=math.inf) < FEW_HOSPITALS]

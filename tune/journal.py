@@ -106,8 +106,8 @@ def digest(path: Path) -> str:
 
 
 def working(folder: Path) -> Path:
-    """Return the working folder in which the sweep in ``folder`` was begun, or the current one if that is unknown or
-    missing.
+    """Return the working folder in which the sweep in ``folder`` was begun; if it is unknown or missing, the current
+    one.
     """
     first, whole, _ = _content(folder / JOURNAL).partition(b"\n")
     begun = _header(folder / JOURNAL, first).working if whole else None

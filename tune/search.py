@@ -135,9 +135,7 @@ def _distribution(dimension: Dimension) -> Any:
 
 
 def objectives(trial: Finished, sweep: Sweep) -> list[float] | None:
-    """Return a trial's objectives in the sweep's order, NaN where too few hospitals define them; None for a failed
-    trial.
-    """
+    """Return a trial's objectives in the sweep's order, NaN where undefined; None for a failed trial."""
     if trial.status == "failed":
         return None
     means = trial.means()

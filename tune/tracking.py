@@ -101,7 +101,7 @@ class SweepTracker(Sender):
 
     @property
     def address(self) -> str:
-        """Return a server's page of the trials in MLflow, or the command that opens a local store.
+        """Return the page of a server with the trials in MLflow, or the command that opens a local store.
 
         It is empty if there is no store, or if the address may contain a password.
         """
@@ -284,8 +284,8 @@ def background_plots(space: Space) -> tuple[list[str], list[str]]:
 
 
 def searched(params: Params, space: Space) -> dict[str, Any]:
-    """Return a trial's hyper-parameters, with decimal logarithms of keys on a logarithmic scale, because MLflow has no
-    such axes.
+    """Return a trial's hyper-parameters, with added decimal logarithms of keys that are searched on a logarithmic
+    scale.
     """
     logarithms = {
         f"{LOGARITHM}{key}": math.log10(value)

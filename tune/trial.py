@@ -1,7 +1,6 @@
 """One trial: its configuration, run with every seed on hospitals that trials share.
 
-A trial is only the server's side of its runs and leaves no state at hospitals, so its results do not depend on other
-trials.
+A trial leaves no state at hospitals, so its results do not depend on other trials.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Types of the arrays that most modules use, and rounding of shares to whole numbers that keep their sum."""
+"""Types of the arrays that most modules use, and the rounding of shares to whole numbers with a given sum."""
 
 from __future__ import annotations
 

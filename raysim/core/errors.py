@@ -60,7 +60,7 @@ class PrivacyBroken(RaysimError):
 
 
 class HospitalFailed(RaysimError):
-    """An error in the user's code while it trains, evaluates or computes a reply at a hospital."""
+    """An error in the user's code during training, evaluation or a reply at a hospital."""
 
 
 SYSTEM = {

@@ -1,9 +1,8 @@
 """Sums that do not depend on the order of their terms.
 
-The result of a floating-point addition depends on the order of the terms, and hence on how hospitals are distributed
-over actors. Terms are therefore rounded to multiples of 2^-44 (6e-14, a millionth of the resolution of float32
-parameters near 1). The rounded terms are added as 64-bit integers without error, so the sum is always the same, bit for
-bit.
+The result of a floating-point sum depends on the order of the terms, and hence on how hospitals are distributed over
+actors. Terms are therefore rounded to multiples of 2^-44 (6e-14, a millionth of the resolution of float32 parameters
+near 1). The rounded terms are added as 64-bit integers without error, so the sum is always the same, bit for bit.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ def as_yaml(value: Any) -> str:
 
 
 def is_unicode(text: str) -> bool:
-    """Return whether a text can be written to a file, that is, contains no single surrogate."""
+    """Return whether a text can be written to a file; a text with half of a UTF-16 pair (a surrogate) cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -36,7 +36,7 @@ MOST_NAMED = 5
 
 @dataclass(frozen=True)
 class Recipe:
-    """The settings for building a federation from the records of a data source; see :func:`raysim.data.build.build`."""
+    """The settings of :func:`raysim.data.build.build`."""
 
     split: Split
     preprocessing: str

@@ -117,7 +117,7 @@ def _reserved(source: Source, split: Split) -> Source:
 
 
 def read(source: Source) -> Records:
-    """Return the records of ``source``, from the cache if they have been read before."""
+    """Return the records of ``source``, from the cache if possible."""
     return _records(source, cache.source_key(source, source.files()))
 
 

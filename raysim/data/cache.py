@@ -127,7 +127,7 @@ def _content(path: Path) -> str:
 
 
 def check() -> None:
-    """Raise ``DataError`` if the cache folder cannot be written; to be called before long work."""
+    """Raise ``DataError`` if the cache folder cannot be written."""
     with _writing():
         cache_folder().mkdir(parents=True, exist_ok=True)
         os.rmdir(tempfile.mkdtemp(prefix=_MAKING, dir=cache_folder()))

@@ -79,7 +79,8 @@ class Categorical:
 
     @cached_property
     def compared_as(self) -> Literal["truth", "number", "digits", "text"]:
-        """How texts are compared with the categories: as truth values or numbers if all categories are, else as texts.
+        """How texts are compared with the categories: as truth values if all categories are truth values, as numbers if
+        all are numbers, else as texts.
 
         Numbers are compared as float64, because other programs may have stored them so. If two categories are equal as
         float64, all their digits are compared (``digits``).
@@ -154,7 +155,7 @@ class Preprocessing:
 
     @property
     def scaling(self) -> tuple[Floats, Floats]:
-        """The mean to subtract from each feature with values and the scale to divide by, ``[D]`` each; 0 and 1 for
+        """The mean to subtract and the scale to divide by, ``[D]`` each, for the features with values; 0 and 1 for
         categories.
         """
         each = [(c.mean, c.scale) if isinstance(c, Numeric) else (0.0, 1.0) for c in self.columns for _ in c.values]
@@ -349,6 +350,4 @@ def _truth(text: str) -> bool | None:
 
 
 _COMPARED: dict[str, Callable[[str], Any]] = {"truth": _truth, "number": _number, "digits": _exact, "text": str}
-"""For each value of :attr:`Categorical.compared_as`, the conversion before a comparison; None for an unsuitable
-text.
-"""
+"""For each value of :attr:`Categorical.compared_as`, the conversion of texts before a comparison (None: unsuitable)."""

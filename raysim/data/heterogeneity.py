@@ -79,8 +79,8 @@ def label_spread(federation: Federation, part: str = "train") -> dict[str, float
     name.
 
     ``std_between`` is the population standard deviation of hospitals' mean labels around the mean of all rows.
-    ``std_within`` is the population standard deviation of rows around their hospital's mean. For the two standard
-    deviations hospitals are weighted by rows, so their squares add up to the variance of all rows. ``between_share`` is
+    ``std_within`` is the population standard deviation of rows around their hospital's mean. Hospitals are weighted by
+    rows, so that the squares of the two standard deviations add up to the variance of all rows. ``between_share`` is
     the share of the variance that is between hospitals (the squared correlation ratio), NaN for a constant label.
     """
     home, rows = _home(federation, part)

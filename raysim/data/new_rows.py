@@ -1,7 +1,7 @@
 """Read new rows with the columns that a run was trained with, from a CSV or Parquet file or a data frame.
 
-Other columns are ignored. All columns must be present, because without one that was left out by mistake all its values
-would count as missing. Single values may be missing in any column.
+Other columns are ignored. All columns must be present: a column left out by mistake would count as missing in all rows.
+Single values may be missing in any column.
 """
 
 from __future__ import annotations

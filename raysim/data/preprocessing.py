@@ -76,7 +76,7 @@ class Scaler:
         """Compute means and standard deviations from two passes: ``first`` are sums of values, ``second`` sums of their
         differences from the mean.
 
-        The second pass makes standard deviations accurate that are far smaller than the mean.
+        With the second pass, standard deviations are accurate even if they are far smaller than the mean.
         """
         mean = _mean(first)
         std = np.sqrt(second.squares / np.maximum(second.count, 1))

@@ -179,7 +179,7 @@ def trial_rows(choice: Choice, keys: Sequence[str]) -> list[Row]:
 
 
 def trial_data(choice: Choice, keys: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the data of each trial for the page's script, by the index to which points in charts refer."""
+    """Return the data of each trial for the page's script, in which points of charts refer to the trial's index."""
     trials = []
     for i, trial in enumerate(choice.trials):
         values = {

@@ -223,7 +223,7 @@ def axis(choice: Choice, j: int, further: tuple[float, float] = (math.nan, math.
 def scale(choice: Choice, key: str, space: Space) -> tuple[Axis, Floats]:
     """Return the axis of a searched key, and each trial's position on it.
 
-    An axis of numbers is logarithmic if the key's scale is, or if the numbers that were tried are spaced so.
+    An axis of numbers is logarithmic if the key's scale is, or if the tried numbers are spaced logarithmically.
     """
     values = [trial.params.get(key) for trial in choice.trials]
     given = [value for value in values if value is not None]

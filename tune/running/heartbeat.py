@@ -22,7 +22,7 @@ COUNTED_SECONDS = 10.0
 
 
 class Pulse:
-    """The file that the trial with Ray Tune's name ``trial`` touches as its heartbeat."""
+    """The file that a trial touches as its heartbeat; ``trial`` is its name in Ray Tune."""
 
     def __init__(self, folder: Path, trial: str) -> None:
         self._path = folder / trial

@@ -18,11 +18,11 @@ from raysim.tune.running.places import Hospitals
 from raysim.tune.trial import Trial, continued, figures
 
 MEMORY = 2**20
-"""The bytes of memory that a trial requests from Ray, which must be some resource other than the actors' CPUs."""
+"""The bytes of memory that a trial requests from Ray, because it must request something and CPUs may be reserved."""
 
 
 STATE = "standing-{}.safetensors"
-"""The checkpoint's file with the state of a seed's run (index ``{}``), missing before the run begins."""
+"""The name of a checkpoint's file with the state of one run; the seed's index replaces ``{}``."""
 
 
 class TrialProcess(Trainable):  # type: ignore[misc]

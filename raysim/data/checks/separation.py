@@ -102,8 +102,7 @@ class Cells:
 def separation(cells: Cells, event: int, *, directed: bool = False) -> Separation:
     """Compute how well the values of ``cells`` rank rows of class ``event`` above other rows of the same hospital.
 
-    Whether high or low values indicate the class is chosen over all hospitals together; with ``directed``, high values
-    do.
+    With ``directed``, high values indicate the class; else the direction is chosen once, over all hospitals.
     """
     k = cells.counts[:, event].astype(np.float64)
     others = cells.counts.sum(axis=1) - k

@@ -1,4 +1,4 @@
-"""Findings of the checks of a table before training, as plain values, and the rows that the checks read."""
+"""Findings of the checks of a table, as plain values, and the rows that the checks read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Federations with another division of each hospital's rows into training and test, and with added rows."""
+"""Federations with another division of rows into training and test, and with added rows."""
 
 from __future__ import annotations
 

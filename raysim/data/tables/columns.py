@@ -117,7 +117,7 @@ def plain_text(table: pa.Table, name: str, field: str) -> pa.ChunkedArray:
 
 
 def number_texts(column: pa.ChunkedArray, numbers: pa.ChunkedArray, name: str, field: str) -> pa.ChunkedArray:
-    """Return texts that are all numbers in canonical form; ``numbers`` are the same values as numbers.
+    """Return ``column``, whose texts are all numbers, in canonical form; ``numbers`` are the same values as numbers.
 
     Raises ``DataError`` for infinite numbers.
     """
@@ -127,7 +127,7 @@ def number_texts(column: pa.ChunkedArray, numbers: pa.ChunkedArray, name: str, f
 
 
 def canonical(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return texts that are all numbers in the form of :func:`canonical_number`."""
+    """Return ``column``, whose texts are all numbers, in the form of :func:`canonical_number`."""
     encoded = pc.dictionary_encode(column).combine_chunks()
     texts = pa.array([canonical_number(text) for text in encoded.dictionary.to_pylist()], pa.string())
     return pa.chunked_array([texts.take(encoded.indices)], pa.string())

@@ -54,7 +54,7 @@ def with_points(
     - ``recognise``: whether a comma can be recognised as the decimal mark in columns other than ``numeric``.
     - ``as_text``: columns that are never numbers.
     - ``where``: the table's name in errors, which begin with ``field``.
-    - ``usual``: the decimal mark to assume if either is possible.
+    - ``usual``: the decimal mark to assume if both marks are possible.
     - ``numeric``: columns that are numbers, whatever other texts they contain.
 
     Raises ``DataError`` for commas that may have either meaning, and for decimal commas and points in one column.

@@ -145,7 +145,7 @@ def limited(table: pa.Table, name: str, reading: Reading) -> pa.Table:
 
 
 def typed(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, Finding | None]:
-    """Convert texts that are all numbers or all truth values; else return them unchanged, and what was found in
+    """Convert texts that are all numbers or all truth values; return other texts unchanged, and what was found in
     them.
     """
     numbers = cast(column, pa.float64())

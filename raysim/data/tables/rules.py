@@ -48,8 +48,8 @@ class Reading:
     units: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def marks(self, column: str) -> tuple[str, ...]:
-        """Return the configured texts that mean a missing value in ``column``, for a decimal comma also with a
-        point.
+        """Return the configured texts that mean a missing value in ``column``; with a decimal comma, also their
+        spellings with a point.
         """
         marks = self.na_values.get(column, ()) if isinstance(self.na_values, Mapping) else self.na_values
         return tuple(dict.fromkeys([*marks, *map(pointed, marks)])) if self.decimal == "," else marks

@@ -27,7 +27,7 @@ from raysim.data.tables.reading import filled, filled_table, unquoted_table
 from raysim.data.tables.text_form import NO_KEYS, SEPARATORS, Form, Keys, form_of, holds_values
 
 INDEX = re.compile(r"__index_level_\d+__")
-"""The pattern of the name of an unnamed index that pandas stores in a Parquet file; the column is no data."""
+"""The pattern of the names of indices that pandas stores in Parquet files; they are not data."""
 
 
 MOST_COLUMNS = 30_000

@@ -70,7 +70,7 @@ class Files:
         return self.table.append_column(column, pa.array(names, pa.string()))
 
     def placed(self, text: str) -> str:
-        """Replace ``row N`` in a sentence, which counts rows of all files from 1, by the row in its file.
+        """Replace ``row N`` in a sentence, counted over all files, by the row's number in its file.
 
         The file's name is added if there are several files.
         """

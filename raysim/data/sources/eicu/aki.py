@@ -53,8 +53,7 @@ def label(connection: duckdb.DuckDBPyConnection, tables: Collection[str]) -> tup
     """Write labels into the table ``stays``, mark the stays without a possible prediction, and return notes and
     warnings.
 
-    A label says whether kidney injury begins in the :data:`AHEAD` hours after the prediction time and before the stay
-    ends.
+    A label says whether kidney injury begins within :data:`AHEAD` hours of the prediction time, before the stay ends.
     """
     connection.execute(f"SET VARIABLE ahead = {AHEAD * 60}")
     connection.execute(f"CREATE TEMP TABLE kidneys AS {sql('aki')}")
@@ -104,9 +103,7 @@ def _missed(tables: Collection[str]) -> list[str]:
 
 
 def by_kind(columns: Mapping[str, NDArray[np.float32]]) -> pd.DataFrame:
-    """Return measured features as numbers, and sex and flags as categories, because clustering treats the two kinds
-    differently.
-    """
+    """Return measured features as numbers, and sex and flags as categories, which clustering treats differently."""
     flags = {feature for domain in FLAGS for feature in DOMAINS[domain]}
     values_of: dict[str, Any] = {}
     for name, values in columns.items():
