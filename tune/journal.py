@@ -34,7 +34,8 @@ Status = Literal["completed", "stopped", "failed"]
 class Finished:
     """A trial that has ended: ``completed`` all rounds, ``stopped`` early by the scheduler, or ``failed``.
 
-    ``rounds`` has the rounds of each seed's run, and ``finals`` its metrics in the last evaluated round.
+    ``rounds`` has the rounds of each seed's run, and ``finals`` its final metrics; for a stopped trial, those of its
+    last evaluated round.
     """
 
     number: int

@@ -1,4 +1,4 @@
-"""Types of the arrays that most modules use, and the rounding of shares to whole numbers with a given sum."""
+"""Types of the arrays that most modules use, and rounding to whole numbers with a given sum."""
 
 from __future__ import annotations
 

@@ -68,8 +68,8 @@ class _Rows:
 
 
 def assemble(records: Records, recipe: Recipe, source: str, into: Path, checked: Found | None = None) -> dict[str, Any]:
-    """Return the arguments, except the folder, with which :func:`raysim.data.federation.write` stores the federation of
-    ``records``.
+    """Return the arguments, except folder and fingerprint, with which :func:`raysim.data.federation.write` stores the
+    federation of ``records``.
 
     Features are stored in the folder ``into``. ``checked`` are the findings of an earlier check of the same rows; with
     None the rows are checked here. ``source`` is the data source's name, for error messages.

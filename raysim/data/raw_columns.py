@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CHUNK = 65_536
-"""The number of rows that are processed at a time, to limit the memory for a large table."""
+"""The number of rows that are processed at a time, to limit memory."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
