@@ -172,7 +172,7 @@ class ClassCounts:
 
 @dataclass(eq=False)
 class ErrorSums:
-    """Sums of errors and of labels over the rows of each of ``S`` hospitals; see :class:`raysim.metrics.summed.Errors`."""
+    """Sums of errors and labels over the rows of each of ``S`` hospitals; see :class:`raysim.metrics.summed.Errors`."""
 
     width: float
     """The width of the label's declared range."""

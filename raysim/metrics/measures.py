@@ -151,7 +151,7 @@ NAN_BIN = 0xFFFF
 
 
 def score_histogram(margins: ArrayLike, y: ArrayLike) -> ScoreHistogram:
-    """Return the histogram of ``margins [n]`` (log odds of class 1), separately for each class in ``y [n]`` (0 or 1)."""
+    """Return the histogram of ``margins [n]`` (log odds of class 1), separately for each class of ``y [n]``."""
     labels = np.asarray(y)
     with np.errstate(all="ignore"):
         z = np.asarray(margins, dtype=np.float32)

@@ -17,7 +17,7 @@ Rows = NDArray[Any]
 
 @dataclass(eq=False)
 class BinaryRows:
-    """Scores of ``n`` rows of two classes in ``S`` segments (hospitals), and what several metrics are computed from."""
+    """Scores of ``n`` rows of two classes in ``S`` segments (hospitals), and what metrics are computed from."""
 
     z: Rows
     """The margin of each row, which is the predicted log odds of the event, ``[n]``."""
@@ -67,7 +67,7 @@ class BinaryRows:
 
 @dataclass(eq=False)
 class ClassRows:
-    """Scores of ``n`` rows of ``C`` classes in ``S`` segments (hospitals), and what several metrics are computed from."""
+    """Scores of ``n`` rows of ``C`` classes in ``S`` segments (hospitals), and what metrics are computed from."""
 
     z: Rows
     """The logit of each row for each class, ``[n, C]``."""
