@@ -15,7 +15,7 @@ PICTURES = Section("pictures", "Pictures", "{{ parts.figures_shown(pictures) }}\
 def setting(title: str, *, facts: bool = True) -> Section:
     """Return the section on how to reproduce the numbers of a page.
 
-    With ``facts``, it lists the page's own facts instead of facts about the data.
+    With ``facts``, it lists the page's own facts and none about the data.
     """
     return Section("setting", title, "{{ parts.setting(provenance, links%s) }}" % (", facts" if facts else ""))
 
@@ -23,9 +23,9 @@ def setting(title: str, *, facts: bool = True) -> Section:
 def plain(
     name: str, kind: str, sections: Sequence[Section], pictures: str = "Pictures", last: str = "What was run"
 ) -> Sheet:
-    """Build the layout of a page: the conclusions, then ``sections``, then plots, then the settings of the command.
+    """Build the layout of a page: conclusions, ``sections``, plots, and settings of the command.
 
-    The plots have the heading ``pictures``, and the settings the heading ``last``.
+    ``pictures`` and ``last`` are the headings of plots and settings.
     """
     whole = (ANSWER, *sections, replace(PICTURES, title=pictures), setting(last))
     return Sheet(name, kind, whole, scripts=("figures.js",))
