@@ -97,7 +97,9 @@ class ClassCounts:
     """Number of rows of each class that are classified wrongly (0 on the last axis) and correctly (1), ``[S, C, 2]``.
     """
     largest_loss: ClassVar[float] = float(SOFTPLUS[0])
+    """The largest log loss that a row can have."""
     largest_error: ClassVar[float] = 2.0
+    """The largest sum over classes of squared errors of a row."""
 
     @cached_property
     def n(self) -> Floats:

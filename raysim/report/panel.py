@@ -56,6 +56,7 @@ Sent = Mapping[tuple[str, str, int], Sketched]
 
 
 def sent(results: Sequence[Result]) -> Sent:
+    """Collect the sums that hospitals have sent about models."""
     return {
         (result.label, model, result.seed): Sketched(result.federation.hospitals, sums)
         for result in results
@@ -125,6 +126,7 @@ class Panel:
         return Panel(kind, place, figure, rows, present, sketches, alike, tuple(order))
 
     def among(self, hospitals: NDArray[np.bool_]) -> Panel:
+        """Restrict the panel to the hospitals for which ``hospitals [H]`` is True."""
         return replace(
             self,
             figure=self.figure[..., hospitals],

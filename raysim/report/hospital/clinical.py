@@ -31,6 +31,7 @@ LEAST = 5
 """Values based on fewer patients than this are removed from pages for sharing."""
 
 ROUNDING = 1e-9
+"""Net benefits that differ by less than this are treated as equal."""
 
 Columns = list[tuple[str, float | None, str, int]]
 """For each column of a table, its metric, decision threshold (None: none), heading and decimals."""

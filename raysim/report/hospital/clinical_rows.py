@@ -57,6 +57,7 @@ class ClinicalRows:
 
     @cached_property
     def by_figure(self) -> dict[str, list[dict[str, Any]]]:
+        """The rows of ``figures`` as dictionaries, by the name of the metric."""
         rows: dict[str, list[dict[str, Any]]] = {}
         for row in self.figures.to_dict("records"):
             rows.setdefault(str(row["figure"]), []).append({str(name): value for name, value in row.items()})

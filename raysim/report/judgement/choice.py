@@ -32,6 +32,8 @@ LESS = 0.67
 
 @dataclass(frozen=True)
 class Choice:
+    """The recommended method and the reason for it."""
+
     index: int
     """The index of the recommended method among the compared methods."""
     why: Why

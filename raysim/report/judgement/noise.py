@@ -87,6 +87,7 @@ def slope_of(sums: PairSums, sizes: Sequence[int]) -> SizeSlope:
 
 
 def draws_for(hospitals: int) -> int:
+    """Return how many federations are simulated; fewer for many hospitals, to limit the time."""
     return max(FEWEST_DRAWS, min(DRAWS, MOST_HOSPITALS // max(hospitals, 1)))
 
 

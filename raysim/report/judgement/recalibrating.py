@@ -29,6 +29,8 @@ PRINTED = 0.5e-4
 
 @dataclass(frozen=True)
 class Proposal:
+    """Whether to recalibrate a model, and why."""
+
     worth: bool
     """Whether calibration differs demonstrably between hospitals, they have enough rows, and log loss would fall."""
     text: str

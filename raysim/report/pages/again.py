@@ -26,6 +26,7 @@ from raysim.storage.resume import FILE as RESUME
 FILE = "report.json"
 
 LONGEST = 80
+"""A hospital's name is cut to this many characters in a file name."""
 
 SHARED = "report-for-sharing.html"
 """The file name of a page for sharing."""

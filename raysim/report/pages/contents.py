@@ -35,6 +35,8 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
+    """A table row: a name and its cells."""
+
     name: str
     cells: Sequence[Cell]
 

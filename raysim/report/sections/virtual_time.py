@@ -15,6 +15,7 @@ from raysim.report.tables import KEYS, labels
 from raysim.report.terminal.tables import titled
 
 AXES = (("virtual_seconds", 1.0, "virtual time, seconds"), ("bytes", 1e6, "megabytes exchanged"))
+"""For each horizontal axis: the column, the number that divides it, and the title."""
 
 POINTS = 400
 """The number of positions on the horizontal axis at which the curves of several seeds are averaged."""

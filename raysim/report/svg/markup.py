@@ -29,6 +29,7 @@ def element(name: str, /, *children: str, **attributes: object) -> Markup:
 
 
 def joined(parts: Any) -> Markup:
+    """Concatenate parts of markup without escaping them."""
     return Markup("").join(parts)
 
 

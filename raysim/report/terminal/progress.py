@@ -57,6 +57,7 @@ def waiting(console: Console, text: str) -> Iterator[Callable[[str], None]]:
 
 
 def say(console: Console, text: str) -> None:
+    """Print a sentence: wrapped at words in a terminal, otherwise in one line."""
     console.print(text, soft_wrap=not console.is_terminal, highlight=False, markup=False)
 
 

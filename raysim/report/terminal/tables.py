@@ -115,6 +115,7 @@ def ranking(kind: TaskKind, headlines: Iterable[float], *, few: bool = False) ->
 
 
 def titled(title: str) -> Table:
+    """Build an empty table with a title, in the style of all commands."""
     return Table(title=escape(title), title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
 
 
