@@ -103,8 +103,8 @@ class ClassCounts:
 
     @cached_property
     def n(self) -> Floats:
-        """The number of rows at each hospital, ``[S]``, from ``calls``: the total of the bins would have the noise of
-        all bins.
+        """The number of rows at each hospital, ``[S]``. It is computed from ``calls``, because the bins would add the
+        noise of all bins.
         """
         return np.asarray(self.calls.sum(axis=(1, 2)))
 
@@ -187,8 +187,8 @@ class ErrorSums:
 
     @property
     def spread(self) -> Floats:
-        """The sum of squared distances of each hospital's labels from their mean, ``[S]``, with the declared range
-        scaled to -1 to 1.
+        """The sum of squared distances of each hospital's labels from their mean, ``[S]``, with labels scaled so that
+        their declared range is -1 to 1.
         """
         return self.places - self.place * self.place / self.count
 

@@ -42,7 +42,7 @@ def equity(auroc: ArrayLike, test_rows: ArrayLike, stays: ArrayLike) -> dict[str
     - ``undefined``: the number of hospitals with test rows and an undefined metric; ``hospitals``: ``M``.
 
     All except ``auroc`` are unweighted. For ``M = 0``, all except ``undefined`` and ``hospitals`` are NaN. For ``M <
-    2``, ``gini``, ``std``, ``size_bias`` and ``size_bias_abs`` are NaN. ``size_bias`` is NaN also if all sizes are
+    2``, ``gini``, ``std``, ``size_bias`` and ``size_bias_abs`` are NaN. Both size biases are NaN also if all sizes are
     equal or one is 0.
     """
     return over_hospitals("auroc", auroc, test_rows, stays, larger=True)
@@ -204,7 +204,7 @@ def paired_interval(
 
     Hospitals are sampled with replacement ``draws`` times, with the same sample for ``a``, ``b`` and all seeds;
     differences are averaged over seeds. Only hospitals with test rows and a defined metric under both strategies count.
-    A seed without such hospitals is left out, and so is a sample that has none of them in another seed.
+    A seed without such hospitals is left out. A sample is left out if it has none in one of the other seeds.
 
     The limits are NaN for fewer than two hospitals.
     """

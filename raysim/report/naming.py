@@ -54,7 +54,7 @@ def names(table: pd.DataFrame, titles: Mapping[str, str]) -> dict[Key, str]:
 def distinct(labels: Iterable[str], titles: Mapping[str, str]) -> dict[str, str]:
     """Return a different name for each of ``labels``.
 
-    The name is the label's title, or the label if it has none. A label is added to a title that several share.
+    The name is the label's title, or the label if it has none. If labels share a title, each label is added to it.
 
     >>> distinct(["chip", "ifca"], {"chip": "Trees", "ifca": "Trees"})
     {'chip': 'Trees (chip)', 'ifca': 'Trees (ifca)'}

@@ -79,8 +79,8 @@ class Panel:
     sketches: Mapping[tuple[int, int], NDArray[np.float32]]
     """The sums ``[H, B]`` that hospitals sent, by the indices of model and seed."""
     alike: Mapping[tuple[int, int, int], Alike]
-    """The first model's main metric and sums on the fewer rows of the second, by the indices of both models and the
-    seed.
+    """The first model's main metric and sums on the rows of the second, which has fewer, by the indices of both models
+    and the seed.
     """
     names: tuple[str, ...] = ()
 

@@ -12,7 +12,7 @@ import numpy as np
 from raysim.statistics.differences.paired import Limits
 
 WIDEST = 0.5
-"""An interval of an AUROC is uninformative if it is wider than this; that of a difference, if it also includes 0.
+"""An interval of an AUROC is uninformative if it is wider than this; an interval of a difference must also include 0.
 
 The width of a difference is taken before the cut to possible values, since the cut narrows one side only.
 """

@@ -48,7 +48,7 @@ class Row:
 def plots(results: Sequence[Result], first: Sequence[str] = ()) -> list[Figure]:
     """Plot the coefficients of one run with their intervals; empty if no run has standard errors.
 
-    The first run with a label in ``first`` is used, or else another run, collapsed.
+    The first run with a label in ``first`` is used; the plot of another run is collapsed.
     """
     for result, name in having(COEFFICIENTS, results, first):
         figure = of_table(of_global_model(result.folder / COEFFICIENTS), name)
@@ -60,7 +60,7 @@ def plots(results: Sequence[Result], first: Sequence[str] = ()) -> list[Figure]:
 def having(file: str, results: Sequence[Result], first: Sequence[str]) -> Iterator[tuple[Result, str]]:
     """Iterate over the runs whose folder contains ``file``, with their names for captions.
 
-    Labels in ``first`` come first, and references last. The name of a single run is empty.
+    Runs with a label in ``first`` come first, and reference strategies last. The name of a single run is empty.
     """
     for result in sorted(results, key=lambda each: (each.label not in first, each.is_reference)):
         if (result.folder / file).is_file():

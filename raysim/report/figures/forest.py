@@ -61,7 +61,7 @@ class Row:
 def forest(evidence: Evidence, differences: pd.DataFrame, looks: Mapping[Key, Style]) -> list[Figure]:
     """Plot each method's difference from the reference strategy.
 
-    The result is empty without the reference or another method. ``differences`` are from
+    The result is empty if the reference was not run, or if there is no other method. ``differences`` are from
     :func:`raysim.report.tables.differences`.
     """
     if evidence.base is None:

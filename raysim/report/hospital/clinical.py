@@ -47,8 +47,8 @@ AT_THRESHOLDS = (
 def plots(served: Sequence[ClinicalRows], part: str = "test", first: Sequence[str] = ()) -> list[Figure]:
     """Return the decision curve, the calibration plots, and a table of clinical metrics with intervals.
 
-    The result is empty without clinical metrics. ``part`` names the evaluated rows, such as test. If labels are
-    ``first``, the first figures have only these models, and figures with all models follow, collapsed.
+    The result is empty without clinical metrics. ``part`` names the evaluated rows, such as test. If ``first`` has
+    labels, the first figures have only their models; figures with all models follow, collapsed.
     """
     measured = [each for each in served if len(each.figures)]
     if not measured:

@@ -39,13 +39,13 @@ class Gains:
     low: Floats
     """The lower limits of the intervals of ``value``, ``[H]``; NaN if there is none."""
     high: Floats
-    """The upper limits, ``[H]``; NaN if there is none."""
+    """The upper limits of these intervals, ``[H]``; NaN if there is none."""
     seeds: NDArray[np.int64]
     """The number of seeds for which each gain is defined, ``[H]``."""
     trained: int
     """The number of seeds with which both models were trained."""
     better: str
-    """The display name of the model with these gains."""
+    """The display name of the model whose gains these are."""
     against: str
     """The display name of the model with which ``better`` is compared."""
     kind: TaskKind
@@ -143,8 +143,8 @@ def compared_with(
 ) -> Key | None:
     """Return the model against which hospitals' gains are measured.
 
-    It is trained alone (``by_itself`` if there are several), or else of the strategy ``reference``. The result is None
-    if neither was run, or if it would be ``recommended``.
+    It is a model trained alone (``by_itself`` if there are several), or else a model of the strategy ``reference``. The
+    result is None if neither was run, or if it would be ``recommended``.
     """
     alones = [result for result in results if result.alone]
     alone = next((each for each in alones if by_itself and each.label == by_itself[0]), alones[0] if alones else None)

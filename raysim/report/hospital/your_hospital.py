@@ -32,7 +32,7 @@ PART_WORDS = {"train": "Training", "validation": "Validation", "test": "Test"}
 ALONE = "training alone"
 
 FLOOR = "calibration_error_floor"
-"""The expected calibration error of perfectly calibrated predictions, in ``clinical.csv``."""
+"""The metric of ``clinical.csv`` that is the expected calibration error of perfectly calibrated predictions."""
 
 CLINICAL = {
     "calibration_slope": "Calibration slope (1 is right)",

@@ -75,13 +75,13 @@ class MethodRow:
     low: float = float("nan")
     """The lower limit of the interval of ``difference``; NaN if there is none or it is uninformative."""
     high: float = float("nan")
-    """The upper limit; NaN if ``low`` is."""
+    """The upper limit of this interval; NaN if ``low`` is."""
     verdict: str = ""
     """How the method compares with the recommended one; empty if it is not compared.
 
     - ``better`` or ``worse``: a difference is demonstrated.
     - ``equal``: both limits of the interval are printed as 0 or, for AUROC, are within the margin of equivalence.
-    - ``no difference``: neither is demonstrated.
+    - ``no difference``: neither a difference nor equality is demonstrated.
     - ``one seed``: one training seed cannot compare methods.
     - ``says nothing``: the interval is too wide to be informative.
     """
@@ -110,7 +110,7 @@ class Card:
     recommended: str | None
     """The label of the recommended strategy; None if no use of its model is permitted."""
     taken: str
-    """The display name of the card's model; may be empty."""
+    """The display name of the model that the card is about; may be empty."""
     predicts: str
     """The predicted outcome, such as ``death in hospital``."""
     calibration: Mapping[str, Any] | None = None

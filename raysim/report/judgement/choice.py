@@ -7,8 +7,8 @@ A method is unbeaten if no other method is better. The rules apply in this order
 
 - If the reference strategy is unbeaten, choose it: the user named it before any result was known.
 - Else choose the unbeaten method with the best mean; methods better than the reference come first.
-- If an unbeaten method has a simpler model, only those with the simplest model remain. Choose the reference if it is
-  one of them, else the method with the best mean.
+- If an unbeaten method has a simpler model, only unbeaten methods with the simplest model remain. Choose the reference
+  if it is one of them, else the method with the best mean.
 - If unbeaten methods are equivalent to the chosen one, send at most :data:`LESS` times as many bytes, and have no more
   complex model, choose the one that sends the fewest bytes.
 """
@@ -42,14 +42,12 @@ class Choice:
     - ``better``: it is demonstrably better than the reference strategy.
     - ``reference``: it is the reference strategy itself.
     - ``unbeaten``: it has the best mean of the methods that no other method beats.
-    - ``simpler``: its model is simpler than that of the method chosen before.
+    - ``simpler``: its model is simpler than that of the method chosen by the other rules.
     """
     equals: tuple[int, ...]
     """The indices of the methods that are equivalent to the recommended method."""
     instead_of: int | None = None
-    """The index of an equivalent method that the recommended one replaced, because it sends clearly fewer bytes; or
-    None.
-    """
+    """The index of an equivalent method that sends clearly more bytes and was replaced; None if there is none."""
 
 
 def choose(

@@ -164,7 +164,8 @@ def run_card(
 ) -> Card:
     """Compose the decision card of one run, which is about the run's main model.
 
-    ``hospitals`` has the metrics of each hospital. ``noise`` is None if differences were not compared with chance.
+    ``hospitals`` has the metrics of each hospital. ``noise`` is None if differences between hospitals were not compared
+    with chance.
     """
     key = (result.label, list(result.outcome.figures)[-1])
     level, name = Panel.of(hospitals, sent([result])).level(key), result.title or result.label

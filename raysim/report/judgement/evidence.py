@@ -32,7 +32,7 @@ from raysim.statistics.differences.paired import Limits, Paired, equivalent
 from raysim.statistics.differences.simultaneous import adjusted, not_dominated
 
 FEWEST_SMALL = 5
-"""The fewest small hospitals at which a difference is reported."""
+"""A difference at small hospitals is reported only if at least this many qualify."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Evidence:
     better: NDArray[np.bool_]
     """Whether method i is demonstrably better than method j, at ``[i, j]`` of ``[E, E]``."""
     front: NDArray[np.bool_]
-    """Whether no other method dominates a method on main metric and worst decile, ``[E]``.
+    """Whether each method is dominated by no other on main metric and worst decile, ``[E]``.
 
     A method dominates another if it is demonstrably better on one of the two, and demonstrably worse on neither. The
     worst decile only counts with :data:`raysim.report.panel.MANY_HOSPITALS` hospitals or more.
@@ -80,7 +80,8 @@ class Evidence:
     of_references: tuple[Paired, ...]
     """For each of ``references``, its main metric minus that of the recommended method."""
     alone: int | None
-    """The index of training alone in ``references``, with the best mean if there are several; None if it was not run.
+    """The index of training alone in ``references``, the best if there are several; None if it was not run.
+
     """
     over_alone: tuple[Paired, ...]
     """For each of ``entries``, its main metric minus that of training alone; empty if training alone was not run."""
@@ -152,7 +153,7 @@ class Evidence:
         return -self.differences[j, i].difference, _turned(self.intervals[j, i])
 
     def alone_less(self, i: int) -> tuple[float, Limits]:
-        """Return training alone minus the method ``entries[i]``, with the interval as printed.
+        """Return the metric of training alone minus that of ``entries[i]``, with the interval as printed.
 
         An uninformative interval is :data:`raysim.report.possible.NOTHING`. The comparison must contain training alone.
         """

@@ -1,6 +1,6 @@
 """The part of the differences between hospitals, and between groups of patients, that chance alone explains.
 
-Seeds test on largely the same patients and are not independent, so tests and intervals use only the first one
+Runs with different seeds share most test patients, so tests and intervals use only the first seed
 (:mod:`raysim.statistics.chance.noise_floor`).
 """
 
@@ -34,8 +34,8 @@ FEWEST_DRAWS = 40
 """The smallest number of federations simulated: with 40, the smallest p-value is 1/41, below 2.5 %."""
 
 MOST_HOSPITALS = 10_000_000
-"""The largest number of hospitals in all federations simulated for one true spread, unless :data:`FEWEST_DRAWS` have
-more.
+"""The largest number of hospitals in all federations simulated for one true spread; but there are at least
+:data:`FEWEST_DRAWS` federations.
 """
 
 NO_SLOPE = SizeSlope(*[float("nan")] * 5)
@@ -51,7 +51,9 @@ class Noise:
     slope: SizeSlope
     """The slope of AUROC on the logarithm of hospital size; NaN for a numeric label."""
     gaps: Mapping[str, WithinGap] = field(default_factory=dict)
-    """For each attribute of patients, the gap in the metric between groups within hospitals; only of a main model."""
+    """For each attribute of patients, the gap in the metric between groups within hospitals; empty except for a main
+    model.
+    """
     pooled: Mapping[str, float] = field(default_factory=dict)
     """For each attribute of ``gaps``, the largest difference between groups over all rows, which mixes in differences
     between hospitals.
@@ -164,7 +166,7 @@ def table(noise_of: Mapping[tuple[str, str], Noise]) -> pd.DataFrame:
 
     - ``value``: the measure on the test rows.
     - ``floor`` with ``floor_low`` and ``floor_high``: its value if all hospitals had equal true performance.
-    - ``p``: the probability of a value at least as bad in that case.
+    - ``p``: the probability of a value at least as bad under equal true performance.
     - ``excess`` with its interval: what a true spread between hospitals adds to ``floor``.
     - ``true`` with its interval: the measure without the noise of finite test rows.
 

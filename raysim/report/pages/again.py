@@ -129,7 +129,7 @@ def _page(tree: Any, hospital: str | None, folder: Path, *, linked: bool) -> tup
 
 
 def _as_file(hospital: str) -> str:
-    """Convert a hospital's name to a part of a file name, unique by a digest."""
+    """Convert a hospital's name to a part of a file name; a digest keeps changed names unique."""
     safe = re.sub(r"[^\w.-]+", "_", hospital, flags=re.ASCII)[:LONGEST]
     if safe == hospital:
         return safe

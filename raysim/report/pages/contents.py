@@ -103,7 +103,7 @@ def difference_columns(table: pd.DataFrame) -> list[tuple[str, str, int]]:
 def difference_rows(table: pd.DataFrame, names: Sequence[str], differences: pd.DataFrame) -> list[Row]:
     """Return the rows of the table of differences from the reference strategy.
 
-    The mean has no interval: the page's plot of differences has joint ones, ``comparison.csv`` separate ones.
+    The mean has no interval here: the page's plot has joint intervals, and ``comparison.csv`` separate ones.
     """
     if differences.empty:
         return []
@@ -146,7 +146,8 @@ def noise_columns(table: pd.DataFrame, noise: Mapping[Key, Noise]) -> list[tuple
 def noise_rows(table: pd.DataFrame, names: Sequence[str], noise: Mapping[Key, Noise]) -> list[Row]:
     """Return the rows of the table that compares dispersion over hospitals with chance.
 
-    A row says whether hospitals demonstrably differ, and has each measure, its range under chance, and its excess.
+    A row says whether hospitals demonstrably differ, and has each measure, its range under chance, and its excess over
+    chance.
     """
     rows = []
     for name, key in zip(names, zip(table["strategy"], table["model"], strict=True), strict=True):

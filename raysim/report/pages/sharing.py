@@ -2,7 +2,7 @@
 
 - The page contains only the values that this module names.
 - A hospital's counts of rows or events become ranges. If the total of all hospitals reveals more about a count below
-  five, counts of this kind are left out for all.
+  five than its range does, counts of this kind are left out for all hospitals.
 - A hospital's metrics remain if at least five of its patients had the event and at least five did not, in every seed.
 """
 

@@ -1,4 +1,4 @@
-"""The section on the decision: the card in full, the reasons, and the evidence behind them."""
+"""The section on the decision: the decision card in full, the reasons, and their evidence."""
 
 from __future__ import annotations
 

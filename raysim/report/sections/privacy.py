@@ -21,7 +21,7 @@ def of_run(result: Result) -> str:
 def sentences(results: Sequence[Result]) -> tuple[str, ...]:
     """Describe the privacy guarantee of each strategy, and the joint guarantee against an observer of all runs.
 
-    With several seeds, it is the one with the largest epsilon. The result is empty without a guarantee.
+    With several seeds, the guarantee with the largest epsilon is described. The result is empty without a guarantee.
     """
     statements = [(result.label, result.outcome.privacy) for result in results]
     by_label: dict[str, Statement] = {}

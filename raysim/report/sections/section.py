@@ -60,14 +60,14 @@ class Material:
     per_seed: pd.DataFrame
     """The metrics over hospitals, with one row for each strategy, model and seed."""
     table: pd.DataFrame
-    """From :func:`raysim.report.tables.comparison`, for the models in ``distinct``."""
+    """The table from :func:`raysim.report.tables.comparison`, for the models in ``distinct``."""
     titles: Names
     """The display name of each model, by strategy and model."""
     distinct: Names
-    """As ``titles``, with one of each group of equal final models."""
+    """The display names of one model from each group of equal final models."""
     looks: Looks
     results: Sequence[Result]
-    """Empty if the page reports nothing on single hospitals."""
+    """The runs; empty if the page has nothing on single hospitals."""
     supplement: Supplement
     noise: Mapping[Key, Noise]
     compared: bool
@@ -79,7 +79,7 @@ class Material:
     rounds: pd.DataFrame | None = None
     """The metrics of rounds, with one row for each strategy, seed and evaluated round."""
     differences: pd.DataFrame | None = None
-    """From :func:`raysim.report.tables.differences`; None for a run."""
+    """The table from :func:`raysim.report.tables.differences`; None for a run."""
     evidence: Evidence | None = None
     """What the comparison demonstrates, with display names instead of labels; None for a run."""
     baseline: str = ""

@@ -27,7 +27,7 @@ def plots(
     """Plot a metric by virtual time and by bytes exchanged; empty without rows.
 
     ``table`` has the columns ``strategy, model, seed, virtual_seconds, bytes, value``, where ``value`` is the metric.
-    ``title`` names the metric, and ``titles`` the strategies by label; ``target`` is drawn as a line.
+    ``title`` names the metric; ``target`` is drawn as a line; ``titles`` are display names by label.
     """
     defined = table[table["value"].notna()]
     if defined.empty:

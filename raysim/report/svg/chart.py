@@ -181,7 +181,7 @@ class Chart(Frame):
     def ends(self, lines: Sequence[tuple[str, float, Style]]) -> None:
         """Write the name of each line on the right of the chart, at the height of its last value.
 
-        The chart needs ``right=ENDS`` units of space for them.
+        The chart needs ``right=ENDS`` units of space for the names.
         """
         heights = spread(self.up([value for _, value, _ in lines]).tolist(), LINE - 1, self._top, self._bottom)
         room = int((self.width - self._right - 8) / LETTER)

@@ -187,7 +187,7 @@ def figure(
 
 
 def sign_of(style: Style, lines: bool) -> Markup:
-    """Draw the marker of a legend entry, with ``lines`` on a line."""
+    """Draw the marker of a legend entry; with ``lines``, a line runs through it."""
     mark = style.marker(12.0, 8.0, 4.5)
     if not lines:
         return mark
@@ -195,7 +195,7 @@ def sign_of(style: Style, lines: bool) -> Markup:
 
 
 def legend(entries: Sequence[tuple[str, Style]], *, lines: bool = False) -> Legend:
-    """Build a legend of names with their markers, with ``lines`` on lines."""
+    """Build a legend of names with their markers; with ``lines``, a line runs through each marker."""
     items = []
     for name, style in entries:
         sign = element("svg", sign_of(style, lines), viewBox="0 0 24 16", class_="sign", aria_hidden="true")

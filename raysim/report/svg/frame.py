@@ -85,7 +85,7 @@ class Frame:
         return self._left + self.x.places(values) * (self._right - self._left)
 
     def up(self, values: ArrayLike) -> np.ndarray:
-        """Return positions on the vertical axis, in units of the chart; the first of names is on top."""
+        """Return positions on the vertical axis, in units of the chart; on an axis of names the first is on top."""
         places = self.y.places(values)
         places = places if self.y.kind == "names" else 1 - places
         return self._top + places * (self._bottom - self._top)

@@ -15,7 +15,7 @@ Kind = Literal["linear", "log", "names"]
 LARGEST = 1e150
 """The largest absolute value with a position on an axis, so that ranges and ratios are finite.
 
-On a logarithmic axis, values below ``1 / LARGEST`` have none either.
+On a logarithmic axis, values below ``1 / LARGEST`` have no position either.
 """
 
 STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
@@ -40,7 +40,7 @@ class Axis:
     def places(self, values: ArrayLike) -> NDArray[np.float64]:
         """Return the positions of values, from 0 at the start of the axis to 1 at its end.
 
-        It is NaN for NaN, beyond :data:`LARGEST`, and for values that a logarithmic axis cannot show.
+        A position is NaN for NaN, beyond :data:`LARGEST`, and for values that a logarithmic axis cannot show.
         """
         x = np.asarray(values, dtype=np.float64)
         x = np.where(np.abs(x) <= LARGEST, x, np.nan)
@@ -117,7 +117,7 @@ def log(title: str, values: ArrayLike, *, margin: float = 0.04, count: int = 8) 
 
 
 def spaced(title: str, values: ArrayLike, **options: object) -> Axis:
-    """Build an axis for the tried values of a setting, logarithmic if their spacing is."""
+    """Build an axis for the tried values of a setting: logarithmic if they are spaced logarithmically, else linear."""
     x = np.unique(np.asarray(values, dtype=np.float64))
     x = x[np.abs(x) <= LARGEST]
     if len(x) > 2 and x[0] > 0 and x[-1] / x[0] >= 20:

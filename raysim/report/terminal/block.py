@@ -56,7 +56,7 @@ class Block:
     noun: str = "row"
     """The word for a row, such as ``model``."""
     references: int = 0
-    """The number of reference strategies, the last rows of the table; others are left out first."""
+    """The number of reference strategies, the last rows of the table; other rows are left out first."""
 
 
 def lines(block: Block, width: int = WIDTH, most: int = MOST) -> list[str]:
@@ -156,7 +156,7 @@ def _wrapped(text: str, width: int, first: str = "") -> list[str]:
 
 
 def _table(rows: Sequence[Sequence[str]], width: int) -> list[str]:
-    """Align rows in columns; in too wide lines, the first column is wrapped."""
+    """Align rows in columns; if a line would be too wide, the first column is wrapped."""
     if not rows:
         return []
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

@@ -96,7 +96,7 @@ class _Left(ProgressColumn):
 
 @dataclass
 class _AtWork:
-    """A run in progress, with its rounds in all and ended."""
+    """A run in progress: its number of rounds, and how many of them have ended."""
 
     rounds: int
     played: int = 0

@@ -43,7 +43,7 @@ class Calibration:
         - ``warn``: risks are wrong at some hospital or over all rows, or calibration differs between hospitals.
         - ``ok``: at a share of at least :data:`ENOUGH_WITHIN` of hospitals, the interval of the ratio of observed to
           expected events lies within the tolerance.
-        - ``open``: else.
+        - ``open``: in all other cases.
         """
         if self.p <= ALPHA or self.by_hospital.bound.at_least or self.pooled_off:
             return "warn"

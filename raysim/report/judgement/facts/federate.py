@@ -46,9 +46,9 @@ def federate(
 ) -> tuple[Federate, Line]:
     """Decide whether a federated method is better than training alone, and write the decision card's line.
 
-    - ``pair``: the main metric of the method minus that of training alone, with an interval ``limits`` joint over all
+    - ``pair``: the main metric of the method minus that of training alone, with its interval ``limits``, joint over all
       methods. ``name`` and ``alone`` are display names.
-    - ``small``: the comparison at the hospitals with fewer training rows than the median; None if too few are left.
+    - ``small``: the comparison at the hospitals with fewer training rows than the median; None with too few of them.
     - ``level``: the main metric (AUROC or MAE) of training alone.
     - ``two_classes``: the number of hospitals that trained on one class only, and the comparison at all other
       hospitals; None if no hospital did.

@@ -16,7 +16,7 @@ class Verdict:
     """The facts from which a headline is composed."""
 
     taken: str
-    """The display name of the card's model."""
+    """The display name of the model that the card is about."""
     compared: bool
     """Whether the card is about a comparison, not one run."""
     federate: Federate

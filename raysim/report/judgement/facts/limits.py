@@ -55,8 +55,8 @@ class Data:
     tested: tuple[float, ...] = ()
     """Each hospital's number of evaluated rows, the mean over seeds; empty without two classes."""
     outside: tuple[str, ...] = ()
-    """The evaluated hospitals without training or validation rows; empty if none has such rows, or if counts are not
-    public.
+    """The evaluated hospitals without training or validation rows; empty if no hospital has such rows, or if counts are
+    not public.
     """
 
     trained: bool = True
@@ -118,8 +118,8 @@ def unseen(kind: TaskKind, data: Data, level: Paired, interval: Limits) -> Line:
 def limits(data: Data, pair: Paired | None, visible: Sequence[float] = ()) -> Line:
     """Write the decision card's line on what the data cannot show.
 
-    ``pair`` is the recommended method's difference from another. ``visible`` has the smallest difference detected with
-    80 % power, for each method that does not demonstrably differ; infinity if no possible difference is.
+    ``pair`` is the recommended method's difference from another. ``visible`` has, for each method that does not
+    demonstrably differ, the smallest difference detected with 80 % power (infinity: none).
     """
     numbers = {"judged": data.judged, "hospitals": data.hospitals, "judged_share": float(data.judged_share)}
     if not data.recommends:

@@ -14,7 +14,7 @@ from raysim.report.possible import difference as possible
 from raysim.statistics.differences.paired import EQUIVALENT, Limits, Paired, equivalent
 
 ABOUT = 0.1
-"""Two methods exchange about the same bytes if the ratio differs from 1 by at most this."""
+"""Two methods exchange about the same bytes if the ratio of their bytes differs from 1 by at most this."""
 
 NAN = float("nan")
 
