@@ -94,7 +94,8 @@ class ClassCounts:
     positives: Floats
     """Number of rows of a class, in each bin of the score for this class, ``[S, C, BINS]``."""
     calls: Floats
-    """Number of rows of each class that are classified wrongly (0 on the last axis) and correctly (1), ``[S, C, 2]``.
+    """Number of rows of each class that are classified wrongly (index 0) and correctly (1), ``[S, C, 2]``.
+
     """
     largest_loss: ClassVar[float] = float(SOFTPLUS[0])
     """The largest log loss that a row can have."""

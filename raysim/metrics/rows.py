@@ -17,7 +17,7 @@ Rows = NDArray[Any]
 
 @dataclass(eq=False)
 class BinaryRows:
-    """Scores of ``n`` rows of two classes in ``S`` segments (hospitals), and what metrics are computed from."""
+    """Scores of ``n`` rows of two classes in ``S`` segments (hospitals), and quantities that metrics share."""
 
     z: Rows
     """The margin of each row, which is the predicted log odds of the event, ``[n]``."""
@@ -67,7 +67,7 @@ class BinaryRows:
 
 @dataclass(eq=False)
 class ClassRows:
-    """Scores of ``n`` rows of ``C`` classes in ``S`` segments (hospitals), and what metrics are computed from."""
+    """Scores of ``n`` rows of ``C`` classes in ``S`` segments (hospitals), and quantities that metrics share."""
 
     z: Rows
     """The logit of each row for each class, ``[n, C]``."""
@@ -104,8 +104,8 @@ class ClassRows:
 
     @cached_property
     def ranks(self) -> Floats:
-        """AUROC and AUPRC of each class against all others, ``[2, S, C]``; NaN without rows of the class or of other
-        classes.
+        """AUROC and AUPRC of each class against all others in each segment, ``[2, S, C]``; NaN without rows of the
+        class or of other classes.
         """
         scores = self.log_p.astype(self.z.dtype)  # ranked at the precision of the logits: float32 takes the fast path
         each = np.full((2, self.segments.count, self.z.shape[1]), np.nan)
@@ -206,7 +206,9 @@ def _ranked(
 
 
 def _log_softmax(logits: Rows) -> Floats:
-    """Return the logarithm of the softmax over each row's ``C`` classes, ``[n, C]``, in float64."""
+    """Return the logarithm of the softmax over each row's ``C`` classes, ``[n, C]``, in float64 and precise near
+    probability 1.
+    """
     z = logits.astype(np.float64)
     if not len(z):
         return z
