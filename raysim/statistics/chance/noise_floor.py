@@ -1,10 +1,10 @@
 """The noise floor: differences between hospitals under equal service, and the true spread beyond it.
 
 Hospitals with few events differ in AUROC by chance. raysim simulates federations with the same numbers of rows, in
-which every hospital has the same true AUROC and ROC shape. In each simulation it computes figures of dispersion over
-hospitals. The test uses Q, the weighted sum of squares of hospitals' AUROCs around their mean. The true spread is the
-standard deviation between hospitals. Its interval contains the spreads that this test does not reject. The noise-free
-value of every figure is derived from this one interval, so that figures cannot contradict each other.
+which every hospital has the same true AUROC and ROC shape. The test uses Q, the weighted sum of squares of hospitals'
+AUROCs around their mean. The interval of the true spread (standard deviation) between hospitals contains the spreads
+that this test does not reject. The noise-free value of every figure is derived from this one interval, so that figures
+cannot contradict each other.
 
 The floor assumes one ROC shape for all hospitals; prevalence and the level of scores may differ. The interval assumes
 that hospitals' true AUROCs are normal on the logit scale and unrelated to size. Definitions and coverage:
@@ -42,8 +42,7 @@ FEWEST = 3
 DRAWS = 1000
 
 STAGE = 3
-"""The number of true standard deviations between hospitals that are simulated at a time, in ascending order, until
-larger ones cannot change the results."""
+"""The number of true standard deviations between hospitals that are simulated at a time, in ascending order."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,12 +53,10 @@ class NoiseFloor:
     - ``figure``: the name of the figure, AUROC or an error. ``common``: its true value at every hospital under equal
       service. ``hospitals``: the number of hospitals at which the figure is defined.
     - ``q``: the statistic Q, the weighted sum of squares of hospitals' figures around their mean. ``p``: twice the
-      share of simulations under equal service with a Q at least as large (twice, because the interval of ``tau`` has
-      two sides).
+      share of simulations under equal service with a Q at least as large.
     - ``tau``: the true standard deviation over hospitals of the figure's logit (for an error: of its logarithm). Its
-      ``high`` is infinite if even the largest simulated spread is not too large for the data.
-    - ``demonstrated``: whether a difference between hospitals is demonstrated, that is, the interval of ``tau``
-      excludes 0.
+      ``high`` is infinite if it is above the largest simulated spread.
+    - ``demonstrated``: whether the interval of ``tau`` excludes 0.
     - ``visible``: the smallest tau that would be demonstrated in 80 % of simulated federations; infinite if it is above
       the largest simulated spread.
     - ``figures``: the figures of :class:`raysim.statistics.chance.dispersion.Dispersion`, by name.
@@ -98,7 +95,7 @@ class NoiseFloor:
         )
 
     def _spread(self) -> str:
-        """Return a clause on how much hospitals differ, as far as this can be estimated."""
+        """Return a clause on how much hospitals differ."""
         (low, high), (least, most) = self._range(self.tau.estimate), self._range(self.tau.low)
         excluded = f"the data exclude a range as narrow as {least} to {most}" if least else ""
         if low:
@@ -108,9 +105,7 @@ class NoiseFloor:
         return f"{apart}; {excluded}" if excluded else apart
 
     def _range(self, tau: float) -> tuple[str, str]:
-        """Return the range of the true figures of 95 % of hospitals as two texts. Both are empty if the range is
-        undefined.
-        """
+        """Return the range of the true figures of 95 % of hospitals as two texts, empty if undefined."""
         if not np.isfinite([self.common, tau]).all() or (self.larger and not 0 < self.common < 1):
             return "", ""
         low, high = (true_range if self.larger else true_error_range)(self.common, tau)
@@ -132,8 +127,7 @@ def noise_floor(
 
     ``sizes [H]`` are the total numbers of rows of the hospitals, on which ``size_bias`` depends. ``minimum_events`` is
     the number of rows of the rarer class that a hospital needs to be reported as the lowest. The test and the spread
-    use every hospital with a defined AUROC. ``taus``, the true spreads that are simulated, ascend from 0. Several
-    strategies share simulations if they use the same :class:`Chance`.
+    use every hospital with a defined AUROC. ``taus``, the true spreads that are simulated, ascend from 0.
     """
     curve = common_curve(sums)
     judged = curve.judged
@@ -168,9 +162,7 @@ def error_floor(
 
     Each hospital sends its mean absolute error and its root mean square error over ``rows [H]``. Hospitals without
     rows, or with an error that is not finite, are left out. ``errors_of_all [N]`` are the absolute errors of all rows
-    of the remaining hospitals, in any order; they may be rounded to bins. If hospitals do not differ, errors have the
-    same distribution everywhere. Every permutation of errors over hospitals is then as likely as the observed one, for
-    any distribution. If errors are constant within every hospital, nothing is tested.
+    of the remaining hospitals, in any order; they may be rounded to bins. The test permutes errors over hospitals.
 
     Other arguments are as for :func:`noise_floor`. Raises ``ValueError`` if the remaining hospitals do not have ``N``
     rows.
@@ -205,8 +197,8 @@ def _against(
     draw: Callable[[Sequence[float]], Iterable[SimulatedFederations]],
     taus: Sequence[float],
 ) -> NoiseFloor:
-    """Compare the differences between hospitals with differences by chance. ``values [M]`` are the hospitals' figures,
-    and ``variance [M]`` the variances of these figures. ``draw`` simulates federations with the true spreads ``taus``.
+    """Compare hospitals' ``values [M]``, of variances ``variance [M]``, with differences by chance. ``draw`` simulates
+    federations with the true spreads ``taus``.
     """
     if not len(taus) or taus[0] != 0 or np.any(np.diff(taus) <= 0):
         raise ValueError(f"taus: {tuple(taus)} do not ascend from 0")

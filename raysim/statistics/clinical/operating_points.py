@@ -77,10 +77,8 @@ def with_the_threshold_chosen_again(
     """Return the 95 % bootstrap interval of a sensitivity or specificity, with the threshold chosen again in every
     sample.
 
-    Events and other rows are resampled separately. The threshold is chosen from the ``n`` rows of one class. In a
-    sample, it is the ``k``-th score, where ``k / n`` is the required rate. This is the score of row ``n u`` of the
-    sorted original rows. Here ``u`` is the ``k``-th smallest of ``n`` uniform numbers, which has a beta distribution.
-    The number of rows of the other class beyond the threshold is binomial.
+    Events and other rows are resampled separately. Resampling uses the distributions of counts, not single rows: the
+    rank of the threshold has a beta distribution, and the number of rows beyond it is binomial.
     """
     judged, chosen = counts.positives, counts.negatives
     if not point.of_events:
@@ -97,6 +95,6 @@ def with_the_threshold_chosen_again(
 
 
 def _by_bin(counts: ScoreCounts) -> Groups:
-    """Return the rows of each bin as a group. The index of the bin replaces the logit: only the order is used."""
+    """Return the rows of each bin as a group. The index of the bin replaces the logit."""
     rows = (counts.positives + counts.negatives).astype(np.float64)
     return Groups(counts.bins.astype(np.float64), rows, counts.positives.astype(np.float64))

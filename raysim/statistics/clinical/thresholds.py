@@ -51,11 +51,9 @@ def gained(
     probability: float,
 ) -> tuple[Floats, Floats]:
     """Compute the gain in net benefit over the better default (acting on everyone or on no one), and the variance of
-    this gain, one entry per hospital, ``[H]`` each.
+    this gain, ``[H]`` each for ``H`` hospitals.
 
-    Arguments are the same as for :func:`net_benefits`. A row's gain is its benefit minus its benefit under the default.
-    The variance of the mean of ``n`` rows' gains is their sample variance divided by ``n``. Both results are NaN for
-    fewer than two rows.
+    Arguments are as for :func:`net_benefits`. Both results are NaN for fewer than two rows.
     """
     odds = probability / (1 - probability)
     n = np.where(rows > 1, rows, np.nan)
@@ -73,9 +71,9 @@ def threshold_at_specificity(groups: Groups, specificity: float) -> float:
     """Return the smallest logit at which at least a share ``specificity`` of the non-events in ``groups`` is classified
     as negative.
 
-    If ``groups`` has the rows of all hospitals, the threshold is the same for all. Choose it on validation rows: on the
-    rows from which it is chosen, results are optimistic. It is infinite if the specificity is reached only by
-    classifying no row as positive. It is NaN if the specificity would allow less than one false positive.
+    Choose it on validation rows: on the rows from which it is chosen, results are optimistic. It is infinite if the
+    specificity is reached only by classifying no row as positive. It is NaN if the specificity would allow less than
+    one false positive.
     """
     order = np.argsort(groups.logit)
     logits, misses = groups.logit[order], (groups.rows - groups.events)[order]

@@ -20,15 +20,13 @@ from raysim.statistics.differences.paired import paired
 from raysim.statistics.meta_analysis.gain_slope import gain_slope
 
 COMMON_CURVE = 0.75
-"""The variance of an AUROC of normally distributed scores, divided by Hanley and McNeil's variance, which assumes
-exponentially distributed scores."""
+"""The variance of an AUROC of normally distributed scores, divided by Hanley and McNeil's variance."""
 SHARE_OF_SEED = 0.5
 """Standard deviation of the part of a training seed's effect that differs between hospitals, as a share of that of the
 part that all hospitals have in common."""
 DRAWS = 4000
 SLOPES = 400
-"""Number of federations simulated for the power to detect a slope on size. It is smaller than ``DRAWS``, because each
-federation is fitted separately."""
+"""Number of federations simulated for the power to detect a slope on size."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,8 +106,8 @@ def differences(sites: Sites, seeds: int, draws: int = DRAWS) -> Draws:
 
 
 def spread_power(sites: Sites, spread: float, draws: int = DRAWS) -> float:
-    """Return the share of ``draws`` simulated federations in which the test with the statistic Q demonstrates a
-    difference between hospitals. Their true AUROCs have the standard deviation ``spread``.
+    """Return the share of ``draws`` simulated federations in which a difference between hospitals is demonstrated.
+    Hospitals' true AUROCs have the standard deviation ``spread``.
     """
     variance = COMMON_CURVE * np.asarray(hanley_mcneil(sites.auroc, sites.events, sites.non_events))
     rng = stream(0, "design of spread")

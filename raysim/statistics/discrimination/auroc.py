@@ -66,8 +66,7 @@ class DeLong:
         """Return the AUROC of model ``first`` minus that of model ``second`` at each hospital, and its variance,
         ``[H]`` each.
 
-        The variance is exactly 0 if both models rank the rows in the same order. They are then equal, and nothing is
-        tested.
+        The variance is exactly 0 if both models rank the rows in the same order.
         """
         c = self.covariance
         variance = c[:, first, first] + c[:, second, second] - 2.0 * c[:, first, second]
@@ -99,7 +98,7 @@ class PairSums(NamedTuple):
 
     @property
     def judged(self) -> NDArray[np.bool_]:
-        """Whether the AUROC of each hospital is defined, ``[H]``: it has rows of both classes, and no NaN score."""
+        """Whether the AUROC of each hospital is defined, ``[H]``: it has rows of both classes and no NaN score."""
         return (self.events > 0) & (self.non_events > 0) & (self.first >= 0)
 
 
@@ -171,7 +170,7 @@ def delong(placed: Placements) -> DeLong:
 
 
 def pair_sums(scores: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> PairSums:
-    """Compute the exact sums that each hospital sends for one model, over pairs of an event and a non-event.
+    """Compute the exact sums that each hospital sends for one model.
 
     ``scores [n]``, ``y`` and ``offsets`` are as in :func:`placements`.
     """
@@ -198,8 +197,7 @@ def delong_of_sums(sums: PairSums) -> tuple[Floats, Floats]:
     """Compute the AUROC of each of ``H`` hospitals and its DeLong variance, ``[H]`` each, from the sums that hospitals
     send.
 
-    The result equals that of :func:`delong`, which needs the rows, because the sum of squared placements of events is
-    ``(same_event + squares) / (4 n^2)`` for ``n`` non-events. AUROC and variance are NaN in the same cases.
+    The result equals that of :func:`delong`, which needs the rows.
     """
     m, n = (np.where(sums.judged, count, np.nan).astype(np.float64) for count in (sums.events, sums.non_events))
     first, squares, event, non_event = (np.asarray(sum_, np.float64) / 4.0 for sum_ in sums[2:])
@@ -232,8 +230,6 @@ def u_statistics(sums: PairSums) -> UStatistics:
 def variance_from_components(pair: Any, event: Any, non_event: Any, events: Any, non_events: Any) -> Any:
     """Return the variance of an AUROC, ``[xi11 + (n - 1) xi10 + (m - 1) xi01] / (m n)`` (Hoeffding), with ``m`` events
     and ``n`` non-events. The components xi11, xi10 and xi01 are ``pair``, ``event`` and ``non_event``.
-
-    The formula is exact for any numbers of events and non-events.
     """
     return (pair + (non_events - 1) * event + (events - 1) * non_event) / (events * non_events)
 
@@ -260,11 +256,10 @@ def _whole_sums(values: Ints, segments: Segments) -> Ints:
 
 
 def _won(scores: NDArray[Any], event: NDArray[np.bool_], segments: Segments, ids: Ints) -> tuple[Ints, Ints]:
-    """Compare each row with the rows of the other class at its hospital. Return two arrays ``[n]``.
+    """Compare each row with the rows of the other class at its hospital. Return two integer arrays ``[n]``.
 
     The first has twice the number of rows of the other class against which the row is ranked correctly; a tie counts
-    one half before doubling. The second has the number of ties. Both are integers, so that they are exactly equal for
-    equal scores.
+    one half before doubling. The second has the number of ties.
     """
     order = np.lexsort((scores, ids))
     ordered, hospital = scores[order], ids[order]
