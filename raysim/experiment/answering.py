@@ -70,7 +70,6 @@ def _remarks(config: Config, results: Sequence[Result], cautions: tuple[str, ...
 
 
 def _leaks(results: Sequence[Result]) -> tuple[Line, ...]:
-    """Return a warning line on features that may reveal the label; empty if there are none."""
     federations = {result.seed: result.federation for result in results}.values()
     found = {
         each.feature: each.text

@@ -1,7 +1,6 @@
 """The pairs of strategies and models that a comparison can combine, if it crosses them.
 
-A pair that cannot be combined is left out, and a remark says so. It is a configuration error if a strategy cannot be
-combined with any of the models, or a model with any of the strategies.
+A pair that cannot be combined is left out, with a remark.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ class Unpaired:
     """A strategy and a model that cannot be combined."""
 
     title: str
-    """The strategy's readable name."""
     learner: str
     """The model's name in tables."""
 
@@ -51,7 +49,7 @@ def going_together(
 
 
 def sentences(left: Sequence[Unpaired]) -> list[str]:
-    """Return a sentence on the pairs of strategy and model that were left out; empty if there are none."""
+    """Return a sentence on the pairs that were left out; empty if there are none."""
     if not left:
         return []
     by_learner: dict[str, list[str]] = {}

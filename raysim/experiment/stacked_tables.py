@@ -13,8 +13,7 @@ from raysim.storage.results import traffic
 from raysim.storage.run_tables import hospitals_table, judged_rows, split_table
 
 DIFFERENCES = {"mean": "difference", "std": "difference_std", "low": "low", "high": "high"}
-"""The columns of :func:`tables.differences`, and the suffix of each in ``comparison.csv`` after the metric's name. For
-AUROC, ``mean`` becomes ``auroc_difference``."""
+"""The columns of :func:`tables.differences`, and the suffix of each in ``comparison.csv`` after the metric's name."""
 
 
 def per_seed(results: Sequence[Result]) -> pd.DataFrame:
@@ -60,7 +59,6 @@ def per_hospital(results: Sequence[Result], part: str) -> pd.DataFrame:
 
 
 def _learner(result: Result) -> dict[str, str]:
-    """Return the column ``learner`` with the name of the model's family; empty if the family is unknown."""
     return {"learner": result.learner} if result.learner else {}
 
 
@@ -126,5 +124,5 @@ def comparison_table(frame: pd.DataFrame, differences: pd.DataFrame, *, folds: b
 
 
 def for_plots(hospitals: pd.DataFrame, part: str) -> pd.DataFrame:
-    """Give the columns of the evaluated ``part`` the names of test columns, which plots and intervals expect."""
+    """Give the columns of the evaluated ``part`` the names of test columns, which plots expect."""
     return hospitals.rename(columns={"n_total": "stays", f"n_{part}": "n_test", f"events_{part}": "events_test"})

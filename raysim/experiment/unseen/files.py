@@ -20,7 +20,7 @@ HOSPITALS, SUMMARY, DIFFERENCE = "unseen.csv", "unseen_summary.csv", "unseen_dif
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """The results at hospitals that took no part in training, in the three data frames that :func:`write` writes."""
+    """The results at hospitals that took no part in training."""
 
     hospitals: pd.DataFrame
     summary: pd.DataFrame
