@@ -135,7 +135,9 @@ class Experiment(Prepared):
     def _play_trials(
         self, services: RunServices, out: Manifest, parent: Record
     ) -> tuple[list[Path], list[tuning.TrialResult]]:
-        """Execute the trials of tuning, give each strategy its best values, and return the trials' folders and results."""
+        """Execute the trials of tuning, and give each strategy its best values; return the trials' folders and
+        results.
+        """
         if self._tune is None or not self._trials:
             return [], []
         trials = [(trial, seed) for trial in self._trials for seed in self._trial_seeds]

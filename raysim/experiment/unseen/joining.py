@@ -59,9 +59,8 @@ def joined(
 ) -> Joined | None:
     """Return hospital ``h``'s predictions by a model that was adapted to the hospital's labelled ``rows``.
 
-    Where a model can be fine-tuned, this requires that ``how`` is ``fine_tune``. ``served`` names the model;
-    ``defined``: whether it can be used at the hospital without labelled rows. Returns None if there is no adapted
-    model.
+    Models are fine-tuned only if ``how`` is ``fine_tune``. ``served`` names the model; ``defined``: whether it can be
+    used at the hospital without labelled rows. Returns None if there is no adapted model.
     """
     if run.result.alone:
         return trained_alone(run, served, h, rows)
