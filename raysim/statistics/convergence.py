@@ -1,4 +1,4 @@
-"""Classify a run's training loss as converged, still falling, or diverged, by one rule for all runs.
+"""Classify a run's training loss as converged, still falling, or diverged.
 
 ``L_0 .. L_K`` are the losses at the points of a curve, ``L_0`` before training. A loss is the mean over the training
 rows of all hospitals.
@@ -56,7 +56,7 @@ class Convergence:
     last: float
     fall: float
     """The fall of the mean loss from the second last window of points to the last, divided by the loss before training.
-    It is NaN with fewer than five points, with a loss that is not finite, or if the loss before training is 0."""
+    NaN if undefined."""
 
     @property
     def trained(self) -> bool:

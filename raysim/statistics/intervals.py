@@ -82,8 +82,8 @@ def score_interval(
 
 
 def few_rows_interval(auroc: ArrayLike, events: ArrayLike, non_events: ArrayLike) -> Interval:
-    """Return the 95 % interval of an AUROC with few rows of one class. The AUROC is treated as a share of an effective
-    number of rows, with Clopper and Pearson's interval.
+    """Return the 95 % interval of an AUROC with few rows of one class. It is Clopper and Pearson's for a share of an
+    effective number of rows.
 
     The variance of the share is that of an AUROC of normal scores whose rarer class varies more (:data:`OF_RARER`). The
     limits are NaN if the AUROC is NaN or a class has no rows.
@@ -99,8 +99,7 @@ def auroc_interval(auroc: ArrayLike, variance: ArrayLike, events: ArrayLike, non
     """Return the 95 % interval that reports print for each AUROC.
 
     - With fewer than :data:`FEW_ROWS` rows of the rarer class, it is :func:`few_rows_interval`.
-    - Otherwise it is :func:`logit_interval`, if the number of rows of the rarer class, times the distance of the AUROC
-      from the nearer of 0 and 1, is at least :data:`ENOUGH`.
+    - Otherwise it is :func:`logit_interval`, under the condition at :data:`ENOUGH`.
     - Otherwise it is :func:`score_interval`.
     """
     a, v, m, n = np.broadcast_arrays(*(_floats(x) for x in (auroc, variance, events, non_events)))

@@ -1,8 +1,7 @@
 """One hospital's figure over several training seeds, with an interval for other patients and other seeds.
 
-Seeds share many test patients, and the server does not know which. The contribution of patients to the interval is
-therefore as wide as if all seeds had tested the same patients: it is the mean half-width of the seeds' own intervals.
-Definitions: ``docs/statistics.md``.
+Seeds share many test patients, and the server does not know which. The interval is therefore as wide as if all seeds
+had tested the same patients. Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations

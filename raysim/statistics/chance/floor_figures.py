@@ -15,8 +15,8 @@ from raysim.statistics.chance.inversion import SAME, Estimate, at
 
 @dataclass(frozen=True)
 class FigureAndFloor:
-    """A figure of dispersion over hospitals, compared with its distribution under equal service, that is, if all
-    hospitals had the same true performance.
+    """A figure of dispersion over hospitals, compared with its distribution under equal service: all hospitals have the
+    same true performance.
 
     - ``value``: the figure on the test rows.
     - ``floor``: its mean under equal service. ``low`` to ``high``: its 95 % range under equal service.
@@ -77,7 +77,7 @@ def noise_free_figure(
     of the hospitals' true figures in each simulation; its standard error is ``level_se``. Both are 0 for the standard
     deviation and the Gini index.
 
-    The limits lie between 0 and ``most``.
+    The limits are between 0 and ``most``.
     """
     apart = true - level
     low, centre, high = at(tau, taus, apart.mean(axis=1))

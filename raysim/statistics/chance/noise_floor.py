@@ -47,8 +47,8 @@ STAGE = 3
 
 @dataclass(frozen=True, eq=False)
 class NoiseFloor:
-    """How much a model's AUROC or error differs between hospitals, compared with simulations of equal service, in which
-    all hospitals have the same true value.
+    """How much a model's AUROC or error differs between hospitals, compared with simulations of equal service: all
+    hospitals have the same true value.
 
     - ``figure``: the name of the figure, AUROC or an error. ``common``: its true value at every hospital under equal
       service. ``hospitals``: the number of hospitals at which the figure is defined.
@@ -160,9 +160,9 @@ def error_floor(
 ) -> NoiseFloor:
     """Compare the differences between ``H`` hospitals' mean absolute errors with differences by chance.
 
-    Each hospital sends its mean absolute error and its root mean square error over ``rows [H]``. Hospitals without
-    rows, or with an error that is not finite, are left out. ``errors_of_all [N]`` are the absolute errors of all rows
-    of the remaining hospitals, in any order; they may be rounded to bins. The test permutes errors over hospitals.
+    Hospitals without rows, or with an error that is not finite, are left out. ``errors_of_all [N]`` are the absolute
+    errors of all rows of the remaining hospitals, in any order; they may be rounded to bins. The test permutes errors
+    over hospitals.
 
     Other arguments are as for :func:`noise_floor`. Raises ``ValueError`` if the remaining hospitals do not have ``N``
     rows.
@@ -252,8 +252,7 @@ class _Stage(NamedTuple):
     """Statistics of ``B`` simulated federations at each of ``t`` true spreads, each ``[t, B]``.
 
     ``q`` is the statistic Q, and ``level`` is the weighted mean of hospitals' true figures. ``observed`` are the
-    figures of dispersion over hospitals, by name, computed on simulated rows; ``true`` are the same figures without
-    noise.
+    figures of dispersion over hospitals, by name; ``true`` are the same figures without noise.
     """
 
     q: Floats

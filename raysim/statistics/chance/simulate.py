@@ -105,9 +105,8 @@ class Scores(NamedTuple):
     """Standard normal scores of the rows of ``b`` simulated federations with ``H`` hospitals, sorted within each
     hospital.
 
-    At each hospital, one class has more rows than the other. ``commoner [b, C]`` are the scores of the rows of this
-    class, and ``rarer [b, R]`` those of the other class. :data:`GAP` times the index of the hospital is added to
-    ``commoner``.
+    ``commoner [b, C]`` are the scores of the class with more rows at a hospital, and ``rarer [b, R]`` those of the
+    other class. :data:`GAP` times the index of the hospital is added to ``commoner``.
     """
 
     commoner: Floats
@@ -127,8 +126,7 @@ class Deals(NamedTuple):
 
 
 class Chance:
-    """A source of random numbers that gives every model the same ones: it restarts the stream of ``generator`` for each
-    model.
+    """A source of random numbers, the same for every model.
 
     If all simulations fit into one block, it is kept for the next model with the same numbers of rows.
     """
@@ -140,7 +138,7 @@ class Chance:
 
     def scores(self, of_commoner: Ints, of_rarer: Ints, hospitals: int, draws: int, size: int) -> Iterator[Scores]:
         """Yield normal scores for ``draws`` federations, ``size`` federations at a time. ``of_commoner`` and
-        ``of_rarer`` are the indices of the hospitals of the rows of each class.
+        ``of_rarer`` are the indices of the hospitals of the rows of each class (see :class:`Scores`).
         """
 
         def block(rng: np.random.Generator, federations: int) -> Scores:
@@ -187,9 +185,9 @@ def errors(
     ``pooled [N]`` are the errors of all rows, not all of them 0. At a spread of 0 they are permuted over hospitals.
 
     At every other spread ``tau`` in ``taus [T]``, a hospital's true error is sampled from a log-normal distribution.
-    This distribution has the mean of all errors, and ``tau`` as the standard deviation of the logarithm. The errors of
-    its rows, divided by the true error, have the shape of the pooled distribution. Their standard deviation is at most
-    ``within``, the standard deviation within a hospital.
+    This distribution has the mean of all errors, and ``tau`` as the standard deviation of the logarithm. Errors of
+    rows, divided by the true error, have the shape of the pooled distribution, with a standard deviation of at most
+    ``within``.
     """
     chance = rng if isinstance(rng, Chance) else Chance(lambda: rng)
     n, every = np.asarray(rows, dtype=np.int64), np.asarray(pooled, dtype=np.float64)

@@ -40,8 +40,7 @@ class HospitalCalibration(NamedTuple):
     - ``observed [H]`` and ``expected [H]``: the numbers of events among ``rows [H]``; NaN if a prediction is NaN.
     - ``ratio [H]``: observed over expected events, with 95 % interval ``low [H]`` to ``high [H]``; NaN if no event is
       expected.
-    - ``p [H]``: the two-sided p-value of the hypothesis that the predicted risks are right; NaN without rows or if a
-      prediction is NaN.
+    - ``p [H]``: the two-sided p-value of right predicted risks; NaN without rows or if a prediction is NaN.
     - ``state [H]``: ``off`` if risks are demonstrably wrong, by Holm's procedure over hospitals; ``within`` if the
       interval lies in :data:`TOLERATED`; otherwise ``open``. It is empty where ``p`` is NaN.
     """
@@ -83,8 +82,7 @@ def calibration_by_hospital(counts: ScoreCounts) -> HospitalCalibration:
 def calibration_over_seeds(seeds: Sequence[HospitalCalibration]) -> HospitalCalibration:
     """Combine the calibration of the same hospitals over training ``seeds``, at least one.
 
-    Figures are means over the seeds that define them. A hospital's p-value is the largest over seeds, so that risks
-    count as wrong (``off``) only if every seed demonstrates it.
+    Figures are means over the seeds that define them. A hospital's p-value is the largest over seeds.
     """
     if len(seeds) == 1:
         return seeds[0]
@@ -98,17 +96,17 @@ def calibration_over_seeds(seeds: Sequence[HospitalCalibration]) -> HospitalCali
 def events_p(observed: float, risks: ArrayLike, rows: ArrayLike) -> float:
     """Return the two-sided p-value of ``observed`` events if predicted risks are right.
 
-    There are ``B`` groups of rows: ``rows [B]`` are their sizes, and ``risks [B]`` the predicted risk in each. The
-    p-value is twice the smaller of the two tail probabilities, at most 1. It is NaN without rows, or if ``observed`` or
-    a risk is NaN.
+    ``rows [B]`` are the sizes of ``B`` groups of rows, and ``risks [B]`` the groups' predicted risks. The p-value is
+    twice the smaller of the two tail probabilities, at most 1. It is NaN without rows, or if ``observed`` or a risk is
+    NaN.
     """
     below, above = events_tails(observed, risks, rows)
     return float(min(1.0, 2.0 * min(below, above))) if below == below else below
 
 
 def events_tails(observed: float, risks: ArrayLike, rows: ArrayLike) -> tuple[float, float]:
-    """Return the probabilities of at most, and of at least, ``observed`` events. There are ``B`` groups of rows: ``rows
-    [B]`` are their sizes, and ``risks [B]`` the predicted risk in each.
+    """Return the probabilities of at most, and of at least, ``observed`` events. Arguments are as for
+    :func:`events_p`.
     """
     p, n = np.asarray(risks, dtype=np.float64), np.asarray(rows, dtype=np.int64)
     total = int(n.sum())

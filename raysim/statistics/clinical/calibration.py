@@ -1,5 +1,5 @@
-"""Calibration of predicted probabilities: calibration in the large, calibration slope, the calibration error in bins,
-and their combination over hospitals.
+"""Calibration of predicted probabilities: calibration in the large, calibration slope, and the calibration error in
+bins.
 
 Functions take groups of rows that have the same prediction. Each bin of a histogram of scores is a group
 (:func:`from_histogram`). Sources: Cox 1958 (intercept and slope); Murphy 1973 (the parts of the Brier score).
@@ -45,7 +45,7 @@ BINNED_ROWS = 100
 
 
 class Groups(NamedTuple):
-    """``B`` groups of rows. The rows of a group have the same prediction, whose logit is in ``logit [B]``. ``rows [B]``
+    """``B`` groups of rows. The rows of a group have the same prediction, with the logit ``logit [B]``. ``rows [B]``
     and ``events [B]`` are the numbers of rows and of events.
     """
 
@@ -91,8 +91,7 @@ class CalibrationError:
     """The expected calibration error with its 95 % interval, and the error that perfectly calibrated predictions have.
 
     - ``value``, ``low`` to ``high``: the error, and an interval for the error in other patients of the same population.
-    - ``floor``, ``floor_high``: the mean and the 95th percentile of the error if predictions are perfectly calibrated,
-      with the same number of rows in each bin.
+    - ``floor``, ``floor_high``: the mean and the 95th percentile of the error if predictions are perfectly calibrated.
 
     All five are NaN for fewer than 100 rows.
     """
@@ -164,8 +163,6 @@ def bin_of(probabilities: Floats, bins: int = BINS) -> NDArray[np.int64]:
 def calibration_error(bins: Bins, rng: np.random.Generator, draws: int = 1000) -> CalibrationError:
     """Compute the expected calibration error, its interval, and the error of perfectly calibrated predictions. The
     error is the mean over ``bins``, weighted by rows, of the distance between mean prediction and share of events.
-
-    Perfectly calibrated predictions are simulated ``draws`` times.
     """
     filled = bins.rows > 0
     n, predicted, events = (values[filled] for values in bins)

@@ -1,6 +1,5 @@
 """Clinical figures of predictions by hospital: calibration, decisions at a threshold, and net benefit.
 
-All figures are computed from hospitals' counts of their scores (:class:`raysim.metrics.score_counts.ScoreCounts`).
 Undefined figures are NaN, with the reason in words. Definitions: ``docs/metrics.md``.
 """
 
@@ -81,8 +80,7 @@ def figures(
     rng: np.random.Generator,
     scored: Sequence[Groups] | None = None,
 ) -> list[ClinicalFigure]:
-    """Compute all clinical figures of each of the ``H`` hospitals in ``counts``: calibration, decisions at
-    ``thresholds``, and sensitivity or specificity at the operating ``points``.
+    """Compute all clinical figures of each of the ``H`` hospitals in ``counts``.
 
     ``counts`` must contain the number of rows at or above each of ``thresholds``; ``bins`` is the number of bins of the
     calibration error. ``scored [H]`` are the exact scores of each hospital's rows. Without them, calibration

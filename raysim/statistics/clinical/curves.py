@@ -1,6 +1,6 @@
 """Curves of a clinical report by hospital: observed against predicted risk, and net benefit by threshold.
 
-Curves are computed from hospitals' counts of their scores. Definitions: ``docs/metrics.md``.
+Definitions: ``docs/metrics.md``.
 """
 
 from __future__ import annotations

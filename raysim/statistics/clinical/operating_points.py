@@ -31,7 +31,7 @@ class OperatingPoint:
 
     - ``figure``: the figure that is evaluated at the threshold, ``sensitivity_at_specificity`` or
       ``specificity_at_sensitivity``. ``at``: the specificity, or sensitivity, that the threshold reaches.
-    - ``of_events``: whether the evaluated figure is a share of events, that is, a sensitivity.
+    - ``of_events``: whether the evaluated figure is a sensitivity.
     - ``bin``: the lowest bin of scores that is classified as positive; ``threshold``: its lowest probability. Both are
       NaN if there are too few rows to choose a threshold. If the specificity is reached only by classifying no row as
       positive, the bin is infinite and the threshold 1.
@@ -52,8 +52,8 @@ def operating_points(
     """Return the threshold that reaches ``specificity`` over the rows of all hospitals, and the one that reaches
     ``sensitivity``.
 
-    They are chosen on ``validation`` rows. If ``validation`` is None, they are chosen on the rows of ``counts``.
-    Figures on these rows are then optimistic.
+    They are chosen on ``validation`` rows, or else on the rows of ``counts``; figures on these rows are then
+    optimistic.
     """
     chosen = (counts if validation is None else validation).together()
     groups = _by_bin(chosen)
@@ -77,8 +77,8 @@ def with_the_threshold_chosen_again(
     """Return the 95 % bootstrap interval of a sensitivity or specificity, with the threshold chosen again in every
     sample.
 
-    Events and other rows are resampled separately. Resampling uses the distributions of counts, not single rows: the
-    rank of the threshold has a beta distribution, and the number of rows beyond it is binomial.
+    Events and other rows are resampled separately: the rank of the threshold has a beta distribution, and the number of
+    rows beyond it is binomial.
     """
     judged, chosen = counts.positives, counts.negatives
     if not point.of_events:

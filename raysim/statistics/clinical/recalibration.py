@@ -91,8 +91,7 @@ class Shifts:
     """The recalibration ``logit p' = a + b logit p`` at each of ``H`` hospitals: ``intercept [H]`` (a) and ``slope
     [H]`` (b, above 0).
 
-    ``reason [H]`` says why a hospital's risks, or its slope, were left unchanged; it is empty if they were fitted as
-    configured.
+    ``reason [H]`` says why a hospital's risks, or its slope, were left unchanged; empty if they were not.
     """
 
     intercept: Floats
@@ -141,7 +140,7 @@ def mode(
 
     ``prior`` is the prior of ``a``; None means no prior. ``slope_variance`` is the variance of the prior of ``b``,
     which has the mean 1. If it is 0, ``b`` is fixed at 1; None means no prior. A hospital without rows has the prior's
-    mean. The search starts at the values ``start [H]`` of ``a``.
+    mean. ``start [H]`` are first values of ``a``.
     """
     mean = 0.0 if prior is None else prior.mean
     a, b = np.full(of.hospitals, mean) if start is None else start, np.ones(of.hospitals)
@@ -253,7 +252,7 @@ def estimated_prior(of: Rows) -> Prior:
 
 def _marginal(of: Rows, a: Floats, prior: Prior, present: NDArray[np.bool_]) -> float:
     """Return the log marginal likelihood of all rows under a ``prior`` of hospitals' intercepts. Laplace's
-    approximation is used at the posterior modes ``a [H]``. Hospitals that are ``present [H]`` have rows.
+    approximation is used at the posterior modes ``a [H]``.
     """
     likelihood = log_likelihood(of, a, np.ones(of.hospitals))
     if prior.variance:

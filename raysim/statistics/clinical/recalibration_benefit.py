@@ -50,10 +50,8 @@ def from_counts(counts: ScoreCounts) -> Rows:
 
 
 def benefit(counts: ScoreCounts, method: Method, rng: np.random.Generator) -> Benefit:
-    """Estimate the effect of recalibration by ``method``. ``counts`` are the counts of the validation rows' scores
-    under the model that is to be recalibrated.
-
-    Each random half of the rows is used once for the fit and once for the evaluation.
+    """Estimate the effect of recalibration by ``method``, from ``counts`` of the validation rows' scores under the
+    model.
     """
     halves = _halves(from_counts(counts), rng)
     before, after, rows, off, labelled = 0.0, 0.0, 0.0, [], []

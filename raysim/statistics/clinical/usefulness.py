@@ -26,8 +26,7 @@ class Usefulness(NamedTuple):
       ``limits``: its interval.
     - ``worth``: the ranges of thresholds at which, over the rows of all hospitals, acting on the model has a larger net
       benefit than either default.
-    - ``demonstrated``: the ranges of thresholds at which the interval of the gain is above 0. The intervals are not
-      simultaneous.
+    - ``demonstrated``: the ranges of thresholds at which the interval of the gain is above 0.
     """
 
     at: float
@@ -87,8 +86,8 @@ def _limits(pair: Paired) -> Limits:
 
 
 def _ranges(among: NDArray[np.bool_]) -> tuple[tuple[float, float], ...]:
-    """Return the first and the last threshold of each run of consecutive thresholds that are True in ``among [99]``;
-    the thresholds are .01 to .99.
+    """Return the first and the last threshold of each run that is True in ``among [99]``, for the thresholds .01 to
+    .99.
     """
     padded = np.concatenate([[False], among, [False]])
     first, last = np.flatnonzero(padded[1:] & ~padded[:-1]), np.flatnonzero(~padded[1:] & padded[:-1]) - 1

@@ -1,8 +1,6 @@
 """Power of a planned comparison to detect a difference between methods, a spread between hospitals, or a slope on size.
 
-Federations are simulated under a normal model and tested like real ones. A difference is tested by its interval for a
-population of similar hospitals, the spread by the statistic Q, and the slope of gains on size by regression. The model
-and its limits: ``docs/design.md``.
+Federations are simulated under a normal model and tested like real ones. The model and its limits: ``docs/design.md``.
 """
 
 from __future__ import annotations
@@ -36,8 +34,8 @@ class Sites:
     - ``events [H]`` and ``non_events [H]``: the numbers of test rows of each class, at least 1.
     - ``auroc``: the true AUROC of both methods. ``correlation``: the correlation of the sampling errors of two methods'
       AUROCs on the same rows.
-    - ``hospital_sd``: the standard deviation over hospitals of the true difference between two methods. ``seed_sd``:
-      the standard deviation over training seeds of this difference.
+    - ``hospital_sd`` and ``seed_sd``: the standard deviations over hospitals, and over training seeds, of the true
+      difference between two methods.
     """
 
     events: Floats

@@ -1,9 +1,8 @@
 """The number of hospitals at which one model is demonstrably worse, or better, than another.
 
 Each hospital's difference in AUROC is tested in both directions. Of the two variances in
-:mod:`raysim.statistics.differences.one_hospital`, the one with the larger p-value counts. A hospital with fewer than
-ten rows of the rarer class has a p-value of 1. The numbers of hospitals, and the list of them, are corrected for
-multiplicity (:mod:`raysim.statistics.several`).
+:mod:`raysim.statistics.differences.one_hospital`, the one with the larger p-value counts. The numbers of hospitals, and
+the list of them, are corrected for multiplicity (:mod:`raysim.statistics.several`).
 
 Definitions: ``docs/statistics.md``.
 """
@@ -55,8 +54,7 @@ def harm(models: Sequence[Sent], against: Sequence[Sent]) -> Harm:
     """Test at which hospitals a model has a lower AUROC than another, and at which a higher one.
 
     ``models [S]`` are the hospitals' messages for the model in ``S`` training seeds, and ``against [S]`` those for the
-    other model, with the same seeds and hospitals. A hospital's p-value is the largest over the seeds in which its
-    difference is defined.
+    other model, with the same seeds and hospitals. A hospital's p-value is the largest over seeds.
     """
     seeds = [one_sided(one, other) for one, other in zip(models, against, strict=True)]
     # ``fmax`` ignores the NaN of seeds in which the difference is undefined.

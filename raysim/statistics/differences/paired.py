@@ -1,9 +1,9 @@
 """The difference of two strategies at the same hospitals, with an interval for other hospitals, patients and seeds.
 
-The default interval (``population``) is for a population of similar hospitals: it answers which strategy a federation
-should use. The interval for exactly these hospitals (``fixed``) treats hospitals as given. The variance between
-hospitals already includes that between patients, so the larger of the two counts, not their sum. The variances due to
-hospitals and to seeds are each multiplied by the square of the t quantile of their own degrees of freedom.
+The default interval (``population``) is for a population of similar hospitals; the other (``fixed``) is for exactly
+these hospitals. The variance between hospitals already includes that between patients, so the larger of the two counts,
+not their sum. The variances due to hospitals and to seeds are each multiplied by the square of the t quantile of their
+own degrees of freedom.
 
 Sources: the cluster-robust variance HC2 with its degrees of freedom, Bell and McCaffrey 2002; the interval from
 variances of unequal certainty, Banerjee 1961. Definitions: ``docs/statistics.md``.
@@ -60,9 +60,8 @@ class Paired:
     - ``hospital_variance`` (V_h): the variance of this mean due to the choice of hospitals. It includes the variance
       due to their patients. It is NaN for one hospital.
     - ``patient_variance`` (V_p): the variance due to patients alone; NaN if it was not given.
-    - ``seed_variance`` (V_s): the variance due to training seeds. With one seed, V_s is 0, and the interval does not
-      cover differences between seeds.
-    - ``df``: the degrees of freedom of V_h, at least 1; NaN for one hospital. V_s has ``seeds - 1`` degrees of freedom.
+    - ``seed_variance`` (V_s): the variance due to training seeds. With one seed, V_s is 0.
+    - ``df``: the degrees of freedom of V_h, at least 1; NaN for one hospital.
     """
 
     difference: float
@@ -87,9 +86,7 @@ class Paired:
 
     @property
     def variance(self) -> float:
-        """The variance of the difference over similar hospitals, patients and seeds: the larger of the variances due to
-        hospitals and to patients, plus the variance due to seeds. It is NaN for one hospital.
-        """
+        """The variance of the difference over similar hospitals, patients and seeds; NaN for one hospital."""
         return self._largest() + self.seed_variance if self.hospitals > 1 else NAN
 
     @property

@@ -1,9 +1,9 @@
 """Correct the interval and the estimate of the best of many tried models for the search.
 
 The best of ``N`` candidates looks better than it is, because it was chosen. The interval of its difference from a
-reference is therefore adjusted by Holm's procedure for all candidates tried, and not only for those reported. The
-estimate of the difference is reduced by the average gain from being chosen, in bootstrap samples of hospitals.
-Simulations: ``docs/judge.md``.
+reference is therefore adjusted by Holm's procedure for all candidates tried, not only for those reported. The estimate
+of the difference is reduced by the average gain from being chosen, in bootstrap samples of hospitals. Simulations:
+``docs/judge.md``.
 """
 
 from __future__ import annotations

@@ -31,8 +31,8 @@ def worst_decile_difference(
 
     ``first`` and ``second`` are the models' figures at each hospital, and ``rows`` the numbers of test rows. All three
     have the shape ``[S, H]``, for ``S`` training seeds. A hospital is left out in a seed in which it has no rows or one
-    of its figures is NaN. With one seed, the interval is for the trained models and does not cover differences between
-    seeds. Limits are NaN for fewer than two hospitals.
+    of its figures is NaN. With one seed, the interval does not cover differences between seeds. Limits are NaN for
+    fewer than two hospitals.
     """
     a, b, r = (np.atleast_2d(np.asarray(x, dtype=np.float64)) for x in (first, second, rows))
     defined = (r > 0) & np.isfinite(a) & np.isfinite(b)

@@ -4,7 +4,7 @@ The variance has two estimators.
 
 - DeLong's estimator uses the placement of each row: the share of rows of the other class that it is ranked correctly
   against. It needs two events and two non-events, and is 0 if the AUROC is 0 or 1.
-- The U-statistic is exactly unbiased. It is a sum of three components, which can be averaged over hospitals
+- The U-statistic is exactly unbiased. Its three components can be averaged over hospitals
   (:mod:`raysim.statistics.discrimination.common_curve`).
 
 Sources: DeLong, DeLong and Clarke-Pearson 1988; the fast form by ranks is Sun and Xu 2014; the components are Hoeffding
@@ -74,8 +74,7 @@ class DeLong:
 
 
 class PairSums(NamedTuple):
-    """Sums over pairs of an event and a non-event, ``[H]`` each for ``H`` hospitals. Each hospital sends its sums, from
-    which its AUROC and the variance of this AUROC are computed.
+    """Sums over pairs of an event and a non-event, ``[H]`` each for ``H`` hospitals. Each hospital sends its sums.
 
     For a pair, let psi be 1 if the event has the higher score, 1/2 for a tie and 0 otherwise; psi' is the same for a
     second pair. The four sums are multiplied by four, so that they are whole numbers.
@@ -111,8 +110,7 @@ class UStatistics:
     - ``pair``, ``event``, ``non_event``: the components xi11, xi10 and xi01 of the variance; may be negative. xi11 is
       the variance of psi, which is 1 if an event is ranked above a non-event. xi10 is the covariance of psi between two
       pairs with the same event, and xi01 between two pairs with the same non-event.
-    - ``variance``: ``[xi11 + (n - 1) xi10 + (m - 1) xi01] / (m n)``, which also equals ``A^2 - squared``; may be
-      negative.
+    - ``variance``: ``[xi11 + (n - 1) xi10 + (m - 1) xi01] / (m n)``; may be negative.
     """
 
     auroc: Floats
@@ -126,9 +124,9 @@ class UStatistics:
 def placements(scores: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> Placements:
     """Compute the AUROC of ``K`` models at ``H`` hospitals, and the influence of each row on it.
 
-    ``scores`` is ``[n]`` for one model or ``[K, n]``; float32 and float64 keep their precision. ``y [n]`` is 0 or 1.
-    Hospital ``h`` has the rows ``offsets[h]:offsets[h + 1]``. Raises ``ValueError`` for shapes that do not match, and
-    for labels other than 0 and 1.
+    ``scores`` is ``[n]`` for one model or ``[K, n]``; ``y [n]`` is 0 or 1. Hospital ``h`` has the rows
+    ``offsets[h]:offsets[h + 1]``. Raises ``ValueError`` for shapes that do not match, and for labels other than 0 and
+    1.
     """
     z, event, segments = _checked(scores, y, offsets)
     ids = segments.ids()

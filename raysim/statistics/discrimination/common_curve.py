@@ -54,10 +54,8 @@ class CommonCurve:
 
 
 def common_curve(sums: PairSums) -> CommonCurve:
-    """Compute the common ROC curve of ``H`` hospitals, and the variances of their AUROCs under this curve, from the
-    ``sums`` that hospitals send.
-
-    If no hospital has a defined AUROC, all AUROCs and variances are NaN.
+    """Compute the common ROC curve of ``H`` hospitals, and the variances of their AUROCs, from the ``sums`` that they
+    send.
     """
     judged = sums.judged
     m, n = (np.where(judged, count, np.nan) for count in (sums.events, sums.non_events))

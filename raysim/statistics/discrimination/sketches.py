@@ -21,8 +21,8 @@ from raysim.core.streams import normals
 from raysim.statistics.discrimination.auroc import Placements
 
 SUMS = 100
-"""Number of random sums that a hospital sends for each model. The variance estimated for one hospital then has a
-relative error of 14 %."""
+"""Number of random sums that a hospital sends for each model. The variance of one hospital then has a relative error of
+14 %."""
 
 ROWS = 1024
 """Number of rows whose random numbers are generated at a time."""
@@ -32,8 +32,8 @@ HOSPITALS = 4096
 
 
 def sketches(placed: Placements, hospitals: ArrayLike, patients: ArrayLike) -> NDArray[np.float32]:
-    """Compute the sums that each of ``H`` hospitals sends for one model, ``[H, SUMS]``. Variances of the model's AUROC
-    are estimated from these sums. Sums are NaN if the AUROC is undefined.
+    """Compute the sums that each of ``H`` hospitals sends for one model, ``[H, SUMS]``. They are NaN if the AUROC is
+    undefined.
 
     ``placed`` has the influence of each row on the AUROC under the model. ``hospitals [H]`` are the ids of the
     hospitals. ``patients [n]`` has a number for the patient of each row, the same in every seed. Raises ``ValueError``
@@ -82,8 +82,7 @@ def patient_part(first: Sequence[ArrayLike], second: Sequence[ArrayLike], rows: 
     seeds, of the number of test rows times the difference in AUROC of two models.
 
     ``first`` and ``second`` are each model's results of :func:`sketches` in each seed: ``S`` arrays ``[H, B]`` of ``B``
-    random sums per hospital. ``rows [S, H]`` are the numbers of test rows. A seed in which a model's AUROC is undefined
-    adds nothing.
+    random sums per hospital. ``rows [S, H]`` are the numbers of test rows.
     """
     weights = np.asarray(rows, dtype=np.float64)
     part = np.empty(weights.shape[1])

@@ -51,7 +51,7 @@ def shrunken_auroc(curve: CommonCurve) -> Floats:
 
 BEYOND = 4.0
 """Largest candidate for the standard deviation between hospitals of logarithms of ratios, calibration intercepts and
-calibration slopes, which are not limited to 0 to 1."""
+calibration slopes."""
 
 
 class Pooled(NamedTuple):
@@ -104,9 +104,9 @@ class Posterior(NamedTuple):
 
 
 def posterior(y: ArrayLike, v: ArrayLike, widest: float = WIDEST) -> Posterior:
-    """Compute the posterior of the true figures of ``k`` hospitals and of a further hospital. The true figures are
-    normally distributed over hospitals, and the estimates ``y [k]`` are normal around them with variances ``v [k]``.
-    The priors of the mean and of the variance over hospitals are uniform, the latter up to ``widest`` squared.
+    """Compute the posterior of the true figures of ``k`` hospitals and of a further hospital. The estimates ``y [k]``
+    are normal around the true figures with variances ``v [k]``, and the true figures normal over hospitals. Their mean
+    and variance have uniform priors; the variance is at most ``widest`` squared.
     """
     estimates, variances = np.asarray(y, dtype=np.float64), np.asarray(v, dtype=np.float64)
     steps = (np.arange(GRID) + 0.5) / GRID

@@ -1,9 +1,8 @@
 """The slope of gains on the logarithm of size: whether small hospitals gain more from federating.
 
 The noise of a gain grows as a hospital gets smaller, and the variance that is estimated at one hospital is correlated
-with its gain. Variances are therefore smoothed over sizes before they are used as weights. Without weights, or with
-each hospital's own variance, the regression claims a slope too often if all hospitals gain equally. Definitions:
-``docs/statistics.md``.
+with its gain. Variances are therefore smoothed over sizes before they are used as weights. Otherwise, the regression
+claims a slope too often. Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -70,8 +69,8 @@ def smoothed_variances(variance: ArrayLike, events: ArrayLike, non_events: Array
 
 
 def gain_slope(gains: ArrayLike, variance: ArrayLike, sizes: ArrayLike) -> GainSlope:
-    """Fit hospitals' ``gains [H]`` on ``ln sizes [H]`` by weighted least squares. The weights follow from the smoothed
-    ``variance [H]`` of each gain and the spread of true gains between hospitals.
+    """Fit hospitals' ``gains [H]`` on ``ln sizes [H]`` by weighted least squares. ``variance [H]`` is the smoothed
+    variance of each gain.
 
     Hospitals with a NaN are left out. All results are NaN for fewer than ten hospitals, or if all have the same size.
     """

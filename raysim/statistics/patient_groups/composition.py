@@ -1,6 +1,6 @@
 """Differences between groups of patients because they are treated at different hospitals.
 
-For each group, the figures of hospitals, such as AUROC, are averaged with the group's numbers of rows as weights.
+For each group, hospitals' figures, such as AUROC, are averaged with the group's numbers of rows as weights.
 """
 
 from __future__ import annotations

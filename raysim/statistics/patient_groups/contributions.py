@@ -138,8 +138,8 @@ def _spread(total: Floats, squares: Floats, rows: int, others: int) -> Floats:
     """Return the sample variance of the placements of ``rows`` rows of one class: each row's share of the ``others``
     rows of the other class that it is ranked correctly against.
 
-    Let ``w`` be twice the number of rows of the other class that a row is ranked correctly against. ``total`` and
-    ``squares`` are the sums over rows of ``w`` and of its square.
+    ``total`` and ``squares`` are the sums over rows of ``2 * others`` times the placement, and of the square of this
+    number.
     """
     if rows == 1:
         return np.full(len(total), ONE_ROW)

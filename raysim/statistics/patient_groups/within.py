@@ -36,7 +36,7 @@ class AttributeSums:
     - ``risks [H, G, 4]``: see :func:`raysim.statistics.patient_groups.risks.risk_sums`; None for a real-valued label.
     - ``units``: sums over hospitals of :func:`~raysim.statistics.patient_groups.contributions.contribution`, ``[2,
       pairs, R]`` for ``R`` arrangements of group labels, the observed one first. Hospitals whose errors have different
-      scales (powers of 2) are summed separately, by scale.
+      scales are summed separately.
     """
 
     counts: Ints
@@ -57,8 +57,8 @@ class AttributeSums:
 
 
 def merged(parts: Sequence[AttributeSums], order: Ints) -> AttributeSums:
-    """Combine the sums from all actors, each of which simulates some of the hospitals. ``order`` are the indices that
-    sort the concatenated hospitals of all ``parts`` by id.
+    """Combine the sums from all actors. ``order`` are the indices that sort the concatenated hospitals of all ``parts``
+    by id.
     """
     units: dict[int, Ints] = {}
     for part in parts:
@@ -109,7 +109,7 @@ NOTHING = PairGap(("", ""), NAN, NAN, NAN, NAN, NAN, NAN, 0, NAN)
 @dataclass(frozen=True, eq=False)
 class WithinGap:
     """The difference within hospitals between groups' AUROC or mean absolute error, for the groups of an attribute such
-    as sex. Of all pairs of groups, the one with the largest difference relative to its standard error is reported.
+    as sex.
 
     ``p`` is adjusted for all pairs of groups of the attribute, and ``p_holm`` also for all tested attributes. A gap is
     demonstrated if ``p_holm`` is at most .05. Both p-values are NaN if no hospital has enough rows to compare groups.
@@ -229,7 +229,7 @@ def _over_pairs(values: Floats, sign: float) -> Floats:
 
 def _studentised(first: Floats, second: Floats) -> Floats:
     """Return the differences ``first`` divided by their standard errors, the roots of ``second``. The result is 0 for a
-    difference of 0, and infinite for any other difference with a standard error of 0.
+    difference of 0, and infinite for another with a standard error of 0.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = first / np.sqrt(second)
