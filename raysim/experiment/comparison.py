@@ -67,10 +67,10 @@ def write_comparison(
     """Write a comparison's files, and return the table of ``comparison.csv``.
 
     - ``first``: figures at the top of the page.
-    - ``found``: a sentence that is placed before the headline.
+    - ``found``: a sentence before the headline.
     - ``unseen``: results at hospitals that were left out of training in turn.
     - ``scores``: results of existing scores, such as APACHE, with which strategies are compared.
-    - ``before``: sentences that are placed before the other reasons of the recommendation.
+    - ``before``: sentences before the other reasons of the recommendation.
     """
     everything = [*results, *scores.results]
     frame, rounds = _with_virtual_time(per_seed(everything), config, everything), per_round(results)

@@ -38,7 +38,7 @@ OF_POOLED = {"batch_size": 0, "local_epochs": 1}
 
 
 def check(runs: Iterable[tuple[Config, Strategy]]) -> None:
-    """Raise ``ConfigError`` for the first key that is not at its default and that none of a command's runs uses.
+    """Raise ``ConfigError`` for the first key that is not at its default and has no effect in any run.
 
     ``runs`` has the complete configuration and the strategy of each run.
     """

@@ -23,7 +23,7 @@ def make_job(
 ) -> Job:
     """Make the job of one run: train ``strategy`` with ``config`` on the federation in a folder.
 
-    ``tests_groups``: whether the run tests the differences between groups of patients for significance.
+    ``tests_groups``: whether the run tests the differences between groups of patients.
     """
     training, rate = config.training, learning_rate(config, federation)
     return Job(

@@ -183,10 +183,8 @@ class Run:
     def _attacked(
         self, federation: Federation, opened: Opened, session: Session, outcome: Outcome, say: Callable[[str], None]
     ) -> tuple[AttackFigures, tuple[Statement, ...]]:
-        """Return the effect of the simulated attack. With ``adversary.baseline``, the run is compared with a run
-        without attack.
-
-        Also returns the privacy guarantees of the additional runs.
+        """Return the effect of the simulated attack, and the privacy guarantees of additional runs. With
+        ``adversary.baseline``, the run is compared with a run without attack.
         """
         from raysim.engine.attack_figures import attack_figures
 

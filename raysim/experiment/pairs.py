@@ -1,4 +1,4 @@
-"""The pairs of strategies and models that a comparison can combine, if it crosses them.
+"""The pairs of strategies and models that a comparison can combine.
 
 A pair that cannot be combined is left out, with a remark.
 """
@@ -28,8 +28,8 @@ def going_together(
 ) -> tuple[list[Entry], tuple[Unpaired, ...]]:
     """Return the entries that ``check`` accepts, and the pairs of strategy and model that it rejects.
 
-    ``check`` takes an entry and the configuration key of its strategy, and raises ``ConfigError`` to reject it. This
-    error is raised if a strategy is rejected with every model, or a model with every strategy.
+    ``check`` takes an entry and the configuration key of its strategy, and raises ``ConfigError`` to reject it. Raises
+    this error if a strategy is rejected with every model, or a model with every strategy.
     """
     refused: dict[str, ConfigError] = {}
     strategies = list(dict.fromkeys(entry.strategy_label for entry in entries))

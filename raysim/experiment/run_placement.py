@@ -52,9 +52,8 @@ class Load:
 def at_once(resources: ResourcesSection, nodes: Sequence[Node], load: Load) -> int:
     """Return how many runs execute concurrently. ``nodes`` are the live nodes; the first is this node.
 
-    The result 1 means that runs are executed one after the other, each split over all actors. Raises ``ResourceError``
-    if this node has too few cores for the configured number, or if concurrent runs would need GPUs or actors with
-    different resources.
+    With 1, runs are executed one after the other, each split over all actors. Raises ``ResourceError`` if this node has
+    too few cores for the configured number, or if concurrent runs would need GPUs or actors with different resources.
     """
     asked, here = resources.runs_at_once, nodes[0]
     share = resources.cpus_per_actor or 1.0

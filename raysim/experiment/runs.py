@@ -177,7 +177,7 @@ class Experiment(Prepared):
     ) -> Iterator[tuple[Run, Result | Exception]]:
         """Execute runs of a comparison; yield each, in order, with its result.
 
-        If an error has a type in ``spared``, the run is yielded with the error.
+        A run is yielded with its error if the error's type is in ``spared``.
         """
         if services.actors is not None:
             listeners = [Listener(services, run, partial(self._data_of, run), parent) for run in runs]

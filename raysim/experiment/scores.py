@@ -1,7 +1,7 @@
 """Existing scores of the rows, such as APACHE IV, as references of a comparison.
 
-A score is not trained, so its seeds differ only by their test rows. If a model is compared with a score, rows without a
-value of the score are excluded for both.
+A score is not trained, so that its results differ over seeds only by the test rows. Rows without a value of a score are
+excluded if a model is compared with it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Tuning before a comparison: every strategy is tried with the same settings, and evaluated on validation rows.
 
-A trial trains a strategy with one setting and with each of ``tune.seeds``. Its score is the log loss (for numeric
-labels the absolute error) of the headline model, averaged over the validation rows of all hospitals, and then over
-seeds. The trial with the lowest score is chosen, never one that diverges. With ``tune.per: comparison``, all strategies
-use the same values: those with the lowest sum of scores over strategies.
+A trial trains a strategy with one setting and with each of ``tune.seeds``. Its score is the headline model's mean log
+loss (for numeric labels, absolute error) over validation rows and seeds. The trial with the lowest score is chosen,
+never one that diverges. With ``tune.per: comparison``, all strategies use the same values: those with the lowest sum of
+scores over strategies.
 """
 
 from __future__ import annotations
@@ -126,9 +126,8 @@ def figure(outcome: Outcome, federation: Federation) -> float:
 def table(tune: TuneSection, tried: Sequence[TrialResult]) -> pd.DataFrame:
     """Make ``tuning.csv``, with one row per trial.
 
-    Columns include ``validation`` (mean validation loss over seeds), ``validation_std``, the bytes that the trial's
-    runs exchanged, and ``chosen``, whether the strategy uses the trial's values. Raises ``ConfigError`` if
-    nothing can be chosen because trials diverged.
+    ``validation`` is the mean validation loss over seeds; ``chosen`` says whether the strategy uses the trial's values.
+    Raises ``ConfigError`` if nothing can be chosen because trials diverged.
     """
     by_trial: dict[tuple[str, str], list[TrialResult]] = {}
     for one in tried:

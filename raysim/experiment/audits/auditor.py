@@ -44,8 +44,8 @@ class Audit:
     membership: pd.DataFrame
     """One row per attack and hospital, and one row per attack for all hospitals together: see ``docs/audit.md``."""
     inverted: pd.DataFrame | None
-    """One row per feature of one patient: the true value, and the value that the attack reconstructs. None if not all
-    layers of the model are dense."""
+    """One row per feature of one patient: its true and its reconstructed value. None if not all layers of the model are
+    dense."""
     summary: dict[str, Any]
     """The results of each attack for the whole federation, as values for JSON."""
 
@@ -157,8 +157,8 @@ class Auditor:
     def _table(
         self, attack: str, scores: NDArray[np.float64], members: NDArray[np.bool_], judged: NDArray[np.bool_]
     ) -> pd.DataFrame:
-        """Evaluate how well ``scores [..., N]`` separate ``members`` from other rows. ``judged`` marks the rows to
-        evaluate.
+        """Evaluate how well ``scores [..., N]`` separate ``members`` from other rows. ``judged`` marks the rows that
+        are evaluated.
 
         Returns one row per hospital, then one row for all hospitals together.
         """

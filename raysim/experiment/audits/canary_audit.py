@@ -1,4 +1,5 @@
-"""Canary audit of a privacy guarantee: a lower bound of epsilon, with the knowledge of the guarantee's adversary.
+"""Canary audit of a privacy guarantee: a lower bound of epsilon for an auditor who knows what the guarantee's adversary
+knows.
 
 Canaries are artificial hospitals or patients. A fair coin decides whether each canary is in the data. Each canary has
 model parameters that no other row changes. The update of a canary hospital, and the gradient of a canary patient, have
@@ -121,8 +122,7 @@ def _canary_parameters(layout: Layout, columns: int) -> Ids:
 def _relative_noise(job: Job, section: PrivacySection, federation: Federation) -> Floats:
     """Return each hospital's noise divided by the number of patients that it samples.
 
-    All are 1 if noise is added to the sum of updates, and not by each hospital. The audit divides canaries' scores by
-    this noise.
+    All are 1 if noise is added to the sum of updates, and not by each hospital.
     """
     if not section.own_steps:
         return np.ones(len(federation.hospitals))

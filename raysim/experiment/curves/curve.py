@@ -1,6 +1,6 @@
 """``raysim curve``: how strategies perform over the values of one hyper-parameter, as a table and a plot.
 
-The configuration is a configuration for ``compare`` with one more section:
+The configuration is that of a comparison with one more section:
 
 .. code-block:: yaml
 
@@ -161,9 +161,8 @@ def _play(
 
 
 def figures_of(task: TaskKind, part: str) -> list[str]:
-    """Return the columns of ``hospitals.csv`` that a curve can show, for a kind of label.
-
-    The names of counts end in the evaluated ``part``, as in ``n_test``.
+    """Return the columns of ``hospitals.csv`` that a curve can show. ``part`` is the evaluated part, such as
+    ``test``.
     """
     return [f"{name}_{part}" if name in ("n", *task.counts) else name for name in task.figures]
 

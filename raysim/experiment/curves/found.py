@@ -1,4 +1,4 @@
-"""The findings of a curve: each strategy's best value, whether intervals demonstrate it, and whether it is at an edge.
+"""The findings of a curve: each strategy's best value, and whether it is demonstrated or at an edge.
 
 All pairs of a strategy's values are compared by the unweighted mean of the curve's metric over hospitals, at the same
 hospitals and seeds (:func:`raysim.statistics.differences.paired.paired`). The confidence intervals are simultaneous

@@ -90,8 +90,7 @@ def judge(
     """Evaluate a ``table`` of predictions, with one row per model, seed and test row, in the same way as a comparison.
 
     - ``reference``: the model that others are compared with.
-    - ``tried``: how many models were tried besides the reference, including models that are not in the table (None: the
-      number in the table).
+    - ``tried``: how many models were tried besides the reference (None: the number in the table).
     - ``reading``: how probabilities are written, and which rows are evaluated.
     - ``predicts``: the predicted event in words.
     - ``name``: the name of the page, and, if ``out`` is None, of the new folder in ``runs``.
@@ -259,7 +258,7 @@ class Search:
 def _searched(evidence: Evidence, panel: Panel, tried: int) -> Search | None:
     """Correct the best model's difference from the reference for the number of models ``tried``.
 
-    Returns None without a reference or another model, and if there is only one hospital or one seed.
+    Returns None with fewer than two models, hospitals or seeds.
     """
     others = [entry for i, entry in enumerate(evidence.entries) if i != evidence.base]
     if evidence.base is None or not others or evidence.one_seed:

@@ -9,8 +9,7 @@ columns:
 - ``train_rows`` and ``all_rows``: the hospital's numbers of training rows and of all rows.
 - ``bytes``: the bytes that the method exchanged.
 - ``role``: ``alone`` for training alone, ``reference`` for another method that is not federated, else empty.
-- ``learner``: the family of the model. The order in which families first occur is taken as their order of complexity,
-  the simplest first.
+- ``learner``: the family of the model. Families that occur earlier in the table are taken as simpler.
 - ``group_*``: attributes of patients.
 
 In the table that a comparison writes, ``model`` names a model of the ``strategy``.
@@ -319,7 +318,7 @@ def _pair_seeds(frame: pd.DataFrame, reference: str, warnings: list[str]) -> Non
 def _same_rows(frame: pd.DataFrame, common: bool) -> tuple[pd.DataFrame, int]:
     """Return the predictions for the rows that all models of a seed have, and the number of rows left out.
 
-    Unless ``common`` is set, ``DataError`` is raised if rows would be left out.
+    Raises ``DataError`` if rows would be left out, unless ``common`` is set.
     """
     models = frame.groupby("seed")[["model", "served"]].apply(lambda each: len(each.drop_duplicates()))
     present = frame.groupby(["seed", "identity"]).size()

@@ -5,8 +5,7 @@ A hospital that was left out of training joins with some labelled rows. What it 
 - If hospitals train alone, the hospital trains a model on these rows.
 - If models share a body, it fits its own head.
 - Otherwise it fine-tunes the model, as participants do. If the server has clusters, it first joins a cluster by the
-  strategy's rule for newcomers. Without a rule it joins the cluster whose model has the lowest mean loss on these
-  rows; among equal clusters, the larger one.
+  strategy's rule for newcomers, or else the cluster whose model has the lowest mean loss on these rows.
 
 The labelled rows are never used for testing.
 """
@@ -143,9 +142,8 @@ def _outputs_of_body(
     """Divide a model into its body and its head, and return outputs of both for ``X [n, F]``.
 
     The first array, ``[n]``, has the model's outputs if all parameters of the head are zero. The second, ``[n, d]``,
-    has the head's inputs, each of which is multiplied by a parameter. It is None if the model's output is not linear in
-    the head. ``body`` has all parameters, with zeros for the head; ``head [q]`` has the indices of the head's
-    parameters.
+    has the head's inputs; it is None if the model's output is not linear in the head. ``body`` has all parameters, with
+    zeros for the head, and ``head [q]`` the indices of the head's parameters.
     """
     constant = model.logits(body, X)
 
@@ -217,8 +215,8 @@ def name_of(served: str, row: int) -> str:
 
 
 def _chosen(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> int | None:
-    """Return the index of the server's model that hospital ``h`` uses, given the indices ``joined`` of its labelled
-    test rows; None if there is none.
+    """Return the index of the server's model that hospital ``h`` uses after joining with the labelled rows ``joined``;
+    None if there is none.
     """
     outcome, federation = run.result.outcome, run.result.federation
     row, cluster = _row(run, served, h), outcome.cluster
@@ -239,8 +237,7 @@ def _chosen(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> int
 
 
 def _row(run: LeftOut, served: str, h: int) -> int | None:
-    """Return the index of the server's model that hospital ``h`` uses; None if it does not use a single model of the
-    server.
+    """Return the index of the server's model that hospital ``h`` uses; None if it does not use exactly one.
 
     The result is 0, the global model, if the strategy has clusters and the hospital's own model was not trained.
     """

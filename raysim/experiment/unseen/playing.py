@@ -54,11 +54,11 @@ def hosts(entries: Sequence[Entry]) -> list[Entry]:
 
 
 class FoldRuns:
-    """The runs of all strategies and seeds in which the hospitals of a fold are left out of training, for every fold.
+    """The runs of all strategies, seeds and folds in which the hospitals of the fold are left out of training.
 
     The federation of a fold exists only during its runs, because those of many folds would fill the disk. ``together``
-    is the number of concurrent runs. Concurrent runs are for different folds or seeds, so that no two processes make
-    the same federation.
+    is the number of concurrent runs. They are for different folds or seeds, so that no two processes make the same
+    federation.
     """
 
     def __init__(
@@ -148,9 +148,8 @@ class FoldRuns:
 
 @contextlib.contextmanager
 def _own_shelf(shelf: str) -> Iterator[None]:
-    """Lock the cache folder ``shelf`` for this comparison, and remove its content before and afterwards.
-
-    Cache folders with free locks, of comparisons that were killed, are removed, too.
+    """Lock the cache folder ``shelf`` for this comparison, and remove its content before and afterwards. Also removes
+    the cache folders of killed comparisons, whose locks are free.
     """
     for lock in cache_folder().glob(f"{SHELF}*{LOCK}"):
         with contextlib.suppress(ConfigError, ResourceError, OSError), resume.held(lock):

@@ -1,7 +1,4 @@
-"""The rows on which hospitals of a fold are evaluated, by model and number of labelled rows that join.
-
-The rows and their predictions are taken from a run when it ends.
-"""
+"""The rows on which hospitals of a fold are evaluated, by model and number of labelled rows that join."""
 
 from __future__ import annotations
 

@@ -42,11 +42,7 @@ FEWEST_DECISIONS = 30
 """Smallest number of rows for a hospital's gain in net benefit to count."""
 
 MOST_LACKING = 0.1
-"""Largest share of hospitals that a mean may leave out; if there are more, the mean is undefined.
-
-Observed over expected events leaves out hospitals with one class; the gain in net benefit, hospitals at which all
-decisions are those of the default.
-"""
+"""Largest share of hospitals that a mean may leave out; if there are more, the mean is undefined."""
 
 
 def by_hospital(unseen: Sequence[Unseen], task: TaskKind, clinical: ClinicalSection | None) -> pd.DataFrame:
@@ -174,8 +170,7 @@ def _loss_variances(scored: Sequence[Groups]) -> NDArray[np.float64]:
 def _skill(each: Unseen) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return each hospital's skill, and the sampling variance of this skill.
 
-    Skill is that of :data:`SKILL`. The variance is from the delta method. Both are NaN for hospitals with fewer rows
-    than :data:`FEWEST_ROWS`.
+    Skill is that of :data:`SKILL`. Both are NaN for hospitals with fewer rows than :data:`FEWEST_ROWS`.
     """
     found = np.full((2, len(each.hospitals)), np.nan)
     for h, ((logit, _, events), prevalence) in enumerate(zip(each.scored or (), each.prevalence, strict=True)):
@@ -200,8 +195,8 @@ def differences(
 ) -> pd.DataFrame:
     """Make ``unseen_difference.csv``: differences of AUROC per strategy and model; empty unless there are two classes.
 
-    One row is the AUROC of hospitals when they take part in training, minus their AUROC when left out. Another row is
-    the AUROC of left-out hospitals minus the AUROC of the ``reference`` there.
+    One row is hospitals' AUROC when they take part in training minus that when left out. Another is left-out hospitals'
+    AUROC minus that of the ``reference`` there.
     """
     at_once = [each for each in unseen if each.k == unseen[0].k and each.pairs is not None]
     rows = []
@@ -283,8 +278,8 @@ def _seen_less_unseen(
 
 
 def _without(federation: Federation, h: int, without: AllRows, model: str) -> tuple[NDArray[Any], ...]:
-    """Return outputs before the sigmoid, labels and patient ids of hospital ``h`` by the run that left it out, on its
-    test rows of the main run.
+    """Return the outputs of the run that left out hospital ``h``, before the sigmoid, on the hospital's test rows of
+    the main run; with labels and patient ids.
     """
     tested = federation.rows(h, "test")
     position = {row: i for i, row in enumerate(without.source_rows.tolist())}

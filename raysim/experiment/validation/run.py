@@ -1,8 +1,7 @@
 """``raysim validate``: how an existing model performs at every hospital of a federation, and at the next hospital.
 
 The model is evaluated on all rows of each hospital, or only on the test rows if it was trained on the same data.
-Metrics are computed and pooled in the same way as for hospitals that are left out in turn
-(:mod:`raysim.experiment.unseen`).
+Metrics are computed and pooled as in :mod:`raysim.experiment.unseen`.
 """
 
 from __future__ import annotations
