@@ -1,4 +1,4 @@
-"""Writes the results of a comparison: its tables, its answer, its figures and its page."""
+"""Writes the results of a comparison: tables, recommendation, figures and page."""
 
 from __future__ import annotations
 

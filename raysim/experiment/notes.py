@@ -1,4 +1,4 @@
-"""The outcome of a run or comparison in MLflow's record: headline figures, and the answer in words."""
+"""The outcome of a run or comparison in MLflow's record: headline figures and a conclusion."""
 
 from __future__ import annotations
 

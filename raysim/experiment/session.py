@@ -1,4 +1,4 @@
-"""The place of a job: Ray (started here, or the cluster that ``RAY_ADDRESS`` names) or this process."""
+"""Where jobs run: on Ray (started here, or the cluster at ``RAY_ADDRESS``) or in this process."""
 
 from __future__ import annotations
 

@@ -36,8 +36,7 @@ LEAST_POINTS = 5
 """The smallest number of points that a curve of losses must have to count as converged."""
 
 SMALL_FALL = 0.02
-"""A run counts as trained if the mean loss falls from one window of points to the next by less than this share of the
-loss before training."""
+"""A run counts as trained if :attr:`Convergence.fall` is less than this share."""
 
 
 @dataclass(frozen=True)

@@ -52,8 +52,8 @@ def over_seeds(
 
 
 def squared_reach(values: Floats, mean: Floats, defined: NDArray[np.bool_]) -> Floats:
-    """Return the square of the half-width of the 95 % interval of a mean over ``S`` seeds, as far as it is due to
-    differences between seeds. It is 0 for fewer than two ``defined`` values.
+    """Return the part of the squared half-width of a mean's 95 % interval that is due to differences between seeds. It
+    is 0 for fewer than two ``defined`` values.
     """
     seeds = defined.sum(axis=0)
     degrees = np.maximum(seeds - 1, 1)

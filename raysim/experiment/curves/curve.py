@@ -161,9 +161,7 @@ def _play(
 
 
 def figures_of(task: TaskKind, part: str) -> list[str]:
-    """Return the columns of ``hospitals.csv`` that a curve can show. ``part`` is the evaluated part, such as
-    ``test``.
-    """
+    """Return the columns of ``hospitals.csv`` that a curve can show. ``part`` is the evaluated part, such as ``test``."""
     return [f"{name}_{part}" if name in ("n", *task.counts) else name for name in task.figures]
 
 
@@ -200,7 +198,7 @@ def read(source: Source, overrides: Sequence[str]) -> tuple[Config, Curve, dict[
 def write_curve(
     out: Manifest, hospitals: pd.DataFrame, curve: Curve, lines: Lines, part: str, titles: Mapping[str, str]
 ) -> tuple[Figure, Found]:
-    """Write the table of a curve, its plot and its answer; return the plot and the findings.
+    """Write the table, plot and findings of a curve; return the plot and the findings.
 
     ``hospitals`` is the content of the comparison's ``hospitals.csv``.
     """

@@ -1,4 +1,4 @@
-"""Reads the table of predictions to be judged."""
+"""Reads a table of predictions that is to be evaluated."""
 
 from __future__ import annotations
 

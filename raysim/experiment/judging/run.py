@@ -1,4 +1,4 @@
-"""``raysim judge``: turn a table of predictions into the files, the card and the page of a comparison."""
+"""``raysim judge``: turn a table of predictions into the files and the page of a comparison."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Judged:
         return self.answer.as_json() | ({} if self.search is None else {"search": self.search.as_json()})
 
     def __repr__(self) -> str:
-        """Return the headline of the answer, without the tables."""
+        """Return the headline, without the tables."""
         return f"<judged: {self.answer.card.headline}>"
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""The table to be judged: the columns it needs, and the checks on them.
+"""The table of predictions: the columns it needs, and the checks on them.
 
 Each row is the prediction of one model, trained with one seed, for one test row. Required columns are ``hospital``,
 ``label`` (with two values), ``model``, ``seed``, ``probability``, and at least one of ``row`` and ``patient``. Optional

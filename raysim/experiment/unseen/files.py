@@ -1,4 +1,4 @@
-"""Writes the files of hospitals that were left out, and returns their content for the answer and the page."""
+"""Writes the files of hospitals that were left out, and returns their content."""
 
 from __future__ import annotations
 

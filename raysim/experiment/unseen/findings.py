@@ -22,14 +22,14 @@ from raysim.report.svg import PLAIN, Figure, Style
 from raysim.statistics.differences.paired import Limits
 
 ENDS = {"": "estimate", "_low": "low", "_high": "high"}
-"""For the suffix of an estimate or limit in the answer, the column of the summary table that has the value."""
+"""For the suffix of an estimate or limit in ``answer.json``, the column of the summary table."""
 
 MOST = 40
 """Largest number of hospitals in a plot; those with the most rows are plotted."""
 
 
 def lines(found: Found, clinical: ClinicalSection | None) -> dict[Key, Line]:
-    """Return the decision card's line on hospitals that took no part in training, for each strategy and model."""
+    """Return a line on hospitals that took no part in training, for each strategy and model."""
     by_key, act_at = {}, np.nan if clinical is None else clinical.act_at
     for key, of in found.summary.groupby(["strategy", "model"], sort=False):
         strategy, model = map(str, key)

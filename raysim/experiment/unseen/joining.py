@@ -4,8 +4,8 @@ A hospital that was left out of training joins with some labelled rows. What it 
 
 - If hospitals train alone, the hospital trains a model on these rows.
 - If models share a body, it fits its own head.
-- Otherwise it fine-tunes the model, as participants do. If the server has clusters, it first joins a cluster by the
-  strategy's rule for newcomers, or else the cluster whose model has the lowest mean loss on these rows.
+- Otherwise it fine-tunes the model, as participants do. With clusters, it first joins one by the strategy's rule, or
+  else the one whose model has the lowest mean loss on these rows.
 
 The labelled rows are never used for testing.
 """

@@ -105,8 +105,8 @@ def _middles(counts: ScoreCounts) -> Groups:
 
 
 def binned(counts: ScoreCounts, bins: int) -> Bins:
-    """Return for each hospital the number of rows, the sum of predictions and the number of events in each of ``bins``
-    bins of equal width between 0 and 1, ``[H, bins]`` each.
+    """Return for each hospital and bin the number of rows, the sum of predictions and the number of events, ``[H,
+    bins]`` each.
     """
     p, hospitals = probabilities(counts), len(counts.filled)
     cell = np.repeat(np.arange(hospitals), counts.filled) * bins + bin_of(p, bins)

@@ -63,8 +63,8 @@ def usefulness(seeds: Sequence[ScoreCounts], thresholds: Sequence[float], at: fl
 def _gain(
     seeds: Sequence[ScoreCounts], at: float, predicted: Sequence[tuple[NDArray[Any], NDArray[Any]]]
 ) -> tuple[Paired, bool]:
-    """Return the net benefit of acting on the model at threshold ``at`` minus that of the better default, and whether
-    this default is acting on everybody (True) or on nobody.
+    """Return the gain in net benefit over the better default at threshold ``at``, and whether this default is acting on
+    everybody.
     """
     odds = at / (1 - at)
     events = np.stack([unless_broken(counts, counts.events) for counts in seeds])

@@ -19,8 +19,8 @@ from raysim.metrics.measures import hanley_mcneil
 from raysim.statistics.discrimination.auroc import PairSums, u_statistics, variance_from_components
 
 LEAST = 20
-"""Smallest total number of rows of the rarer class, less one for each hospital, at which the components of the variance
-of an AUROC are averaged over hospitals."""
+"""Smallest number of rows of the rarer class, less one for each hospital, at which variance components are averaged
+over hospitals."""
 
 EDGE = 0.02
 """Smallest distance of the common AUROC from 0 and 1."""
@@ -80,8 +80,8 @@ def binormal_components(t: Any, event_sd: Any) -> tuple[Any, Any]:
 
 
 def binormal_event_sd(auroc: float, event: float, non_event: float) -> float:
-    """Return the standard deviation of events' normal scores, divided by that of non-events' normal scores, at which
-    the variance components of ``auroc`` have the ratio ``event / non_event``.
+    """Return the standard deviation of events' normal scores, divided by that of non-events, that gives the variance
+    components of ``auroc`` the ratio ``event / non_event``.
     """
     if not event + non_event > 0:
         return 1.0

@@ -33,7 +33,7 @@ class GroupRisk(NamedTuple):
     """A group's number of events compared with the number expected at its hospitals.
 
     ``ratio`` is observed over expected events. ``log_odds`` is the group's log odds ratio against the other patients of
-    its hospitals at equal predicted risk, with its 95 % interval ``low`` to ``high`` and p-value ``p``.
+    its hospitals at equal predicted risk. ``low`` to ``high`` is its 95 % interval, ``p`` the p-value.
     """
 
     group: str
@@ -47,8 +47,8 @@ class GroupRisk(NamedTuple):
 
 
 def in_the_large(logits: ArrayLike, event: ArrayLike, offsets: ArrayLike) -> Floats:
-    """Return for each of ``H`` hospitals the number to add to the logits of its rows, so that the sum of its predicted
-    risks equals its number of events. The number is NaN for a hospital with rows of one class only.
+    """Return for each of ``H`` hospitals the shift of logits with which the sum of predicted risks equals the number of
+    events. It is NaN for a hospital with one class only.
 
     Hospital ``h`` has the rows ``offsets[h]:offsets[h + 1]``.
     """
