@@ -58,7 +58,7 @@ def folder_of(label: str) -> str:
 
 
 def entries(configs: Sequence[Config]) -> list[Entry]:
-    """Make an :class:`Entry` for each of ``configs``. Raises ``ConfigError`` if two share a label or a folder of runs."""
+    """Make an :class:`Entry` for each of ``configs``. Raises ``ConfigError`` if two share a label or a folder."""
     by_label: dict[str, Entry] = {}
     folders: dict[str, str] = {}
     for i, config in enumerate(configs):

@@ -36,7 +36,7 @@ LEAST_POINTS = 5
 """The smallest number of points that a curve of losses must have to count as converged."""
 
 SMALL_FALL = 0.02
-"""A run counts as trained if :attr:`Convergence.fall` is less than this share."""
+"""A falling run counts as trained if :attr:`Convergence.fall` is less than this share."""
 
 
 @dataclass(frozen=True)

@@ -161,7 +161,7 @@ def _play(
 
 
 def figures_of(task: TaskKind, part: str) -> list[str]:
-    """Return the columns of ``hospitals.csv`` that a curve can show. ``part`` is the evaluated part, such as ``test``."""
+    """Return the columns of ``hospitals.csv`` that a curve can show; ``part`` is the evaluated part, as ``test``."""
     return [f"{name}_{part}" if name in ("n", *task.counts) else name for name in task.figures]
 
 

@@ -105,7 +105,7 @@ def events_p(observed: float, risks: ArrayLike, rows: ArrayLike) -> float:
 
 
 def events_tails(observed: float, risks: ArrayLike, rows: ArrayLike) -> tuple[float, float]:
-    """Return the probabilities of at most, and of at least, ``observed`` events. Arguments are as for :func:`events_p`."""
+    """Return the probabilities of at most, and of at least, ``observed`` events; arguments as for :func:`events_p`."""
     p, n = np.asarray(risks, dtype=np.float64), np.asarray(rows, dtype=np.int64)
     total = int(n.sum())
     if total == 0 or np.isnan(observed) or np.isnan(p).any():

@@ -20,7 +20,7 @@ from raysim.statistics.meta_analysis.gain_slope import gain_slope
 COMMON_CURVE = 0.75
 """The variance of an AUROC of normally distributed scores, divided by Hanley and McNeil's variance."""
 SHARE_OF_SEED = 0.5
-"""Standard deviation of a seed's effect on single hospitals, divided by that of its effect on all hospitals together."""
+"""Standard deviation of a seed's effect on single hospitals, divided by that of its effect on all hospitals."""
 DRAWS = 4000
 SLOPES = 400
 """Number of federations simulated for the power to detect a slope on size."""
