@@ -29,6 +29,7 @@ PATIENCE = 10.0
 """Seconds that an actor waits until no other process uses a run's folder."""
 
 GONE_SECONDS = 5.0
+"""Largest number of seconds to wait for a killed process to end."""
 
 PAUSE = 0.2
 """Seconds between two messages that a run sends."""

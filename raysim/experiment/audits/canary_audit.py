@@ -33,7 +33,7 @@ from raysim.training.canaries import WithCanaries
 from raysim.training.kernels.clipped import Traceable
 
 LENGTH = 100.0
-"""Norm of a canary's update or gradient, as a multiple of the clipping norm."""
+"""Norm of a canary's update or gradient, as a multiple of the clipping norm: large, to detect missing clipping."""
 
 
 def can_hold_canaries(job: Job, federation: Federation) -> bool:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FIELD = "predictions"
+"""The name of the table in error messages."""
 
 NAMES = ("hospital", "model", "strategy", "label", "role", "learner", "part")
 """Columns that are read as text without conversion: ``NA`` is not a missing value, and ``007`` is not the number 7."""

@@ -53,7 +53,8 @@ class NoiseFloor:
     - ``figure``: the name of the figure, AUROC or an error. ``common``: its true value at every hospital under equal
       service. ``hospitals``: the number of hospitals at which the figure is defined.
     - ``q``: the statistic Q, the weighted sum of squares of hospitals' figures around their mean. ``p``: twice the
-      share of simulations under equal service with a Q at least as large.
+      share of simulations under equal service with a Q at least as large (twice, because the interval of ``tau`` has
+      two sides).
     - ``tau``: the true standard deviation over hospitals of the figure's logit (for an error: of its logarithm). Its
       ``high`` is infinite if it is above the largest simulated spread.
     - ``demonstrated``: whether the interval of ``tau`` excludes 0.
