@@ -193,9 +193,7 @@ class Auditor:
 
     def _of_sums(self) -> dict[str, Any] | None:
         """Count the training rows that can be reconstructed from what hospitals send for a two-class regression: sums
-        over their rows.
-
-        Returns None without such sums.
+        over their rows. Returns None if there are no such sums.
         """
         federation, strategy = self._federation, self._job.strategy
         clear = getattr(strategy, "sums", None) == "clear"

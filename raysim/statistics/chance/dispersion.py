@@ -79,7 +79,7 @@ class Dispersion:
 
 
 LEVELS = frozenset({"lowest", "worst_decile", "p10"})
-"""Names of summaries on the scale of AUROC, which are worse when lower. All other summaries are worse when higher."""
+"""Names of summaries on the scale of AUROC, which are worse when lower."""
 
 ERROR_LEVELS = frozenset({"highest", "worst_decile", "p90"})
 """Names of summaries on the scale of an error, which are worse when higher."""

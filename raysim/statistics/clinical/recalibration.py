@@ -310,7 +310,7 @@ def _no_reason(of: Rows) -> Words:
 
 
 def _only(of: Rows, some: NDArray[np.bool_]) -> Rows:
-    """Keep only the rows of ``some [H]`` hospitals; the other hospitals remain, but without rows."""
+    """Keep only the rows of hospitals where ``some [H]`` is True; other hospitals remain without rows."""
     selected = some[of.hospital]
     return Rows(of.margin[selected], of.rows[selected], of.events[selected], of.hospital[selected], of.hospitals)
 
