@@ -20,7 +20,7 @@ KINDS: dict[str, type[Loaded]] = {
     "curve": CurveResult,
     "sweep": SweepResult,
 }
-"""The class that holds the results of each command, by the name of the command."""
+"""The class of the results of each command."""
 
 
 def load(folder: str | os.PathLike[str]) -> Loaded:

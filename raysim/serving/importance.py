@@ -172,7 +172,7 @@ def _settings(
 
 
 def _vectors(predictor: Predictor, rows: Evaluated) -> list[tuple[slice, Floats]] | None:
-    """Return each hospital's range of rows and model parameters; None if groups of patients have models of their own."""
+    """Return each hospital's range of rows and model parameters; None if groups of patients have own models."""
     owners = predictor.served.owners[predictor.served.headline]
     found = []
     for a, b in pairwise(rows.offsets.tolist()):

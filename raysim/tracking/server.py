@@ -33,7 +33,7 @@ SETTINGS = {
 
 @dataclass(frozen=True)
 class TrackingServer:
-    """A running MLflow server, which can be reached at ``address``."""
+    """A running MLflow server at ``address``."""
 
     address: str
     process: subprocess.Popen[bytes]
@@ -47,8 +47,7 @@ class TrackingServer:
 def serving(uri: str, port: int) -> Iterator[TrackingServer]:
     """Start an MLflow server on the loopback interface, and wait until it replies. It ends with the context.
 
-    Raises ``ConfigError`` if the server ends at once, for example because another program uses the port. Raises
-    ``ResourceError`` if it does not reply in time.
+    Raises ``ConfigError`` if the server ends at once, and ``ResourceError`` if it does not reply in time.
     """
     command = [
         sys.executable,
@@ -105,10 +104,8 @@ def _answers(server: TrackingServer, until: float) -> bool:
 
 
 def newest_runs(uri: str) -> str:
-    """Return the address, within MLflow's site, of the experiment with the newest run of a store; empty without runs.
-
-    The page shows the runs as a table of their figures, if the experiment stores such a view.
-    """
+    """Return the address, within MLflow's site, of the experiment with the newest run of a store; empty without
+    runs."""
     from mlflow.tracking import MlflowClient
 
     client = MlflowClient(tracking_uri=uri)
@@ -124,7 +121,7 @@ def newest_runs(uri: str) -> str:
 def charts_of(uri: str, run_id: str) -> str:
     """Return the address, within MLflow's site, of a page with charts of the runs nested in the run ``run_id``.
 
-    Raises ``ConfigError`` if the store does not contain the run or has no charts of it.
+    Raises ``ConfigError`` if the store has no charts of the run.
     """
     from mlflow.exceptions import MlflowException
     from mlflow.tracking import MlflowClient

@@ -1,8 +1,7 @@
-"""Writes metrics of runs directly into an MLflow store in SQLite.
+"""Writes metrics of runs directly into an MLflow store in SQLite, because MLflow does it slowly.
 
-MLflow creates a Python object for each value of a metric, and for each metric's latest value. This takes half of the
-processor time of recording a run. This module instead writes into MLflow's two tables of metrics, which have had the
-same columns since version 1.15. If a store's tables have other columns, MLflow itself writes the metrics.
+MLflow's two tables of metrics have had the same columns since version 1.15. If a store's tables have other columns,
+MLflow itself writes the metrics.
 """
 
 from __future__ import annotations
@@ -17,23 +16,20 @@ COLUMNS = {
     "metrics": ("key", "value", "timestamp", "run_uuid", "step", "is_nan"),
     "latest_metrics": ("key", "value", "timestamp", "step", "is_nan", "run_uuid"),
 }
-"""The tables of the MLflow database that raysim writes to directly, and the columns that they must have, in this
-order."""
+"""The tables of the MLflow database that raysim writes to, and the columns that they must have, in this order."""
 
 LATER = """
 INSERT INTO latest_metrics VALUES (?, ?, ?, ?, 0, ?)
 ON CONFLICT (key, run_uuid) DO UPDATE SET value = excluded.value, timestamp = excluded.timestamp, step = excluded.step
 WHERE (excluded.step, excluded.timestamp, excluded.value) > (step, timestamp, value)
 """
-"""SQL statement that replaces a metric's latest point if the new point is later: by step, then time, then value, as in
-MLflow."""
+"""SQL statement that replaces a metric's latest point if the new point is later by step, then time, then value."""
 
 KEY = re.compile(r"[/\w.\- :]{1,250}")
-"""Pattern of the metric names that MLflow accepts. Metrics with other names are left to MLflow, which reports its own
-error."""
+"""Pattern of the metric names that MLflow accepts."""
 
 PATIENCE_SECONDS = 30.0
-"""Seconds to wait until another process that writes to the database file releases it."""
+"""Seconds to wait until another process releases the database file."""
 
 
 class SqliteMetrics:
@@ -70,7 +66,7 @@ class SqliteMetrics:
 
 
 def _moment(point: Any) -> tuple[int, int, float]:
-    """Return the key by which the values of a metric are sorted to find the latest."""
+    """Return the sort key by which a metric's latest value is found."""
     return point.step, point.timestamp, point.value
 
 
