@@ -110,8 +110,7 @@ class ComparisonResult(Results):
         return run.predict(rows, hospital, model=model)
 
     def recommended_run(self, seed: int | None = None) -> tuple[RunResult, str]:
-        """Return the run of the recommended strategy with ``seed`` (default: the first), and the recommended model's
-        name.
+        """Return the recommended strategy's run with ``seed`` (default: the first), and the recommended model's name.
 
         Raises ``ConfigError`` if nothing is recommended.
         """
@@ -143,9 +142,8 @@ class CurveResult(ComparisonResult):
 
     @cached_property
     def curve(self) -> pd.DataFrame:
-        """The plotted metric's mean and variance over hospitals: one row per strategy, value of the hyper-parameter and
-        seed.
-        """
+        """The plotted metric's mean and variance over hospitals, one row per strategy, hyper-parameter value and
+        seed."""
         return self.table("curve.csv")
 
     @cached_property

@@ -75,8 +75,7 @@ def tree_of(
     seed: int | None = None,
     overrides: Overrides | None = None,
 ) -> dict[str, Any]:
-    """Return the configuration as an unchecked mapping, with sections that only one command reads, such as
-    ``sweep``."""
+    """Return the configuration as an unchecked mapping, with sections such as ``sweep`` that only one command reads."""
     if not isinstance(overrides, Mapping | Sequence | None) or any(
         not isinstance(each, str) for each in overrides or ()
     ):

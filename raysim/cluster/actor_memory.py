@@ -46,8 +46,7 @@ class RecentMemory:
             self._states.popitem(last=False)
 
     def of(self, made: Made) -> HospitalStates:
-        """Return the memory called ``made``, which the caller must not change. Raises :class:`Forgotten` if it is
-        gone."""
+        """Return the memory called ``made``, which must not be changed. Raises :class:`Forgotten` if it is gone."""
         if made not in self._states:
             raise Forgotten(made)
         return self._states[made]

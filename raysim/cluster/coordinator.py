@@ -27,8 +27,7 @@ class CoordinatorActor:
         self._pool = pool
 
     def run(self, job: Job, since: RunState | None, every: Every) -> Iterator[list[Event]]:
-        """Run :meth:`JobRun.events` on a background thread, and yield the list of new events every ``PAUSE``
-        seconds."""
+        """Run :meth:`JobRun.events` on a background thread; yield the new events as a list every ``PAUSE`` seconds."""
         events_ahead = BackgroundIterator(JobRun(self._pool, job, since).events(every))
         while events := events_ahead.take():
             yield events

@@ -9,9 +9,7 @@ from raysim.core.errors import ResourceError
 
 
 def resolve_device(device: str) -> tuple[str, str]:
-    """Return the device that ``auto``, ``cpu`` or ``cuda`` means here, and a text for errors on the GPUs that torch
-    finds.
-    """
+    """Return the device that ``auto``, ``cpu`` or ``cuda`` means here, and a text on the GPUs that torch finds."""
     if device == "cpu":
         return "cpu", ""
     import torch

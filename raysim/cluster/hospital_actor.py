@@ -81,8 +81,7 @@ class HospitalActor:
     def round_apart(
         self, plan: bytes | RoundPlan, states: HospitalStates | Made | None, shipment: Shipment | None = None
     ) -> tuple[PartialResult, Joined, NDArray[np.int64] | None]:
-        """Run :meth:`round`, but return the sums of the hospitals' updates separately, so that they stay on this
-        node."""
+        """Run :meth:`round`, but return the sums of hospitals' updates separately, so that they stay on this node."""
         partial, remembered = self.round(plan, states, shipment)
         return replace(partial, units=None), remembered, partial.units
 

@@ -18,8 +18,7 @@ SMALL = 2**16
 
 
 def shared_by_all(plan: RoundPlan) -> Any:
-    """Return the argument that passes ``plan`` to all actors: the pickled plan or, if it is large, a reference to
-    it."""
+    """Return the argument that passes ``plan`` to all actors: the pickled plan or, if large, a reference to it."""
     import ray
 
     if plan.models.nbytes < SMALL:

@@ -1,5 +1,4 @@
-"""The environment of a Ray that is started here: its variables, its token, and a folder that only this user can
-enter."""
+"""The environment of a Ray that is started here: its variables, its token, and a folder for this user only."""
 
 from __future__ import annotations
 
@@ -129,8 +128,7 @@ def _remove_ended(root: str, prefix: str) -> None:
 
 @contextlib.contextmanager
 def one_at_a_time() -> Iterator[None]:
-    """Make this user's commands start their Rays one after the other, because a busy machine starts several too
-    slowly."""
+    """Make this user's commands start their Rays one after the other; a busy machine starts several too slowly."""
     try:
         folder = os.open(Path.home() / ".ray", os.O_RDONLY | os.O_DIRECTORY)
     except OSError:

@@ -97,8 +97,7 @@ def check_named(resources: ResourcesSection, names: Sequence[str]) -> None:
 
 
 def actor_count(hospitals: int, resources: ResourcesSection, machines: Sequence[_FreeMachine]) -> int:
-    """Return the number of actors: as ``hospitals_per_actor`` requires, or the largest number that can run in
-    parallel."""
+    """Return the number of actors: as ``hospitals_per_actor`` requires, or as many as can run in parallel."""
     if resources.hospitals_per_actor != "auto":
         return math.ceil(hospitals / int(resources.hospitals_per_actor))
     cpus, gpus = _units(resources.cpus_per_actor or 1.0), _units(resources.gpus_per_actor)
@@ -220,8 +219,7 @@ def _spread(machines: Sequence[_FreeMachine], count: int, cpus: int, gpus: int) 
 
 
 def _even_share(machines: Sequence[_FreeMachine], count: int, gpus: int) -> int:
-    """Return the largest number of CPUs, up to one, that each of ``count`` actors can have, in units of ``1 /
-    UNIT``."""
+    """Return the largest number of CPUs, up to one, that each of ``count`` actors can have, in ``1 / UNIT`` CPU."""
     low, high = 0, UNIT
     while low < high:
         middle = (low + high + 1) // 2

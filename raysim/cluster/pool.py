@@ -212,8 +212,7 @@ class RayPool:
         return dict(zip(refs, answers, strict=True))
 
     def _settle(self, refs: Mapping[int, Any], work: Work | None, when: str, *, fetched: bool = True) -> None:
-        """Wait until each actor of ``refs`` has replied or died and, with ``fetched``, until the replies have arrived
-        here.
+        """Wait until each actor of ``refs`` has replied or died; with ``fetched``, until replies have arrived here.
 
         An actor that does not reply in time is restarted once, and repeats its call. Raises ``ResourceError``, which
         names its hospitals, if it is late again.

@@ -70,9 +70,7 @@ class Key(NamedTuple):
 
 
 def in_groups(kind: str) -> dict[str, list[Plugin]]:
-    """Return the plug-ins of a ``kind`` (such as strategies), by the title of their group; the title is empty if there
-    is none.
-    """
+    """Return the plug-ins of a ``kind`` (such as strategies), by the title of their group, which may be empty."""
     groups: dict[str, list[Plugin]] = {title: [] for title in GROUPS.values()} if kind == "strategies" else {}
     for name, entry in registry.entries(kind).items():
         title = ""

@@ -39,8 +39,7 @@ def parsed(settings: Sequence[str]) -> dict[str, Any]:
 
 
 def laid_over(tree: Mapping[str, Any], values: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return a copy of a configuration's ``tree`` in which ``values``, given by dotted key, replace the existing
-    values.
+    """Return a copy of a configuration's ``tree`` in which ``values``, given by dotted key, replace others.
 
     Raises ``ConfigError`` if a key lies below a value that is not a section. The message begins with ``where``.
     """

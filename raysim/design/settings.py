@@ -97,8 +97,7 @@ class Design(Section):
         return sites
 
     def judged(self) -> Sites:
-        """Return the hospitals whose test rows have both classes. Raises ``ConfigError`` if there are fewer than
-        two."""
+        """Return the hospitals whose test rows have both classes. Raises ``ConfigError`` if fewer than two have."""
         events, rows = self._counts()
         defined = (events > 0) & (events < rows)
         if defined.sum() < 2:

@@ -64,8 +64,7 @@ class Exported:
         return Exported(path.stem, _outputs(path), fitted, trained_on)
 
     def risks(self, columns: pd.DataFrame) -> tuple[Floats, tuple[str, ...]]:
-        """Return the probability of the event for each row, ``[n]``, and remarks on how rows differ from the training
-        data.
+        """Return the probability of the event for each row, ``[n]``, and remarks on differences from the training data.
 
         ``columns`` has the columns of the data source. Raises ``DataError`` for columns that do not fit the model, and
         for outputs that are not probabilities.

@@ -27,8 +27,7 @@ class Scores(nn.Module):
     """
 
     def __init__(self, module: nn.Module, classes: int, precision: torch.dtype, shift: Shift | None = None) -> None:
-        """``shift`` is a recalibration of the module's outputs, which must be logits of two classes; None without
-        one."""
+        """``shift`` is a recalibration of the module's outputs, which must be logits of two classes."""
         super().__init__()
         self.module, self._classes, self._precision = module, classes, precision
         self._shift = None if shift is None else (shift.intercept, shift.slope)

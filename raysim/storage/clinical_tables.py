@@ -71,9 +71,7 @@ def _figures(
     which: NDArray[np.int64],
     measured: Sequence[ClinicalFigure],
 ) -> pd.DataFrame:
-    """Return ``clinical.csv`` of a model, with one row per hospital and metric, for the hospitals with indices
-    ``which``.
-    """
+    """Return ``clinical.csv`` of a model: one row per metric and hospital with an index in ``which``."""
     wide = len(measured)
     stacked = {
         name: np.stack([getattr(figure, name)[which] for figure in measured], axis=1).ravel()

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
 
 def of_groups(federation: Federation, outcome: Outcome) -> dict[str, pd.DataFrame]:
-    """Return ``patients.csv``, ``fairness.csv`` and ``risks_by_group.csv`` by name; empty without groups of
-    patients."""
+    """Return ``patients.csv``, ``fairness.csv`` and ``risks_by_group.csv`` by name; empty without groups."""
     tables = {}
     if outcome.grouping is not None:
         tables["patients.csv"] = subgroups.table(federation, outcome.grouping, outcome.groups)
@@ -125,8 +124,7 @@ def tables(federation: Federation, outcome: Outcome) -> dict[str, pd.DataFrame]:
 
 
 def composition(federation: Federation, outcome: Outcome) -> pd.DataFrame | None:
-    """Return one row ``hospital, cluster, n_train`` per hospital and cluster of patients; None without such
-    clusters."""
+    """Return one row ``hospital, cluster, n_train`` per hospital and cluster of patients; None without clusters."""
     rows = outcome.clusters_of_patients
     if rows is None:
         return None

@@ -114,8 +114,7 @@ class Manifest:
 
     @contextlib.contextmanager
     def writing(self, name: str) -> Iterator[Path]:
-        """Write a result file in a context: the caller writes to the yielded path; the file then appears as
-        ``name``."""
+        """Write a result file in a context: the caller writes to the yielded path, and the file appears as ``name``."""
         path = self.folder / _inside(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         if self._unlisted is not None:

@@ -111,8 +111,7 @@ class Ticket:
         write_json(folder / FILE, dataclasses.asdict(self))
 
     def check(self, settings: Mapping[str, Any]) -> None:
-        """Raise ``ConfigError`` for the first key of ``settings`` whose value has changed since the start of the
-        run."""
+        """Raise ``ConfigError`` for the first key of ``settings`` whose value has changed since the run's start."""
         then, now = dict(flatten(self.settings)), dict(flatten(settings))
         for key in [*then, *now]:
             if then.get(key) != now.get(key):

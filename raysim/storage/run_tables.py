@@ -80,9 +80,7 @@ def hospitals_table(federation: Federation, outcome: Outcome, part: str) -> pd.D
 
 
 def _trained(outcome: Outcome, model: str, hospitals: int) -> NDArray[Any]:
-    """Return whether each hospital's model was trained: ``yes``, ``no``, or ``one class`` if its labels are all the
-    same.
-    """
+    """Return whether each hospital's model was trained: ``yes``, ``no``, or ``one class`` if labels are all equal."""
     trained = np.full(hospitals, "yes", dtype=object)
     for states, word in ((outcome.one_class, "one class"), (outcome.untrained, "no")):
         if model in states:

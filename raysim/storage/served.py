@@ -78,8 +78,7 @@ class Served:
     """The recalibration of each recalibrated model, by its name."""
 
     def of(self, owner: str) -> tuple[NDArray[Any], Shift | None]:
-        """Return the parameter vector with the name ``owner``, and the recalibration of its outputs, if there is
-        one."""
+        """Return the parameter vector with the name ``owner``, and the recalibration of its outputs, if any."""
         shift = self.shifts.get(owner)
         return self.vectors[owner if shift is None else shift.of], shift
 
@@ -141,8 +140,7 @@ def _shifted(plain: Served, recalibrated: Recalibrated) -> Served:
     shifts: dict[str, Shift] = {}
 
     def shifted(owners: Owners, whose: str, a: float, b: float) -> Owners:
-        """Return names for recalibrated versions of the vectors ``owners``, and store their intercept ``a`` and slope
-        ``b``.
+        """Name recalibrated versions of the vectors ``owners``, and store their intercept ``a`` and slope ``b``.
 
         ``whose`` is the first part of the names.
         """

@@ -104,9 +104,8 @@ def _predicted(make: Callable[[], Any], X: Floats, y: Floats, folds: Sequence[ND
 def _together(
     make: Callable[[], Any], X: Floats, y: Floats, folds: Sequence[NDArray[np.bool_]]
 ) -> tuple[float, Floats]:
-    """Compute R² of a model with all ``D`` metrics, and its fall when each metric is shuffled on held-out rows,
-    ``[D]``.
-    """
+    """Compute R² of a model with all ``D`` metrics, and its fall ``[D]`` if each metric is shuffled in held-out
+    rows."""
     predicted, shuffled = np.empty_like(y), np.empty((X.shape[1], SHUFFLES, len(y)))
     for k, out in enumerate(folds):
         model = make().fit(X[~out], y[~out])

@@ -160,8 +160,7 @@ class Tracker:
         title: str = "",
         tags: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """Record the last data of a run: ``rounds``, final metrics, ``note``, ``tags``, ``files`` and the ``error`` if
-        it failed.
+        """Record the last data of a run: ``rounds``, final metrics, ``note``, ``tags``, ``files`` and any ``error``.
 
         The run is renamed to ``title``, unless this is empty.
         """
@@ -225,8 +224,7 @@ class Tracker:
         self._client.update_run(run_id, status="RUNNING")
 
     def side_by_side(self, runs: Sequence[str]) -> str:
-        """Return the address, within MLflow's site, of a page that plots parameters of ``runs`` against their
-        metrics."""
+        """Return the address, within MLflow's site, of a page that plots parameters of ``runs`` against metrics."""
         return (
             f"#/compare-runs?runs={quote(json.dumps(list(runs)))}&experiments={quote(json.dumps([self._experiment]))}"
         )

@@ -294,8 +294,7 @@ class Recorder(Sender):
 
 @dataclass(eq=False)
 class Record:
-    """The record of one run for MLflow. An exception in its context marks the run as failed; an interruption, as
-    killed.
+    """The record of one run for MLflow. An exception in its context marks the run as failed or killed.
 
     The recorder sets four fields: ``run_id``, the run's id in MLflow; ``sent``, the number of rounds sent;
     ``doubtful``, whether MLflow may have more data than ``sent`` says; ``over``, whether all data have been sent.

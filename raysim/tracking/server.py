@@ -104,8 +104,7 @@ def _answers(server: TrackingServer, until: float) -> bool:
 
 
 def newest_runs(uri: str) -> str:
-    """Return the address, within MLflow's site, of the experiment with the newest run of a store; empty without
-    runs."""
+    """Return the address, within MLflow's site, of the experiment with a store's newest run; empty without runs."""
     from mlflow.tracking import MlflowClient
 
     client = MlflowClient(tracking_uri=uri)

@@ -40,7 +40,7 @@ class SqliteMetrics:
         self._usable: bool | None = None
 
     def write(self, run_id: str, points: Sequence[Any]) -> bool:
-        """Write finite metric values (``points``, MLflow's objects) of a run, all or none; return whether they were
+        """Write all finite metric values (``points``, MLflow's objects) of a run, or none; return whether they are
         written.
 
         Raises ``sqlite3.Error`` if the database cannot be written.

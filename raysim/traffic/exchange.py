@@ -107,17 +107,16 @@ class Traffic:
         return received, sum(sizes.values(), np.zeros(len(ids), dtype=np.int64)) * SCALAR_BYTES
 
     def summed(self, kind: str, ids: Ids, sent: int, down: int) -> None:
-        """Record one secure sum: each of the hospitals ``ids [h]`` sent ``sent`` bytes; all together received
-        ``down``."""
+        """Record a secure sum: each of the hospitals ``ids [h]`` sent ``sent`` bytes; all received ``down``
+        together."""
         self.up += self.ledger.add_bytes(self._round, kind, ids, np.full(len(ids), sent, dtype=np.int64))
         self.down += down
         if self._round == 0:
             self.setup_down = self.down
 
     def called(self, program: str, kind: str, ids: Ids, sent: NDArray[np.int64], down: int) -> None:
-        """Record a call of the client ``program``: hospitals ``ids [h]`` sent ``sent [h]`` bytes; all received ``down``
-        together.
-        """
+        """Record a call of ``program``: hospitals ``ids [h]`` sent ``sent [h]`` bytes, and received ``down``
+        together."""
         self.up += self.ledger.add_bytes(self._round, kind, ids, sent, program)
         self.down += down
 
@@ -162,8 +161,7 @@ class Traffic:
     def _new(
         self, row: int, news: Sequence[tuple[NDArray[Any], Ids]], ids: Ids, holders: NDArray[np.bool_]
     ) -> list[tuple[NDArray[Any], NDArray[np.bool_]]]:
-        """Return the new arrays of the model with index ``row``, each with a mask of the hospitals ``ids [h]`` that
-        receive it.
+        """Return the new arrays of model ``row``, each with a mask of the hospitals ``ids [h]`` that receive it.
 
         ``holders [h]`` marks the hospitals that use the model.
         """
@@ -181,16 +179,14 @@ class Traffic:
         return new
 
     def known(self, array: NDArray[Any], ids: Ids) -> int:
-        """Return how many of the hospitals ``ids [h]`` received this ``array`` for validation losses after the last
-        round.
-        """
+        """Return how many of the hospitals ``ids [h]`` received ``array`` for validation losses after the last
+        round."""
         return sum(
             int(np.isin(ids, holders).sum()) for model, holders in self._models_received if np.array_equal(model, array)
         )
 
     def trained(self, ids: Ids, problem: LocalProblem, state: State, bits: NDArray[np.int64] | None = None) -> None:
-        """Record the messages of the hospitals ``ids [H]`` that minimised ``problem``, and the models that they
-        received.
+        """Record the messages of hospitals ``ids [H]`` that minimised ``problem``, and the models that they received.
 
         ``bits [H]`` is the number of bits of each compressed update, or an upper bound.
         """
@@ -220,8 +216,7 @@ class Traffic:
             self.trained(ids, problem, state)
 
     def exchanged(self, ids: Ids, problem: LocalProblem, state: State) -> tuple[Floats, Floats]:
-        """Return the bytes that each of the hospitals ``ids [H]`` will receive and send for a local update that begins
-        now.
+        """Return the bytes that each of the hospitals ``ids [H]`` receives and sends for a local update from now on.
 
         They are recorded only when the updates arrive.
         """
@@ -252,9 +247,7 @@ class Traffic:
         return len(state.models) if mixture is None else int(mixture.any(axis=0).sum())
 
     def _note(self, models: Floats, ids: Ids, received: list[tuple[Floats, Ids]]) -> None:
-        """Record in ``received`` that the hospitals ``ids [h]`` have received ``models [M, P]``, equal models only
-        once.
-        """
+        """Record in ``received`` that hospitals ``ids [h]`` have received ``models [M, P]``, equal models only once."""
         for model in models:
             for at, (earlier, hospitals) in enumerate(received):
                 if np.array_equal(earlier, model):
@@ -264,8 +257,7 @@ class Traffic:
                 received.append((model, ids))
 
     def _held(self, ids: Ids, problem: LocalProblem, state: State) -> tuple[Ids, Ids]:
-        """Return the distinct hospitals in ``ids [H]``, and how many of the models that it needs each of them already
-        has.
+        """Return the distinct hospitals in ``ids [H]``, and how many of its needed models each of them already has.
 
         ``ids`` has one id for each local update.
         """

@@ -142,8 +142,7 @@ class ClockedScheduler:
         self.clock = self.clock.at(later, waits)
 
     def _availability(self, *key: int) -> tuple[NDArray[np.bool_], Floats | None]:
-        """Return a mask ``[N]`` of the available hospitals, and the time at which each becomes unavailable (None:
-        never).
+        """Return a mask ``[N]`` of the available hospitals, and when each becomes unavailable (None: never).
 
         If availability is random, it is sampled from the random stream ``key``.
         """

@@ -68,8 +68,7 @@ class SynchronousScheduler(ClockedScheduler):
         until: Floats | None,
         *key: int,
     ) -> tuple[Ids, int]:
-        """Call the hospitals ``ids``. Return those whose updates are used, and the bytes that all others received in
-        vain.
+        """Call the hospitals ``ids``. Return those whose updates are used, and the bytes that others received in vain.
 
         The clock advances until the updates have arrived. A late hospital continues to train if late updates are used.
         """

@@ -90,8 +90,7 @@ def check_progress(cohorts: Sequence[int], clock: Clock | None, section: SystemS
 
 
 class AsynchronousScheduler(ClockedScheduler):
-    """The scheduler of asynchronous training: hospitals start one after the other, each from the latest global
-    model."""
+    """The scheduler of asynchronous training: each hospital starts from the latest global model at that time."""
 
     def __init__(self, asynchrony: Asynchrony, trainable: int, *rest: Any) -> None:
         super().__init__(*rest)

@@ -47,8 +47,7 @@ class ClinicalSection(Section):
 
 
 class UnseenSection(Section):
-    """The section ``evaluation.unseen``: hospitals are left out in turn, and evaluated with models trained without
-    them.
+    """The section ``evaluation.unseen``: hospitals are evaluated in turn with models trained without them.
 
     - ``folds``: ``leave_one_out``, a number of folds, or lists of hospitals that are left out together. None:
       ``leave_one_out`` for up to 20 hospitals, else 10 folds.

@@ -125,8 +125,8 @@ class RoundsSection(Section):
 
 
 class SystemSection(Section):
-    """The section ``system``: simulated hospitals that need time and are unreliable. Each quantity is one number for
-    all hospitals, or ``{distribution: [parameters]}``, from which each hospital's value is sampled by the run's seed.
+    """The section ``system``: unreliable hospitals that need time. Each quantity is one number for all hospitals, or
+    ``{distribution: [parameters]}``, from which each hospital's value is sampled by the run's seed.
 
     - ``rows_per_second``: the speed of training, in rows times epochs per second. ``downlink`` and ``uplink`` are in
       Mbit/s; ``latency`` is in seconds, before each message. A quantity that is not set takes no time.
