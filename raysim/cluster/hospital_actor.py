@@ -47,8 +47,8 @@ class HospitalActor:
     ) -> None:
         """Prepare the process for its hospitals.
 
-        - ``folders``: the folders from which the user's modules are imported. - ``pools``: whether this actor also
-        trains on the pooled rows of all hospitals.
+        - ``folders``: the folders from which the user's modules are imported.
+        - ``pools``: whether this actor also trains on the pooled rows of all hospitals.
         - ``gpus``: the actor's share of GPUs.
         - ``threads``: the largest number of threads for computations.
         - ``served``: the ids of the actor's hospitals, in arrays of at most :data:`PIECE`.

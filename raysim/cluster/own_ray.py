@@ -46,8 +46,10 @@ LOCAL = {
 }
 """Further environment variables for a Ray that is started here.
 
-- Every process needs the token, with any version of Ray. - Other machines cannot reach this Ray.
-- No port provides metrics without the token. - Ray starts no worker per core in advance.
+- Every process needs the token, with any version of Ray.
+- Other machines cannot reach this Ray.
+- No port provides metrics without the token.
+- Ray starts no worker per core in advance.
 - A worker may take five minutes to start, as on a busy machine.
 - Messages of up to :data:`MESSAGE` bytes are sent within a call; Ray's own limit is 100 KiB.
 """

@@ -59,8 +59,8 @@ class Predictor:
         """Return one row for each row of the table that is not blank, in the same order, with these columns:
 
         - ``hospital``: the row's hospital; empty if the table has none and all hospitals share one model;
-        - the columns of predictions that :func:`raysim.metrics.predictions.predictions` names; - ``scored_by``: the
-        name of the parameters that scored the row, such as ``global`` or ``personal/north``.
+        - the columns of predictions that :func:`raysim.metrics.predictions.predictions` names;
+        - ``scored_by``: the name of the parameters that scored the row, such as ``global`` or ``personal/north``.
 
         ``hospital`` replaces the table's column of hospitals. ``model`` is the name of one of the run's models; None
         means the headline model. Rows of a hospital that did not take part in the run are scored by the model that all

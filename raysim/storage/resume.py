@@ -301,8 +301,8 @@ def opened(
     settings have changed. In all other cases the files of an earlier one are removed, and the configuration is written.
 
     - ``frozen``: the complete configuration, as it is stored.
-    - ``data``: the fingerprint of the data. - ``patience``: the seconds to wait for another process that uses the
-    folder.
+    - ``data``: the fingerprint of the data.
+    - ``patience``: the seconds to wait for another process that uses the folder.
     """
     settings = settings_of(frozen, data)
     with held(folder, patience):

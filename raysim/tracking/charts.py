@@ -78,8 +78,8 @@ def view_of(parent: str, params: Sequence[str], choices: Sequence[str], objectiv
 
     - ``objectives`` maps metrics to the better direction, ``max`` or ``min``. The best run by the first metric is on
       top.
-    - Each of ``params``, which have numbers as values, has a section with a chart against each objective. - A last
-    section plots ``params`` and ``choices`` (of any type) in parallel coordinates.
+    - Each of ``params``, which have numbers as values, has a section with a chart against each objective.
+    - A last section plots ``params`` and ``choices`` (of any type) in parallel coordinates.
 
     The last sections of a view that is too long for MLflow are omitted.
     """

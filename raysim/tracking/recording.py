@@ -54,7 +54,8 @@ KILLED_SECONDS = 15.0
 class PendingRun:
     """A run that the MLflow store has not accepted completely, as plain values that can be sent later.
 
-    - ``tags``: the run's tags. - ``parent``: the value of ``RUN_TAG`` of the parent run, if any.
+    - ``tags``: the run's tags.
+    - ``parent``: the value of ``RUN_TAG`` of the parent run, if any.
     - ``rounds``: all rounds of the run; those already in the store are not written twice.
     - ``files``: the files to store with the run, by name; none for a run that failed.
     - ``status``, ``error``: how the run ended, and the error of a run that failed.

@@ -54,8 +54,9 @@ class UnseenSection(Section):
     - ``onboarding``: the numbers of labelled rows with which a left-out hospital joins; each number is evaluated.
     - ``held``: the share of a left-out hospital's rows that is only used for testing.
     - ``trained_on``: the rows on which the participating hospitals of a fold train. ``train``: their training rows.
-      ``all``: their test rows as well. - ``joining``: the use of the labelled rows: recalibration, fine-tuning, or only
-      the choice of a cluster (``cluster``).
+      ``all``: their test rows as well.
+    - ``joining``: the use of the labelled rows: recalibration, fine-tuning, or only the choice of a cluster
+      (``cluster``).
     """
 
     folds: Literal["leave_one_out"] | int | tuple[str | tuple[str, ...], ...] | None = default(
@@ -106,8 +107,8 @@ class EvaluationSection(Section):
     """The section ``evaluation``: when, on which rows and by which metrics models are evaluated.
 
     - ``every``: the number of rounds between two evaluations of all hospitals (0: only after the last round).
-    - ``part``: the part of the rows on which models are evaluated. - ``loss_points``: the smallest number of rounds at
-    which the loss over all training rows is measured (0: never).
+    - ``part``: the part of the rows on which models are evaluated.
+    - ``loss_points``: the smallest number of rounds at which the loss over all training rows is measured (0: never).
     - ``groups``: the attributes by which patients are grouped after the last round. None: all attributes in the data;
       an empty list: none.
     - ``age_bands``: the ages in years at which age bands begin.
