@@ -158,6 +158,5 @@ class CurveResult(ComparisonResult):
 
 
 def _of_run(run: RunResult, labels: Mapping[str, str]) -> tuple[str, int]:
-    """Return the strategy and seed of a run; ``labels`` maps the names of runs' folders to strategies."""
     label = labels.get(run.folder.parent.name)
     return (run.strategy, run.seed) if label is None else (label, int(run.folder.name.removeprefix("seed-")))

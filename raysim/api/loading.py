@@ -20,7 +20,6 @@ KINDS: dict[str, type[Loaded]] = {
     "curve": CurveResult,
     "sweep": SweepResult,
 }
-"""The class of the results of each command."""
 
 
 def load(folder: str | os.PathLike[str]) -> Loaded:

@@ -121,7 +121,6 @@ def _labelled(strategies: Strategies) -> list[Any]:
 
 
 def _keys(section: Any) -> Mapping[str, Any]:
-    """Return the section ``data``, which may be only the name of a data source, as a mapping."""
     return section if isinstance(section, Mapping) else {"source": section}
 
 
@@ -150,7 +149,6 @@ class _Warnings(io.StringIO):
 
 
 _connecting = threading.RLock()
-"""The lock held by the thread whose call connects this process to Ray, until the call has ended."""
 
 
 @contextlib.contextmanager

@@ -165,7 +165,6 @@ class RunResult(Results):
 
     @property
     def _stopped(self) -> Stopped | None:
-        """Whether and when early stopping ended the run; None if early stopping was not configured."""
         summary = self.summary
         if "stop_reason" not in summary:
             return None
@@ -248,7 +247,6 @@ class Answer(dict[str, Any]):
 
 
 def _file(rows: Any) -> Path:
-    """Return the path of a file of rows. Raises ``DataError`` if ``rows`` is neither a path nor a data frame."""
     if not isinstance(rows, str | os.PathLike):
         raise DataError(
             f"table: {of_type(rows)} is neither a data frame nor a file; make a data frame of the rows: "
@@ -258,7 +256,6 @@ def _file(rows: Any) -> Path:
 
 
 def _figure(value: float | None) -> float:
-    """Return a number from a JSON file, with NaN for null (None)."""
     return math.nan if value is None else value
 
 

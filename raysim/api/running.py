@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 
 READING = "reading data"
-"""The progress phase before training."""
 
 
 def run(
@@ -260,7 +259,6 @@ def resume_with(
 
 
 def _result(kind: str, folder: Path) -> RunResult | ComparisonResult | CurveResult:
-    """Return the results of the command ``kind`` in a folder."""
     from raysim.api.comparison_result import ComparisonResult, CurveResult
     from raysim.api.results import RunResult
 

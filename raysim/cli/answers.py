@@ -88,7 +88,6 @@ def _show(block: Block, result: RunResult | ComparisonResult, console: Console, 
 
 
 def _show_details(result: RunResult | ComparisonResult, console: Console) -> None:
-    """Print the tables of a run or comparison, and all sentences that give reasons for its headline."""
     from raysim.api.results import RunResult
     from raysim.report.terminal.progress import say
 

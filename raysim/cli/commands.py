@@ -59,7 +59,6 @@ run_one, compare_all = partial(_execute, "run"), partial(_execute, "compare")
 
 
 def _found(result: RunResult | ComparisonResult) -> dict[str, Any]:
-    """Return the fields that ``--json`` prints for a run or comparison."""
     from raysim.api.results import RunResult
 
     if isinstance(result, RunResult):
@@ -124,7 +123,6 @@ def describe_data(
 
 
 def _smoothing(text: str | None) -> Smoothing:
-    """Parse and check the value of ``--epsilon``."""
     if text is None:
         return EPSILON
     try:

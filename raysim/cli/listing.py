@@ -13,7 +13,6 @@ from raysim.core import registry
 from raysim.core.errors import ConfigError
 
 WIDE = 120
-"""Smallest width of the console, in characters, at which the keys of a plug-in are printed as a table."""
 
 
 USAGE = {
@@ -22,13 +21,11 @@ USAGE = {
     "sources": "raysim list sources NAME: keys, what it reads",
     "selections": "raysim list selections NAME: keys, paper",
 }
-"""The line printed below the list of all plug-ins of a kind."""
 
 EVERY_STRATEGY = (
     "Every strategy has the key personalization, one step after the last round or a list of steps: "
     "{epochs: 1, learning_rate: 0.03} fine-tunes, {name: recalibrate} shifts risks by validation rows."
 )
-"""The lines printed below the keys of every strategy."""
 
 
 def show_kind(kind: str, console: Console, *, json: bool = False) -> None:

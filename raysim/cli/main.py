@@ -65,7 +65,6 @@ class Commands(TyperGroup):
 
 
 def _at_home(argument: str) -> str:
-    """Expand a leading ``~/`` in an argument's path, as in ``--out=~/runs``, which the shell does not expand."""
     option, given, path = argument.partition("=") if argument.startswith("--") else ("", "", argument)
     return option + given + (os.path.expanduser(path) if path.startswith("~/") else path)
 
@@ -117,12 +116,10 @@ class Kind(StrEnum):
 
 
 def _kinds(incomplete: str) -> list[str]:
-    """Return the kinds that begin with ``incomplete``, for shell completion."""
     return [kind.value for kind in Kind if kind.startswith(incomplete)]
 
 
 def _names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the names of the chosen kind that begin with ``incomplete``, for shell completion."""
     from raysim.core.installed import registered
 
     return [entry.name for entry in registered(str(ctx.params.get("kind"))) if entry.name.startswith(incomplete)]
@@ -280,7 +277,6 @@ def main() -> None:
 
 
 def _without_folder(error: OSError | MemoryError) -> str | None:
-    """Return an error message if the command's working directory has been removed; None if it exists."""
     try:
         os.getcwd()
     except FileNotFoundError:
@@ -325,5 +321,4 @@ def _configuration(path: Path | None, overrides: list[str] | None, seed: int | N
 
 
 def _one_seed(seed: int | None) -> list[str]:
-    """Return the value of ``--seed`` in the form of ``--set``."""
     return [] if seed is None else [f"seed={seed}", "seeds=[]"]

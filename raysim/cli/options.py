@@ -23,10 +23,8 @@ Open = Annotated[bool, typer.Option("--open", help="Open the report in the defau
 Dashboard = Annotated[bool, typer.Option("--dashboard", help="Start Ray with its dashboard, and print the address.")]
 
 WIDE = 160
-"""Width of printed lines, in characters, if neither a terminal nor ``COLUMNS`` gives a width."""
 
 REPORT = "report.html"
-"""The HTML page in the folder of a command."""
 
 
 def greet() -> None:

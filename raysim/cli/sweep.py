@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from raysim.api.sweep_result import SweepResult
 
 DONE, FAILED, INTERRUPTED = 0, 3, 130
-"""Exit codes of a sweep."""
 
 SweepPath = Annotated[Path, typer.Argument(metavar="SWEEP", help="YAML: a configuration with a section 'sweep'.")]
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of the run, comparison or sweep to continue.")]
@@ -137,7 +136,6 @@ def _show(
     details: bool = False,
     open_: bool = False,
 ) -> None:
-    """Print the summary block of a sweep, with ``details`` also its tables."""
     from functools import partial
 
     from raysim.config.reading import read_tree

@@ -33,10 +33,8 @@ JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 """The environment variable with which Ray passes settings to a submitted job."""
 
 LISTENER = "ray_listen_error_messages"
-"""The name of the thread that prints messages of Ray's processes."""
 
 TALKATIVE = ("ray.widgets.util",)
-"""The loggers that print while Ray is imported."""
 
 _imported_closed = False
 """Whether this module imported Ray with :data:`~raysim.cluster.own_ray.OPEN` at 0, so that it listens on this machine

@@ -16,7 +16,6 @@ from raysim.engine.server.coordinator import JobRun
 from raysim.engine.server.pool import Pool
 
 PAUSE = 0.05
-"""The number of seconds between two messages with events from the coordinator."""
 
 
 class CoordinatorActor:

@@ -16,7 +16,6 @@ GREET_SECONDS = 25.0
 """The seconds within which the Ray at an address must accept this process."""
 
 SLOW = "timed out during startup"
-"""Part of Ray's message about a node that was slow to start."""
 
 AUTO, LOCAL = "auto", "local"
 """The values of ``RAY_ADDRESS`` that are not addresses: a running Ray on this machine, and a new Ray."""
@@ -25,7 +24,6 @@ TOKEN_REMEDY = "put the cluster's token into ~/.ray/auth_token or RAY_AUTH_TOKEN
 
 
 REFUSED = ("AuthenticationError", "InvalidAuthToken")
-"""Parts of Ray's messages about a wrong token."""
 
 GREETING = """
 import logging, sys
@@ -36,7 +34,6 @@ try:
 except Exception as error:
     sys.exit(f"{type(error).__name__}: {' '.join(str(error).split())}")
 """
-"""A program that connects to the Ray at an address and prints the address of that Ray."""
 
 
 def named() -> str | None:

@@ -61,13 +61,10 @@ LONGEST_FOLDER = 42
 """The largest number of bytes in the path of Ray's folder, because paths of sockets are limited to 107 bytes."""
 
 WITHIN = "r"
-"""The name of Ray's own folder within the folder of :func:`own_folder`."""
 
 MORE = len("/12345678/") + len(WITHIN)
-"""The number of characters that Ray adds to the path of its folder."""
 
 PLACES = ("/tmp", "/var/tmp")
-"""Parent folders to try if the path of the temporary folder is too long."""
 
 ALIVE = "alive"
 """A file in Ray's folder that is locked while the process that started this Ray is alive."""
@@ -114,7 +111,6 @@ def _root(prefix: str) -> str:
 
 
 def _remove_ended(root: str, prefix: str) -> None:
-    """Remove folders of Rays whose commands were killed some time ago."""
     for folder in Path(root).glob(f"{prefix}*"):
         with contextlib.suppress(OSError):  # another command removes it, or it is not ours
             state = folder.lstat()

@@ -131,7 +131,6 @@ class RayPool:
         return self._noted(plan, memory)
 
     def _noted(self, plan: RoundPlan, memory: StateReferences | None) -> tuple[list[PartialResult], StateReferences]:
-        """Run a round at all actors, and record the names of the hospitals' memory that the actors then cache."""
         partials, later = self._shipped(plan.work.federation, lambda: self._round(plan, memory))
         if keeps_memory(plan):
             self._made.extend(made_by(each) for each in later)

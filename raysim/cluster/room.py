@@ -15,10 +15,8 @@ RESERVE_SECONDS = 25.0
 """The seconds to wait for free resources on running nodes."""
 
 SAY_SECONDS = 3.0
-"""The seconds of waiting after which a message is printed."""
 
 LOOK_SECONDS = 0.1
-"""The seconds between two checks of free resources."""
 
 GROW_SECONDS = 900.0
 """The seconds that an autoscaler may take to start nodes."""

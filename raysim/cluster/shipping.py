@@ -121,7 +121,6 @@ STILL = (False, "a node that does not reply")
 
 
 def _answer(ref: Any) -> tuple[bool, str]:
-    """Return the reply of :meth:`HospitalActor.reads`, or :data:`STILL` if the actor is lost."""
     import ray
 
     try:

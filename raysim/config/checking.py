@@ -119,7 +119,6 @@ def _first_line(error: ValidationError, kind: Any, where: str, other_keys: Seque
 
 
 def _is_branch(part: Any) -> bool:
-    """Return whether a part of the path in a pydantic error names an alternative of a union instead of a key."""
     branches = ("literal[", "function-", "constrained-", "tuple[")
     return isinstance(part, str) and (part.startswith(branches) or part in ("int", "float", "str"))
 

@@ -84,7 +84,6 @@ class _Loader(bounded.Loader):
 
 
 def _texts(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Yield all texts in a tree of mappings and lists, keys included, each with its dotted key."""
     if isinstance(value, str):
         yield path, value
     elif isinstance(value, Mapping):

@@ -280,7 +280,6 @@ def _options(section: ModelSection, where: str) -> dict[str, Any]:
 
 
 def _plain(item: tuple[str, Any]) -> tuple[str, Any]:
-    """Convert the value of a key to plain YAML types, or to None if that is impossible."""
     name, value = item
     try:
         return name, to_jsonable_python(value)

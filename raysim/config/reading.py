@@ -136,7 +136,6 @@ def _loaded(path: Path) -> dict[str, Any]:
 
 
 def _table_given(path: Path) -> ConfigError:
-    """Return the error for a ``path`` that is a table, although a configuration is expected."""
     from raysim.config.proposed import four_lines, look
 
     looked = look(path)

@@ -168,7 +168,6 @@ def _shifted(plain: Served, recalibrated: Recalibrated) -> Served:
 
 
 def _names(outcome: Outcome) -> dict[int, str]:
-    """Return the name under which each row of the run's parameters is stored."""
     names = {0: "global"} | {row: f"cluster/{row - 1}" for row in range(1, len(outcome.models))}
     for model, rows in outcome.serve.items():
         row = int(rows.flat[0])
@@ -263,7 +262,6 @@ def read_served(folder: Path, layout: Layout, strategy: Callable[[], Strategy]) 
 
 
 def _written(theirs: Mapping[str, Owners]) -> Any:
-    """Return the names of parameter vectors by hospital, or a single name if all hospitals have the same."""
     owners = set(theirs.values())
     return owners.pop() if len(owners) == 1 else dict(theirs)
 

@@ -117,7 +117,6 @@ def check_feasible(table: pd.DataFrame) -> None:
 
 
 def _labelled(counts: NDArray[np.int64], rng: Callable[[], np.random.Generator]) -> Context:
-    """Return the context of a program at a hospital with given label counts and no features."""
     y = np.repeat(np.arange(len(counts)), counts)
     nothing = np.empty((len(y), 0))
     return cast(Context, SimpleNamespace(rows=Rows(nothing, y, nothing.astype(np.bool_)), rng=rng))

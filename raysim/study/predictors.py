@@ -17,7 +17,6 @@ from raysim.core.arrays import Floats
 from raysim.core.streams import stream
 
 ALL = "all"
-"""The value in the column ``clients`` of results over all partitions."""
 
 FOLDS = 5
 SHUFFLES = 5

@@ -27,10 +27,8 @@ DECIDED = ("clients", "partition", "silo", "smallest")
 """Keys of a pooled source that say how rows are assigned to clients, which a study's grid sets."""
 
 READ = ("name", "data")
-"""The keys that are allowed in a study's file in addition to ``study``."""
 
 PASSED_OVER = ("minimum", "largest", "split", "preprocessing", "missing_flags")
-"""Keys of ``data`` that are rejected because they have no effect on a study."""
 
 
 def begin(path: Path, overrides: Sequence[str], out: Path | None, console: Console) -> Path:

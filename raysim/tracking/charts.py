@@ -17,13 +17,10 @@ from urllib.parse import urlencode
 from raysim.tracking.names import metric_name
 
 VIEW_TAG = "mlflow.sharedViewState."
-"""The beginning of the name of a tag that contains a view."""
 
 MOST = 100
-"""Largest number of runs in a chart."""
 
 LONGEST = 20_000
-"""Largest number of characters in the value of an MLflow experiment's tag."""
 
 VERDICT_TAG = "verdict"
 """The tag with the conclusion of a run, in words."""
@@ -32,7 +29,6 @@ PREDICTS_TAG = "predicts"
 """The tag with the event or quantity that a run predicts."""
 
 TABLE = "raysim"
-"""The key of the view that is a table of runs."""
 
 WIDTHS = {
     "attributes.`Run Name`": 340,
@@ -49,7 +45,6 @@ WIDTHS = {
 """The columns of the view :data:`TABLE` in order, by their names in MLflow, with widths in pixels."""
 
 WORKFLOW = "workflowType=machine_learning"
-"""The part of an address that selects MLflow's machine-learning view."""
 
 
 def runs_page(experiment: str) -> str:

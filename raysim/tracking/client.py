@@ -34,16 +34,13 @@ DATA_TAGS = ("source", "data")
 """The tags with the name of a run's data source, and with the fingerprint of its data."""
 
 NAME_LENGTH = 250
-"""Largest number of characters of a parameter's name in MLflow."""
 
 LOGGERS = ("mlflow", "alembic")
-"""The loggers that are muted unless the command is verbose."""
 
 Status = Literal["FINISHED", "FAILED", "KILLED"]
 """How a run has ended: successfully, with an error, or stopped by someone."""
 
 BATCH = 900
-"""Number of metrics sent in one call; MLflow accepts 1,000, tags included."""
 
 
 class _Answering:
@@ -277,7 +274,6 @@ class Tracker:
             last = []
 
     def _prepare(self, tags: Mapping[str, str]) -> None:
-        """Store the view of the experiment's runs as a table, unless ``tags`` contain it."""
         if tags.get(f"{VIEW_TAG}{TABLE}") != (view := table()):
             self._client.set_experiment_tag(self._experiment, f"{VIEW_TAG}{TABLE}", view)
 

@@ -13,7 +13,6 @@ from typing import Any, TypeAlias
 App: TypeAlias = Callable[..., Awaitable[None]]
 
 REFUSED = "/mlflow/assistant"
-"""A part of every address of MLflow's Assistant."""
 
 
 def app() -> App:

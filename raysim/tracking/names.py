@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping
 
 TOP = ("auroc", "mae", "worst_decile", "observed_over_expected", "hypervolume")
-"""Metrics that MLflow lists first."""
 
 GROUPS = {
     "seconds": "time",

@@ -112,7 +112,6 @@ class Sender:
         raise NotImplementedError
 
     def _end_all(self) -> None:
-        """Set the final status of all runs in MLflow, while another thread still sends their data."""
         raise NotImplementedError
 
     def _joined(self, error: BaseException | None, *, stopped: bool) -> bool:
@@ -132,11 +131,9 @@ class Sender:
         return False
 
     def _failed(self, error: Exception) -> None:
-        """Store an exception in ``self.error``, as one line."""
         self.error = " ".join(f"{type(error).__name__}: {error}".split())[:200]
 
     def _opened(self) -> Tracker:
-        """Return the connection to the MLflow store. The first call opens it."""
         if self._tracker is None:
             check_reachable(self._tracking.uri)  # MLflow itself would retry for minutes
             self._tracker = Tracker(self._tracking.uri, self._tracking.experiment, self._answered)
@@ -287,7 +284,6 @@ class Recorder(Sender):
                 self._end(record)
 
     def _end(self, record: Record) -> None:
-        """Set the final status of a run with unsent data in MLflow: FAILED or KILLED."""
         with self._ending:
             if self._tracker is not None and record.run_id is not None and not record.over:
                 self._tracker.end(record.run_id, "KILLED" if record.status in (None, "FINISHED") else record.status)

@@ -20,7 +20,6 @@ from raysim.core.package import FOLDER
 from raysim.tracking.charts import TABLE, VIEW_TAG, charts_page, runs_page, table_page
 
 START_SECONDS = 120.0
-"""Seconds to wait for the first reply of a started MLflow server."""
 
 SETTINGS = {
     # MLflow and its processes must not search modules in the working directory.
@@ -86,7 +85,6 @@ def serving(uri: str, port: int) -> Iterator[TrackingServer]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a server and all processes that it has started."""
     for ending in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, ending)

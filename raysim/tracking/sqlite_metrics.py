@@ -29,7 +29,6 @@ KEY = re.compile(r"[/\w.\- :]{1,250}")
 """Pattern of the metric names that MLflow accepts."""
 
 PATIENCE_SECONDS = 30.0
-"""Seconds to wait until another process releases the database file."""
 
 
 class SqliteMetrics:
@@ -66,7 +65,6 @@ class SqliteMetrics:
 
 
 def _moment(point: Any) -> tuple[int, int, float]:
-    """Return the sort key by which a metric's latest value is found."""
     return point.step, point.timestamp, point.value
 
 

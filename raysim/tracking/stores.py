@@ -14,13 +14,10 @@ from urllib.parse import urlparse
 from raysim.core.errors import ConfigError
 
 NOWHERE = "none"
-"""The value of ``tracking.uri`` that switches recording off."""
 
 SQLITE = "sqlite:///"
-"""The beginning of the address of a SQLite store."""
 
 SERVERS = {"http": 80, "https": 443, "postgresql": 5432, "mysql": 3306, "mssql": 1433}
-"""Kinds of servers, and their default ports."""
 
 
 def check_reachable(uri: str) -> None:
@@ -93,7 +90,6 @@ def opening(uri: str) -> Iterator[None]:
 
 
 def _locked(lock: Path) -> int:
-    """Wait for the lock ``lock``, a file; return the open file's handle."""
     while True:
         handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
         try:

@@ -36,7 +36,6 @@ class Traffic:
     up: int
     """The bytes that all hospitals have sent in the current round."""
     ledger: Ledger
-    """The record of every message that hospitals have sent."""
     setup_down: int
     """The bytes that hospitals received before the first round."""
     models_held: Ids
@@ -236,13 +235,11 @@ class Traffic:
         return received, sum(sent, np.zeros(len(ids)))
 
     def _vector_bytes(self, bits: NDArray[np.int64] | None, entries: int) -> NDArray[np.int64] | None:
-        """Return the number of bytes of each local update, ``[H]``; None if updates are not compressed."""
         if bits is None and self._bits is not None:
             bits = np.full(entries, self._bits)
         return None if bits is None else -(-bits // 8)
 
     def _models(self, state: State) -> int:
-        """Return how many of the server's models are used in hospitals' mixtures of models."""
         mixture = self._strategy.mixture(self._view, state)
         return len(state.models) if mixture is None else int(mixture.any(axis=0).sum())
 

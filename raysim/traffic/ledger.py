@@ -18,7 +18,6 @@ from raysim.strategies.base import MIXTURE, OWN, POOLED, Ids, LocalProblem
 SCALAR_BYTES = 4
 
 UPDATE = "update"
-"""The kind of messages with model updates."""
 
 MEASURED = "metrics"
 """The kind of messages with metrics of models and counts of rows by score, for the experimenter."""
@@ -33,7 +32,6 @@ LOSS_SCALARS = 4
 """The size of a model's validation loss in scalars of 4 bytes: a float64 sum and an int64 number of rows."""
 
 PREDICTIONS = "predictions"
-"""The kind of messages with a model's outputs for single rows."""
 
 IMPORTANCE = "importance"
 """The kind of messages for feature importances, such as metrics after one column was permuted."""
@@ -189,7 +187,6 @@ def record_training(
 
 
 def _extras(problem: LocalProblem) -> dict[str, int]:
-    """Return the number of scalars that a client program sends in addition to its update, by kind of message."""
     scalars: dict[str, int] = {}
     for kind, shape in problem.extras.values():
         scalars[kind] = scalars.get(kind, 0) + math.prod(shape)

@@ -77,7 +77,6 @@ def resolve(section: SystemSection, names: Sequence[str], seed: int) -> System:
 
 
 def _check_values(key: str, values: Floats, names: Sequence[str]) -> None:
-    """Raise ``ConfigError`` for impossible sampled values, such as a probability above 1."""
     words, fits = LIMITS[key]
     wrong = np.flatnonzero(~fits(values))
     if len(wrong):
@@ -109,7 +108,6 @@ def _read_table(path: Path, names: Sequence[str]) -> dict[str, Hospital]:
 
 
 ROUNDING = 1e-12
-"""The relative rounding error of a time that is a sum of durations."""
 
 
 @dataclass(frozen=True, eq=False)

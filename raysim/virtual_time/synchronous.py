@@ -129,7 +129,6 @@ class SynchronousScheduler(ClockedScheduler):
         return replace(done, ids=ids, problem=problem, state=state, staleness=float(age.mean()))
 
     def _wanted(self, ids: Ids, problem: LocalProblem) -> int:
-        """Return the number of updates for which the server waits in a round."""
         share = 1.0 + self._section.rounds.over_selection if problem.sent else 1.0
         return int(np.ceil(len(ids) / share - 1e-9))
 
@@ -149,7 +148,6 @@ class SynchronousScheduler(ClockedScheduler):
         return replace(view, call=call)
 
     def _calls_nobody(self, view: FederationView, state: State, round: int) -> bool:
-        """Return whether the strategy would select no hospital in this round even if all were available."""
         return not len(self._strategy.select(replace(self._measuring(view), available=None), state, round))
 
     def _check_selection(self, view: FederationView) -> None:

@@ -34,7 +34,6 @@ MEGABIT = 125_000
 
 
 def _amount(value: Any) -> Any:
-    """Return ``value`` if it is a number or ``{distribution: [parameters]}``, else raise ``ValueError``."""
     if not isinstance(value, Mapping):
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ValueError(f"{as_yaml(value)} is not a number or one of {FORMS}")
