@@ -24,7 +24,7 @@ from raysim.core.errors import HangingError, ResourceError
 from raysim.core.package import FOLDER
 
 START_SECONDS = 180.0
-"""The number of seconds after which a start of Ray or a connection to it counts as hanging."""
+"""Seconds after which a start of Ray or a connection to it counts as hanging."""
 
 CHANGED = ("PYTHONBREAKPOINT", "RAY_AUTH_MODE", "RAY_CLIENT_MODE")
 """The environment variables that Ray sets in a process, to be restored when the connection ends."""

@@ -10,10 +10,10 @@ import sys
 from raysim.core.errors import ResourceError
 
 CONNECT_SECONDS = 10.0
-"""The seconds within which the machine at Ray's address must accept a connection."""
+"""Seconds within which the machine at Ray's address must accept a connection."""
 
 GREET_SECONDS = 25.0
-"""The seconds within which the Ray at an address must accept this process."""
+"""Seconds within which the Ray at an address must accept this process."""
 
 SLOW = "timed out during startup"
 

@@ -28,9 +28,9 @@ class Placement:
     served: tuple[Ids, ...]
     """The ids of each actor's hospitals, in ascending order."""
     cpus: float
-    """The number of CPUs of each actor that is not in ``overrides``."""
+    """CPUs of each actor that is not in ``overrides``."""
     gpus: float
-    """The number of GPUs of each actor that is not in ``overrides``."""
+    """GPUs of each actor that is not in ``overrides``."""
     overrides: Mapping[int, tuple[float, float]] = field(default_factory=dict)
     """By the actor's index, the ``(cpus, gpus)`` of actors that need other numbers."""
     nodes: tuple[int, ...] = ()

@@ -12,7 +12,7 @@ from raysim.config.nodes import Node, amount
 from raysim.core.errors import ResourceError
 
 RESERVE_SECONDS = 25.0
-"""The seconds to wait for free resources on running nodes."""
+"""Seconds to wait for free resources on running nodes."""
 
 SAY_SECONDS = 3.0
 

@@ -26,7 +26,7 @@ KEPT = 8
 """The largest number of federations whose shipped rows the pool, and each actor, keeps."""
 
 SECONDS = 30.0
-"""The number of seconds after which a folder that an actor checks counts as unavailable."""
+"""Seconds after which a folder that an actor checks counts as unavailable."""
 
 
 def part_of(federation: Federation, served: Ids, *, training_of_all: bool = False) -> Federation:

@@ -124,10 +124,7 @@ def check_format(form: Format | None) -> None:
 
 
 def _writer(predictor: Predictor, owner: str, form: Format) -> Write:
-    """Return a function that writes a run's model to a path.
-
-    ``owner`` names the model's parameters, such as ``global`` or ``personal/<hospital>``.
-    """
+    """Return a function that writes the parameters ``owner`` of a run's model to a path."""
     there = formats(predictor.model)
     if form not in there:
         name = reading.resolve(predictor.folder / "config.yaml", reads=("model",)).model.learner

@@ -25,7 +25,6 @@ from raysim.storage.served import PREPROCESSING
 REMEDY = "name a folder of raysim export, an ONNX file, or a column of the table"
 
 DESCRIBED = "export.json"
-"""The name of the file that describes an exported model."""
 
 Outputs = Callable[[NDArray[np.float32]], NDArray[Any]]
 

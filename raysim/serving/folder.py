@@ -19,7 +19,6 @@ from raysim.training.models import build_model
 REMEDY = "name the folder of a finished run"
 
 NAMED = 12
-"""Largest number of names that an error lists."""
 
 
 def is_comparison(folder: Path) -> bool:

@@ -39,7 +39,6 @@ CATEGORIES = 8
 """Largest number of categories, the most frequent ones, at which partial dependence is evaluated."""
 
 VALUES = max(len(SHARES), CATEGORIES)
-"""Largest number of values at which partial dependence is evaluated."""
 
 STRONGEST = 6
 """Number of columns, the most important ones, for which partial dependence is evaluated."""
@@ -203,7 +202,6 @@ def _gains(predictor: Predictor, rows: Evaluated) -> Floats | None:
 
 
 def _spreads(predictor: Predictor, rows: Evaluated) -> Floats | None:
-    """Return the contribution of each feature to each row's output of a linear model; None for other models."""
     model = predictor.model
     vectors = _vectors(predictor, rows) if isinstance(model, LinearModel) and model.outputs == 1 else None
     if vectors is None:

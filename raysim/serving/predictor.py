@@ -139,7 +139,6 @@ class Predictor:
     def _owners_of_rows(
         self, X: NDArray[np.float32], observed: NDArray[np.bool_], hospitals: NDArray[Any], served: str
     ) -> NDArray[Any]:
-        """Return for each row the name of the parameters that score it."""
         names, which = np.unique(hospitals.astype(str), return_inverse=True)
         owners, strangers, n = np.empty(len(X), dtype=object), [], 0
         for k, name in enumerate(names.tolist()):

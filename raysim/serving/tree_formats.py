@@ -181,7 +181,6 @@ def _xgboost_tree(number: int, tree: Tree, levels: Sequence[int]) -> dict[str, A
 
 
 def _below(node: Mapping[str, Any]) -> float:
-    """Return the value of a leaf, or the threshold below which rows go left."""
     if "value" in node:
         return float(node["value"])
     if "levels" in node:

@@ -85,7 +85,6 @@ def clear(location: str) -> None:
 
 
 def _listed(files: FileStore) -> list[tuple[int, str]]:
-    """Return each checkpoint's round and name, ordered by round."""
     matches = [NAME.fullmatch(name) for name in files.names()]
     return sorted((int(match[1]), match[0]) for match in matches if match)
 

@@ -137,7 +137,6 @@ def _net_benefit(
 
 
 def _equity(model: str, equities: Sequence[ClinicalEquity]) -> pd.DataFrame:
-    """Return ``clinical_equity.csv`` of a model: for each metric, how it is distributed over hospitals."""
     wanted = ("worst_decile", "p10", "p90", "gini", "std", "size_bias", "hospitals", "undefined")
     return pd.DataFrame(
         {

@@ -90,7 +90,6 @@ def risks_table(model: str, gaps: Mapping[str, WithinGap]) -> pd.DataFrame:
 
 
 ATTACK = "attack.csv"
-"""Name of the file with the harm that an attack does to each hospital."""
 
 
 def as_json(figures: AttackFigures) -> dict[str, Any]:

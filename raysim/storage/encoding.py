@@ -165,7 +165,6 @@ def read_tensors(content: bytes) -> tuple[Arrays, dict[str, Any]]:
 
 
 BEST = "best/"
-"""Prefix of the names of arrays of the best state so far, for early stopping."""
 
 
 def _pack_best(best: RunState | None, arrays: Arrays, strategy: Strategy) -> dict[str, Any] | None:

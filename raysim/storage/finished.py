@@ -33,7 +33,7 @@ AS_THEY_ARE = ("figures", "sketches", "predictions", "untrained", "one_class", "
 """The fields of an :class:`Outcome` that are stored without conversion."""
 
 COUNTED = {"errors": ErrorCounts, "scores": ScoreCounts, "validation_scores": ScoreCounts}
-"""The fields of an :class:`Outcome` that map models to named tuples, and the class of these tuples."""
+"""The fields of an :class:`Outcome` that map models to these classes of named tuples."""
 
 
 def save_finished(folder: Path, outcome: Outcome, *, models: bool = False) -> None:

@@ -33,7 +33,6 @@ NAME = "manifest.json"
 FORMAT = 1
 
 Kind = Literal["run", "compare", "curve", "study", "sweep", "audit", "design", "judge", "validate"]
-"""The commands that write into a folder."""
 
 
 class Manifest:

@@ -29,10 +29,8 @@ SPLIT = "split.csv"
 """The file that says for each row of the source whether it is for training, validation or test."""
 
 PREDICTIONS = "predictions.csv"
-"""The file with the outputs of every model for every row."""
 
 RECALIBRATION = "recalibration.csv"
-"""The file with the recalibration at each hospital."""
 
 LONGEST_PART = 255
 """Largest number of bytes that usual file systems allow in the name of a file or folder."""
@@ -118,7 +116,6 @@ def write_run(
 
 
 def _write_models(out: Manifest, federation: Federation, outcome: Outcome, precision: str) -> None:
-    """Write the files that are needed to score new rows, and the table of coefficients for linear models."""
     from safetensors.numpy import save_file
 
     models = served.served(federation, outcome, precision)
@@ -212,7 +209,6 @@ def provenance(federation: Federation) -> dict[str, Any]:
 
 @cache
 def _versions() -> dict[str, str]:
-    """Return the versions of Python, raysim and the libraries that compute results."""
     python = {"raysim": __version__, "python": platform.python_version()}
     return python | versions("ray", "torch", "numpy", "scikit-learn", "mlflow")
 

@@ -45,7 +45,6 @@ OWNER = "owner.json"
 FORMAT = 1
 
 KINDS = ("run", "compare", "curve")
-"""The commands whose folders have a ``resume.json``."""
 
 FREE = ("name", "resources", "tracking", "checkpoint")
 """Sections of a configuration that do not affect results."""
@@ -58,9 +57,7 @@ class Ticket:
     """The content of ``resume.json``."""
 
     kind: str
-    """The command, one of ``KINDS``."""
     settings: Mapping[str, Any]
-    """The settings that determine the result."""
     checkpoints: str
     """The place of checkpoints: ``checkpoints`` in the folder itself, or another folder or URI."""
     working: str
@@ -68,7 +65,6 @@ class Ticket:
     id: str
     """The id by which MLflow identifies the run."""
     finished: bool = False
-    """Whether the run has ended successfully."""
     reached: int = 0
     """An upper bound on the last round that the latest start has run; 0 for runs that do not resample noise."""
     starts: int = 0
@@ -336,7 +332,6 @@ def opened(
 
 
 def _owner(run_id: str, folder: Path) -> dict[str, str]:
-    """Return the content of ``owner.json``, which names the run of checkpoints outside its folder."""
     return {"id": run_id, "folder": str(folder.resolve())}
 
 

@@ -37,7 +37,6 @@ DIVISION = "division"
 """Prefix of the names of the arrays of the rule that assigns rows to groups of patients."""
 
 PERSONAL = "personal/"
-"""Prefix of the names of hospitals' own parameter vectors."""
 
 NOBODY = "(untrained)"
 """The name in place of a parameter vector if a hospital's model is untrained. Its rows are not scored."""
