@@ -146,7 +146,7 @@ class RunResult(Results):
         """The coefficients of a linear model, one row per model and feature.
 
         ``coefficient`` is per unit of the scaled feature, and ``per_unit`` per unit of the unscaled column. If the
-        strategy estimates it, ``se``, ``low`` and ``high`` are the standard error and the 95 % interval of
+        strategy estimates errors, ``se``, ``low`` and ``high`` are the standard error and the 95 % interval of
         ``coefficient``; ``se_robust``, ``low_robust`` and ``high_robust`` are robust versions.
         """
         return self.table("coefficients.csv")

@@ -67,7 +67,7 @@ def over_seeds(config: Config) -> Config:
 def compared(config: Config) -> tuple[Config, ...]:
     """Return the complete configuration of each strategy that ``config`` compares, with each listed model.
 
-    A strategy and a model may not fit together.
+    It is not checked whether a strategy and a model fit together.
     """
     taken = [_with_strategy(config, section, f"strategies.{i}") for i, section in enumerate(config.strategies)]
     if config.recalibrate == "both":

@@ -1,6 +1,6 @@
 """The files of a run's clinical metrics: by hospital and for all hospitals together, with curves and equity.
 
-All are computed from each hospital's histogram of predicted scores. ``docs/metrics.md`` defines the columns.
+The metrics are computed from each hospital's histogram of predicted scores. ``docs/metrics.md`` defines the columns.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ def _count(value: Any, name: str, most: int = 2**62) -> int:
 
 
 def read_tensors(content: bytes) -> tuple[Arrays, dict[str, Any]]:
-    """Return the arrays of a safetensors file, and raysim's JSON from its header. Raises ``ValueError``."""
+    """Return the arrays of a safetensors file, and raysim's JSON from its header. Raises ``ValueError`` if damaged."""
     from safetensors import SafetensorError
     from safetensors.numpy import load
 

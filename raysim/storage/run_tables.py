@@ -160,7 +160,7 @@ def auroc_intervals(outcome: Outcome, model: str) -> dict[str, Floats]:
     """Return columns by name: the 95 % interval of each hospital's AUROC, and a shrunken AUROC with its interval.
 
     ``auroc_low`` and ``auroc_high`` measure uncertainty due to the hospital's patients. ``auroc_shrunken`` is the AUROC
-    shrunken towards the mean over hospitals, the more the less certain it is; NaN if undefined.
+    shrunken towards the mean over hospitals, more strongly if it is less certain; NaN if undefined.
     """
     sums = outcome.pairs.get(model)
     if sums is None:

@@ -29,7 +29,7 @@ def check_place(path: Path, option: str) -> None:
 
 
 def write_table(table: pd.DataFrame, path: Path, option: str) -> None:
-    """Write ``table``, without its index, to ``path``, where it replaces a file. Raises ``ConfigError``."""
+    """Write ``table``, without its index, to ``path``, replacing any file. Raises ``ConfigError`` if this fails."""
     try:
         with replacing(path) as temporary:
             temporary.touch()  # Python's error explains why a file cannot be made

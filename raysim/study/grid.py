@@ -34,7 +34,7 @@ def measure(y: Labels, classes: int, study: Study, strategy: Strategy | None) ->
     """Divide the labels ``y [N]`` by every partition of a study, and yield a row of metrics for each partition.
 
     Columns are ``clients, alpha, seed, feasible``, every metric of the label skew of training rows, the Gini index of
-    their numbers and, with a strategy, its number of ``clusters``. A partition that leaves a client with too few rows
+    clients' sizes and, with a strategy, its number of ``clusters``. A partition that leaves a client with too few rows
     is not feasible and has no metrics.
     """
     for clients, alpha, seed in cells(study):

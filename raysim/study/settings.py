@@ -102,7 +102,7 @@ def metric_names() -> tuple[str, ...]:
 
 
 def read_study(tree: Mapping[str, Any]) -> Study:
-    """Read and check the section ``study`` of a configuration ``tree``. Raises ``ConfigError``."""
+    """Read and check the section ``study`` of a configuration ``tree``. Raises ``ConfigError`` if it is invalid."""
     if "study" not in tree:
         raise ConfigError("study: missing; add this section, which defines how the data are divided (docs/study.md)")
     return validated(Study, tree["study"] or {}, "study")

@@ -126,7 +126,7 @@ class Trace:
     carry: Floats
 
     def until(self, now: float) -> Floats:
-        """Return the time ``[N]`` at which each hospital becomes unavailable; minus infinity if it is so at ``now``."""
+        """Return when each hospital becomes unavailable, ``[N]``; minus infinity for those unavailable at ``now``."""
         base, phase = self._split(now)
         available = (self.begin <= phase + ROUNDING * (1 + now)) & (phase < self.end)
         leaves = np.full(len(self.carry), -np.inf)

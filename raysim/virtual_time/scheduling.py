@@ -171,7 +171,7 @@ class ClockedScheduler:
 def keyed(view: FederationView, attempt: int) -> Callable[..., np.random.Generator]:
     """Return a function that creates the random generators for one ``attempt`` at a round.
 
-    The first attempt (0) has the generators of a run in which no round is repeated.
+    The first attempt (0) uses the generators of a run in which no round is repeated.
     """
     return view.rng if attempt == 0 else lambda purpose, *key: view.rng(purpose, *key, attempt)
 
