@@ -99,7 +99,7 @@ class HospitalActor:
         return self._receiver.reads(folder, expected), ray.util.get_node_ip_address()
 
     def ready(self, asking: str) -> ActorReady:
-        """Return the actor's device, node and software; without software on the caller's node, ``asking``."""
+        """Return the actor's device, node and, unless it is on the caller's node ``asking``, its software."""
         import ray
 
         node = ray.util.get_node_ip_address()

@@ -153,7 +153,7 @@ class _FreeMachine:
         return fits
 
     def take(self, cpus: int, gpus: int) -> None:
-        """Reserve an actor's CPUs and GPUs; a fraction of a GPU from the fullest GPU on which it fits."""
+        """Reserve an actor's CPUs and GPUs. A fraction of a GPU is taken from the fullest GPU on which it fits."""
         self.cpus -= cpus
         if gpus >= UNIT:
             for _ in range(gpus // UNIT):

@@ -228,7 +228,8 @@ class RayPool:
             )
 
     def _late(self, refs: Mapping[int, Any], seconds: float, fetched: bool) -> list[int]:
-        """Return the actors whose reply is not there, or with ``fetched`` has not arrived here, within ``seconds``."""
+        """Return the actors that have not replied within ``seconds``; with ``fetched``, replies must have arrived
+        here."""
         import ray
 
         if not refs:

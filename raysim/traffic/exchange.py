@@ -106,16 +106,17 @@ class Traffic:
         return received, sum(sizes.values(), np.zeros(len(ids), dtype=np.int64)) * SCALAR_BYTES
 
     def summed(self, kind: str, ids: Ids, sent: int, down: int) -> None:
-        """Record a secure sum: each of the hospitals ``ids [h]`` sent ``sent`` bytes; all received ``down``
-        together."""
+        """Record a secure sum: hospitals ``ids [h]`` sent ``sent`` bytes each, and received ``down`` together."""
         self.up += self.ledger.add_bytes(self._round, kind, ids, np.full(len(ids), sent, dtype=np.int64))
         self.down += down
         if self._round == 0:
             self.setup_down = self.down
 
     def called(self, program: str, kind: str, ids: Ids, sent: NDArray[np.int64], down: int) -> None:
-        """Record a call of ``program``: hospitals ``ids [h]`` sent ``sent [h]`` bytes, and received ``down``
-        together."""
+        """Record a call of ``program``: hospitals ``ids [h]`` sent ``sent [h]`` bytes.
+
+        All called hospitals together received ``down`` bytes.
+        """
         self.up += self.ledger.add_bytes(self._round, kind, ids, sent, program)
         self.down += down
 
@@ -178,8 +179,7 @@ class Traffic:
         return new
 
     def known(self, array: NDArray[Any], ids: Ids) -> int:
-        """Return how many of the hospitals ``ids [h]`` received ``array`` for validation losses after the last
-        round."""
+        """Return how many of ``ids [h]`` received ``array`` for validation losses after the last round."""
         return sum(
             int(np.isin(ids, holders).sum()) for model, holders in self._models_received if np.array_equal(model, array)
         )
@@ -215,7 +215,7 @@ class Traffic:
             self.trained(ids, problem, state)
 
     def exchanged(self, ids: Ids, problem: LocalProblem, state: State) -> tuple[Floats, Floats]:
-        """Return the bytes that each of the hospitals ``ids [H]`` receives and sends for a local update from now on.
+        """Return the bytes that each of the hospitals ``ids [H]`` will receive and send for its local update.
 
         They are recorded only when the updates arrive.
         """
@@ -254,7 +254,7 @@ class Traffic:
                 received.append((model, ids))
 
     def _held(self, ids: Ids, problem: LocalProblem, state: State) -> tuple[Ids, Ids]:
-        """Return the distinct hospitals in ``ids [H]``, and how many of its needed models each of them already has.
+        """Return the distinct hospitals in ``ids [H]``, and how many of the models that they need they already have.
 
         ``ids`` has one id for each local update.
         """
