@@ -159,7 +159,7 @@ class Config(Section):
 
     @property
     def hides_rows(self) -> bool:
-        """Whether the privacy unit is a patient or a row, instead of a hospital."""
+        """Whether the privacy unit is a patient or a row, which the split must then assign independently of others."""
         return self.privacy is not None and self.privacy.unit != "hospital"
 
     def replaced(self, **parts: Any) -> Config:

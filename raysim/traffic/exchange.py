@@ -179,7 +179,7 @@ class Traffic:
         return new
 
     def known(self, array: NDArray[Any], ids: Ids) -> int:
-        """Return how many of ``ids [h]`` received ``array`` for validation losses after the last round."""
+        """Return how many hospitals of ``ids [h]`` received ``array`` for validation losses after the last round."""
         return sum(
             int(np.isin(ids, holders).sum()) for model, holders in self._models_received if np.array_equal(model, array)
         )
@@ -254,7 +254,7 @@ class Traffic:
                 received.append((model, ids))
 
     def _held(self, ids: Ids, problem: LocalProblem, state: State) -> tuple[Ids, Ids]:
-        """Return the distinct hospitals in ``ids [H]``, and how many of the models that they need they already have.
+        """Return the distinct hospitals in ``ids [H]``, and the number of needed models that each already has.
 
         ``ids`` has one id for each local update.
         """

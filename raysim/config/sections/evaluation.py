@@ -22,7 +22,7 @@ from raysim.core.section import Section
 class ClinicalSection(Section):
     """The section ``evaluation.clinical``: clinical metrics, from counts that hospitals send after the last round.
 
-    A row is predicted positive if its probability reaches one of the ``thresholds``. Sensitivity is reported at
+    At each of the ``thresholds``, rows with at least this probability count as positive. Sensitivity is reported at
     ``specificity``, and specificity at ``sensitivity``, with one threshold for all hospitals. ``bins`` is the number of
     bins of the calibration error. The net benefit of acting on the model is reported at the threshold ``act_at``.
     """
