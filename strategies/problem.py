@@ -87,7 +87,7 @@ class Objective:
 
 @dataclass(frozen=True, eq=False)
 class LocalTraining:
-    """How a hospital trains. If a field is None, the value of the run's configuration applies."""
+    """How a hospital trains. None means the configured value."""
 
     epochs: int | Ids | None = None
     """The number of passes over the training rows: one number for all hospitals, or one for each hospital, ``[H]``."""
@@ -104,7 +104,7 @@ class LocalTraining:
 
 @dataclass(frozen=True, eq=False)
 class Upload:
-    """What a hospital sends after its local update. It also sends the number of its training rows."""
+    """What a hospital sends after its local update, besides the number of its training rows."""
 
     weight: Floats | None = None
     """The weight of each hospital's vector in its sum, ``[H]``, or in each of G sums, ``[H, G]``. Required unless

@@ -33,9 +33,8 @@ class Bound:
     """The largest change that one row, patient or hospital (the ``unit``) can make to a sum; larger contributions are
     scaled down.
 
-    A contribution that is not finite counts as 0. A privacy guarantee relies on the bound: hospitals add noise in
-    proportion to the 2-norm ``l2``. A row's contribution may depend only on this row and on received values. A
-    hospital's contribution may depend only on its own rows and on received values.
+    A contribution that is not finite counts as 0. A privacy guarantee relies on the bound: noise is in proportion to
+    the 2-norm ``l2``. A contribution may depend only on its own row or rows and on received values.
     """
 
     unit: Literal["row", "patient", "hospital"]

@@ -1,9 +1,9 @@
 """Each row's contribution to the sums from which trees are grown: the gradient and the second derivative of its loss.
 
-Both are rounded, row by row, to whole multiples of 2^-30. A row's margin is the initial margin plus the
-values of the leaves that the row reaches. Margins and leaf values are whole multiples of 2^-40, so that this sum is
-exact. Numeric labels are first divided by a power of two, ``2^scale``, so that they are between -1 and 1. Margins and
-leaf values refer to the divided label. Sums over rows are exact for up to 2^23 rows.
+Both are rounded, row by row, to whole multiples of 2^-30. A row's margin is the initial margin plus the values of the
+leaves that the row reaches. Margins and leaf values are whole multiples of 2^-40, so that this sum is exact. Numeric
+labels are first divided by a power of two, ``2^scale``, so that they are between -1 and 1. Sums over rows are exact for
+up to 2^23 rows.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from raysim.core.arrays import Floats, Ints
 from raysim.trees.settings import Loss
 
 GRID = 2.0**30
-"""Gradients and second derivatives are rounded to whole multiples of ``1 / GRID``."""
+"""Gradients and second derivatives are whole multiples of ``1 / GRID``."""
 
 MARGIN = 2.0**40
 """Margins and leaf values are whole multiples of ``1 / MARGIN``."""

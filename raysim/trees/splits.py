@@ -9,7 +9,7 @@ l2)``. The node is split if half of the gain exceeds ``gamma`` and both sides ha
 - "Missing against the rest" is also a split: all values go left, and missing values right.
 - Categories are sorted by ``G/(H + l2)`` (if equal, by their codes). Every prefix of this order is a candidate for the
   left side. No other set of categories has a larger gain than the best of these prefixes (W. Fisher 1958). Categories
-  without rows in the node go to the side of missing values.
+  without rows go to the side of missing values.
 - If gains are equal (up to a relative difference of 1e-12), the first column is preferred, then the first bin, then the
   split that sends missing values left.
 """

@@ -179,7 +179,7 @@ def check_sent(reply: Any, program: Program, rows: int, *, finite: bool) -> None
 
 
 def _checked_sends(reply: Any, program: Program, rows: int, *, finite: bool) -> Mapping[str, Send]:
-    """Check that ``reply`` fits what the program ``sends``, and return the latter, which is read only once."""
+    """Check that ``reply`` fits what the program declares in ``sends``, and return this declaration."""
     if not isinstance(reply, Reply):
         raise Invalid(f"run: returns {short_form(reply)}; return a Reply")
     sends = program.sends

@@ -110,8 +110,7 @@ def local_centres(rows: Floats, clusters: int, rng: np.random.Generator) -> Floa
 
     K-means++ chooses k' seeds after a projection of the rows on their first k' right singular vectors. ``S_r`` are the
     rows that are at least three times nearer to seed r than to any other seed. Lloyd's iterations start, without
-    projection, from the means of the ``S_r``, or from the seed itself if ``S_r`` is empty. With at most k' different
-    rows, the result is these rows.
+    projection, from the means of the ``S_r``, or from the seed itself if ``S_r`` is empty.
     """
     if len(rows) <= clusters:
         return rows

@@ -1,4 +1,4 @@
-"""The decorator that marks functions as encoders of patients; see :mod:`raysim.strategies.patient_clusters.encoding`."""
+"""The decorator that marks encoders of patients; see :mod:`raysim.strategies.patient_clusters.encoding`."""
 
 from __future__ import annotations
 

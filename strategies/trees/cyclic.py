@@ -7,7 +7,7 @@ leaves may contain few patients.
 
 Traffic of a round: the hospital whose turn it is receives at most K trees of every hospital, and sends K trees. A tree
 takes 8 bytes for each of its numbers. With early stopping, all hospitals receive the K new trees after each round, and
-only then.
+not again later.
 """
 
 from __future__ import annotations

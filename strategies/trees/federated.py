@@ -10,8 +10,9 @@ derivatives, and its left and right child ``GL``, ``HL``, ``GR`` and ``HR``. Wit
 In the first round, the server also computes the number of rows of each class, and the edges between bins. For the
 edges, hospitals are called four times (eight for exact edges) and send counts that are added up. Each round grows one
 tree level by level, or one tree per class if there are more than two classes. For each node, column and bin, the number
-of rows and the sums of gradients and of second derivatives over hospitals are computed, as whole numbers. All hospitals
-with training rows take part; if the answer of one is lost, the round is repeated.
+of rows and the sums of gradients and of second derivatives over hospitals are computed, as whole numbers. No row,
+prediction or leaf of a single hospital is sent. All hospitals with training rows take part; if the answer of one is
+lost, the round is repeated.
 
 Traffic of a round, for each tree and hospital: a hospital sends at most ``2^(depth - 1)`` histograms of 24 W bytes. W
 is the number of bins of all columns, including the bins for missing values. There is one histogram for the root, and

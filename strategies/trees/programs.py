@@ -95,8 +95,8 @@ class Histograms(Program):
     """A hospital's histograms of ``nodes [m]``, from which one level of the trees of boosting step ``tree`` is grown.
 
     ``which [m]`` has the index of each node's tree. The hospital receives the splits of the unfinished trees. At the
-    first level it receives the trees of the previous round, and adds their values to the margins that it stores:
-    ``base [K]`` plus the values of all trees so far.
+    first level it receives the trees of the previous round, and adds their values to the margins that it stores, which
+    begin at ``base [K]``.
     """
 
     task: TreeTask
