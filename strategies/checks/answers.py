@@ -1,4 +1,4 @@
-"""Checks of a strategy's return values except problems. Each raises :class:`Invalid` naming the field and the remedy."""
+"""Checks of a strategy's other return values. Each raises :class:`Invalid` naming the field and the remedy."""
 
 from __future__ import annotations
 
