@@ -171,7 +171,7 @@ class FederationView:
     """The declared smallest and largest value of each feature, ``[F]``; None for a feature that is scaled or has no
     declared limits."""
     stop: Stop | None = None
-    """The rule of early stopping (``training.stop``); None: no early stopping."""
+    """``training.stop``; None: no early stopping."""
     checked: Mask | None = None
     """Whether each hospital has validation rows, ``[N]``; None without early stopping."""
     least_members: int = 1

@@ -169,7 +169,6 @@ class Forest:
 
 
 def _stored(tree: Grown, bins: Bins, words: int) -> dict[str, NDArray[Any]]:
-    """Return the arrays of a grown tree in the form in which :class:`Forest` stores them."""
     inner = len(tree.column)
     threshold, missing, levels = np.zeros(inner), np.zeros(inner, np.bool_), np.zeros((inner, words), np.int32)
     for node in np.flatnonzero(tree.column >= 0).tolist():

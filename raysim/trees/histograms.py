@@ -133,9 +133,9 @@ def _added(places: NDArray[Any], g: Floats, h: Floats, count: int) -> Floats:
 
 
 def _ones(count: int) -> Floats:
-    """Return a view of ``count`` ones.
+    """Return ``count`` ones.
 
-    There is a stored array for each power of two, because SciPy copies a view of less than half of an array.
+    Each power of two has its array, because SciPy copies a view of less than half of an array.
     """
     return _ones_of((count - 1).bit_length())[:count] if count else np.ones(0)
 

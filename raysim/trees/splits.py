@@ -149,11 +149,7 @@ def _score(G: Floats, H: Floats, l2: float) -> Floats:
 
 
 def _gains(left: Floats, whole: Floats, settings: TreeSettings) -> Floats:
-    """Return the gain of each candidate split, ``[...]``, from sums over left sides ``left [3, ...]`` and over nodes
-    ``whole``.
-
-    The gain is minus infinity for a split that is not allowed.
-    """
+    """Return the gain of each candidate split, ``[...]``; minus infinity for a split that is not allowed."""
     right = whole - left
     children = _score(left[0], left[1], settings.l2)
     children += _score(right[0], right[1], settings.l2)
@@ -169,7 +165,7 @@ def _two_sided(
 ) -> Floats:
     """Return the gains of candidate splits with missing values on the left and on the right, ``[2, K, B]``.
 
-    There are ``K`` pairs of a node and a column with missing values in this node. Each pair has ``B`` candidates.
+    There are ``K`` pairs of a node and a column with missing values, with ``B`` candidates each.
 
     - ``low [3, K, B]``: sums over the left side of each candidate, without the rows that have a missing value.
     - ``missing`` and ``whole [3, K]``: sums over the rows that have a missing value, and over all rows of the node.

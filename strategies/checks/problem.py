@@ -110,7 +110,6 @@ def _check_phase(
 
 
 def _check_program(phase: LocalProblem, before: LocalProblem | None, field: str, frame: Frame) -> None:
-    """Check a problem whose hospitals run a program instead of the configured training."""
     program, sent = phase.program, phase.upload
     if not isinstance(program, Program):
         raise Invalid(f"{field}: {short_form(program)} is not a Program; derive its class from raysim.Program")

@@ -164,8 +164,7 @@ class Cfl(Weighted):
         return parts if np.sqrt(max(0.0, (1.0 - across) / 2.0)) > self.gamma else None
 
     def _moved(self, view: FederationView, models: Floats, cluster: Ids, ids: Ids, deltas: Floats) -> Floats:
-        """Return the models after a round: clusters' models move by the weighted mean of their participants'
-        ``deltas``, and row 0 is the row-weighted mean of clusters' models."""
+        """Return the models after a round; row 0 is the row-weighted mean of clusters' models."""
         weight = self.weigh_groups(view.sizes[ids], cluster[ids])
         moved = models.copy()
         for row in np.unique(cluster[ids]):

@@ -109,7 +109,6 @@ class FedGmc(PatientClustering):
         return patient_step(state, update, self.alpha)
 
     def _patients(self, view: FederationView, mixtures: list[Mixture]) -> Floats:
-        """Sample n virtual patients from the hospitals' mixtures, ``[n, d]``."""
         if self.virtual == "proportional":
             rows = [n * m.weights for n, m in zip(view.sizes[view.trainable], mixtures, strict=True)]
             counts_of_all = shared_out(self.samples * sum(len(m.weights) for m in mixtures), np.concatenate(rows))

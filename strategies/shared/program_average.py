@@ -51,6 +51,6 @@ def alike(ids: Ids, program: Program) -> LocalProblem:
 
 
 def check_plain(training: Training, name: str) -> None:
-    """Raise ``ValueError`` unless hospitals train with plain SGD."""
+    """Raise ``ValueError`` unless the optimiser is plain SGD."""
     if training.optimizer != "sgd":
         raise ValueError(f"training.optimizer: {name} is defined for sgd, not for {training.optimizer}; use sgd")

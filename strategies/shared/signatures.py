@@ -76,7 +76,6 @@ class Signature(Statistic):
         return at.cache(self.name, lambda: exact_signature(at.rows, self.classes))
 
     def _rows(self, rows: Rows) -> Floats:
-        """Return the numbers that each row of the hospital adds to the noisy sums."""
         label = np.eye(self.classes)[:, 1:]
         values = np.where(rows.observed, np.clip(rows.X[:, : self.columns].astype(np.float64), -CLIP, CLIP) / CLIP, 0.0)
         parts = [np.ones((len(rows.y), 1)), label[rows.y]]

@@ -161,7 +161,6 @@ def hashed(key: int, tree: int, numbers: NDArray[Any]) -> Floats:
 
 
 def _mixed(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return the next output of the generator SplitMix64 for each state in ``z``."""
     with np.errstate(over="ignore"):
         return _finished(z + np.uint64(_STEP))
 

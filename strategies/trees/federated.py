@@ -135,7 +135,6 @@ def common_bins(view: FederationView, ids: Ids) -> Generator[Call, Answers, Bins
 
 
 def _splits(trees: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the splits of unfinished trees, whose leaves have no values yet."""
     return {name: trees[name] for name in ("column", "left")}
 
 

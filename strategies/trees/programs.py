@@ -159,7 +159,6 @@ class Histograms(Program):
         return [Added({"histograms": made}, len(contexts))], memories
 
     def _margins(self, contexts: Sequence[Context], rows: _Together) -> Ints:
-        """Return the margins ``[n, K]`` of n rows."""
         if all("margins" in at.memory for at in contexts):
             margins = np.concatenate([at.memory["margins"] for at in contexts])
         else:
@@ -179,7 +178,6 @@ class Histograms(Program):
 
 
 def _names(contexts: Sequence[Context]) -> str:
-    """Return a digest of the hospitals' ids, for keys in the cache."""
     return hashlib.blake2b(np.array([at.hospital for at in contexts]).tobytes(), digest_size=12).hexdigest()
 
 

@@ -148,7 +148,6 @@ Hessian."""
 
 
 def _plain_logistic(Z: Floats, y: Floats, tolerance: float) -> Fit:
-    """Minimise the logistic loss plus the ridge penalty, for radius 0."""
     n, P = Z.shape
     signed = Z * y[:, None]
 
@@ -343,7 +342,6 @@ def _sigmoid(z: Floats) -> Floats:
 
 
 def _entropy(s: Floats) -> float:
-    """Return the mean binary entropy of the probabilities ``s``."""
     inside = np.clip(s, 1e-300, 1 - 1e-16)
     return float(np.where((s > 0) & (s < 1), -s * np.log(inside) - (1 - s) * np.log1p(-inside), 0.0).mean())
 

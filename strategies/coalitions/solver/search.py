@@ -60,9 +60,9 @@ def search_coalitions(
 def _descend(symmetric: Floats, labels: Ids, coalitions: int) -> Ids:
     """Lower the cost of a partition by moves of one hospital or, if none lowers it, by swaps of two.
 
-    With ``r_k(i) = sum over j in k, j != i of (L_ij + L_ji)``, ``A_k`` the sum of coalition k's losses and ``s_k`` its
-    size, moving i from k to m changes the cost by ``(A_k - r_k(i) - L_ii)/(s_k - 1) - A_k/s_k + (A_m + r_m(i) +
-    L_ii)/(s_m + 1) - A_m/s_m``.
+    With ``r_k(i) = sum over j in k, j != i of (L_ij + L_ji)``, ``A_k`` the losses and ``s_k`` the size of coalition k,
+    moving i from k to m changes the cost by ``(A_k - r_k(i) - L_ii)/(s_k - 1) - A_k/s_k + (A_m + r_m(i) + L_ii)/(s_m +
+    1) - A_m/s_m``.
     """
     diagonal = symmetric.diagonal()
     pair = 2 * symmetric
@@ -115,7 +115,6 @@ def _random_labels(hospitals: int, coalitions: int, rng: np.random.Generator) ->
 
 
 def _medoid_labels(symmetric: Floats, coalitions: int, rng: np.random.Generator) -> Ids:
-    """Return the coalition of each hospital by k-medoids."""
     medoids = rng.permutation(len(symmetric))[:coalitions]
     while True:
         labels: Ids = symmetric[:, medoids].argmin(axis=1)
