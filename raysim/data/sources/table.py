@@ -36,7 +36,7 @@ class Table(BaseModel):
 
     The label is binary or multi-class: text, whole numbers or true/false. Classes are sorted naturally (numbers by
     value, false before true, texts alphabetically). Of two classes, the last is class 1, the event, unless ``positive``
-    names the event. With ``task: regression`` the label is a number in its original unit. Columns not named below are
+    names the event. With ``task: regression`` the label is a number in its original unit. Columns without a role are
     features: numbers and true/false are numeric, text is categorical.
     """
 
@@ -139,9 +139,6 @@ class Table(BaseModel):
 
     @property
     def _silo(self) -> str:
-        """The name of the column with the hospitals: the configured column, or the column that is added from the files'
-        names.
-        """
         return HOSPITAL if self.silo is None else self.silo
 
     def _described_by(self) -> list[str]:
@@ -153,9 +150,8 @@ class Table(BaseModel):
         }
 
     def reserve(self, by: str | None, column: str | None) -> Table:
-        """Return this source, changed to divide rows by two columns. Rows with one value of the column ``by`` are never
-        divided between parts. The column ``column`` names the part of each row. An argument that is None changes
-        nothing.
+        """Return this source, changed to divide rows by two columns; None changes nothing. Rows with the same value in
+        ``by`` are never divided between parts. The column ``column`` names the part of each row.
         """
         group = self.group if by is None or (by == "patient" and self.group) else by
         changed = {"group": group, "part": column or self.part}
@@ -224,7 +220,6 @@ class Table(BaseModel):
         ]
 
     def _as_read(self, text: str) -> str:
-        """Replace the path of a stored data frame in a sentence by ``the data frame``."""
         if self.path.name != FRAME:
             return text
         return text.replace(f"'{self.path}'", "the data frame").replace(f"of {self.path}", "of the data frame")
@@ -336,8 +331,8 @@ class Table(BaseModel):
     def _with_label(
         self, table: pa.Table, silo: NDArray[Any], rows: NDArray[np.int64] | None
     ) -> tuple[pa.Table, NDArray[Any], NDArray[np.int64] | None, tuple[str, ...]]:
-        """Leave out rows without a label, if the configuration asks for it. Return the remaining rows, their hospitals,
-        their positions in the file (None: all rows), and a note if rows were left out.
+        """Leave out rows without a label, if configured. Return the other rows, their hospitals, their positions in the
+        file (None: all rows), and a note.
         """
         column = table.column(self.label)
         if self.unlabelled == "refuse" or not pc.any(missing := pc.is_null(column, nan_is_null=True)).as_py():
@@ -351,8 +346,8 @@ class Table(BaseModel):
     def _keep(
         self, table: pa.Table, silo: NDArray[Any]
     ) -> tuple[pa.Table, NDArray[Any], NDArray[np.int64] | None, str]:
-        """Return the rows of the configured hospitals, the hospital of each row, the rows' positions in the file (None:
-        all rows), and a note.
+        """Return the rows of the configured hospitals, their hospitals, their positions in the file (None: all rows),
+        and a note.
         """
         if self.hospitals is None:
             return table, silo, None, ""
@@ -372,9 +367,7 @@ class Table(BaseModel):
 
 
 def _written(values: Any) -> list[str]:
-    """Convert the configured values that mean a missing value to texts: YAML reads -999 as a number, but these values
-    are compared as texts.
-    """
+    """Convert configured missing values to texts, because YAML reads -999 as a number."""
     if not isinstance(values, list | tuple):
         raise ValueError(f"{as_yaml(values)} is not a list; write [{as_yaml(values)}]")
     for value in values:
